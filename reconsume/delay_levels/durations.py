@@ -1,0 +1,43 @@
+"""Durations as RocketMQ writes them (`10s`, `5m`, `2h`) and as they stand in delay-topic names."""
+
+from __future__ import annotations
+
+import re
+
+from reconsume.delay_levels.errors import IllegalDelayLevels
+
+__all__ = ["format_duration", "parse_duration"]
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LARGEST_FIRST = ("d", "h", "m", "s", "ms")
+_DURATION = re.compile(r"(0|[1-9][0-9]{0,11})(ms|s|m|h|d)", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of one duration such as `10s`.
+
+    Units are `ms`, `s`, `m`, `h` and `d`, lower case, with a whole number before them. RocketMQ's level table
+    knows no `ms` (LV-02); only retry policies need it, and the level-table parser refuses it.
+
+    Raises:
+        IllegalDelayLevels: the text is not such a duration.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise IllegalDelayLevels(
+            f"{text!r} is not a duration: write a whole number and one of the units s, m, h, d, such as 30s or 2h"
+        )
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def format_duration(milliseconds: int) -> str:
+    """The shortest exact form, the same for equal durations: 60,000 is always `1m`, 0 is `0s`.
+
+    Levels of equal duration share a delay topic, so a duration must have one name only.
+    """
+    if milliseconds < 0:
+        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is negative; use 0 or more")
+    if milliseconds == 0:
+        return "0s"
+    unit = next(unit for unit in _LARGEST_FIRST if milliseconds % _UNIT_MS[unit] == 0)
+    return f"{milliseconds // _UNIT_MS[unit]}{unit}"

@@ -1,0 +1,74 @@
+"""The errors of reconsume, one class for each way a caller can react.
+
+ReconsumeError
+├── IllegalSetting            a value was refused: change it
+│   ├── IllegalDelayLevels    the level table or a retry policy
+│   └── IllegalName           a group or topic that Kafka cannot hold
+├── MalformedProperty         a header of one record is not what it must be: quarantine that record
+├── SubscriptionGroupNotExist RocketMQ's code 26: register the group
+├── TopicNotReady             one of our topics is missing or set up wrongly: apply the topic plan
+├── KafkaNotReachable         no broker answered: wait, then try again
+├── KafkaRefused              the cluster said no (rights, limits): ask its operator
+├── SendBackFailed            not acknowledged: the record must stay uncommitted
+└── WorkerFenced              another worker took this one's identity
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "IllegalDelayLevels",
+    "IllegalName",
+    "IllegalSetting",
+    "KafkaNotReachable",
+    "KafkaRefused",
+    "MalformedProperty",
+    "ReconsumeError",
+    "SendBackFailed",
+    "SubscriptionGroupNotExist",
+    "TopicNotReady",
+    "WorkerFenced",
+]
+
+
+class ReconsumeError(Exception):
+    """Base of all errors that reconsume raises on purpose."""
+
+
+class IllegalSetting(ReconsumeError, ValueError):
+    """A setting or argument has a value that cannot work."""
+
+
+class IllegalDelayLevels(IllegalSetting):
+    """A level table or retry policy that RocketMQ would refuse too (LV-03)."""
+
+
+class IllegalName(IllegalSetting):
+    """A group, topic or prefix that cannot become a Kafka topic name."""
+
+
+class MalformedProperty(ReconsumeError, ValueError):
+    """A header that carries one of our properties does not hold what it must."""
+
+
+class SubscriptionGroupNotExist(ReconsumeError, LookupError):
+    """The group is not registered and may not be created by itself (RocketMQ: BR-01, code 26)."""
+
+
+class TopicNotReady(ReconsumeError):
+    """A topic that must exist is missing, or has a setting that would break a guarantee."""
+
+
+class KafkaNotReachable(ReconsumeError):
+    """No broker answered in time; the same call may succeed later."""
+
+
+class KafkaRefused(ReconsumeError):
+    """The cluster answered and said no: missing rights, a policy, a limit."""
+
+
+class SendBackFailed(ReconsumeError):
+    """The brokers did not acknowledge a send-back; its record must not be committed."""
+
+
+class WorkerFenced(ReconsumeError):
+    """Another process uses this worker's transactional id."""

@@ -1,0 +1,67 @@
+"""Which offset is safe to commit while records of a partition finish in any order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["OffsetProgress"]
+
+
+class OffsetProgress:
+    """The unfinished records of one partition, as read from a start offset on.
+
+    Guarantees:
+        1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).
+        2. It never goes back (CC-14), and never passes an unfinished record.
+        3. Offsets may have gaps: compaction and transaction markers take some.
+    """
+
+    __slots__ = ("_next", "_order", "_unfinished")
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()
+        self._unfinished: set[int] = set()
+        self._next: int | None = None
+
+    def begin(self, offset: int) -> None:
+        """Take note of a record that was read.
+
+        Raises:
+            ValueError: the offset is not higher than the last one, so the caller has read something twice.
+        """
+        if self._next is not None and offset < self._next:
+            raise ValueError(f"offset {offset} was begun before; the next one must be {self._next} or higher")
+        self._order.append(offset)
+        self._unfinished.add(offset)
+        self._next = offset + 1
+
+    def finish(self, offset: int) -> bool:
+        """Take note that a record needs nothing more; False if it was finished already or never begun."""
+        if offset not in self._unfinished:
+            return False
+        self._unfinished.remove(offset)
+        while self._order and self._order[0] not in self._unfinished:
+            self._order.popleft()
+        return True
+
+    @property
+    def safe_offset(self) -> int | None:
+        """What to commit; None as long as nothing was begun."""
+        return self._order[0] if self._order else self._next
+
+    @property
+    def unfinished(self) -> int:
+        """How many records are begun and not finished."""
+        return len(self._unfinished)
+
+    @property
+    def span(self) -> int:
+        """From the smallest unfinished offset to the last begun; 0 when nothing is unfinished.
+
+        One stuck record stops its partition when this passes a limit (RocketMQ: FC-03).
+        """
+        return self._next - 1 - self._order[0] if self._order and self._next is not None else 0
+
+    def is_unfinished(self, offset: int) -> bool:
+        """Whether the record at this offset is begun and not finished."""
+        return offset in self._unfinished

@@ -1,0 +1,147 @@
+"""Properties travel as headers: RocketMQ's names letter for letter, values as UTF-8 text.
+
+A header list is a sequence of (name, bytes or None), as Kafka keeps it: ordered, with duplicates. What the user
+put there is never touched; what is ours is replaced, never appended a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from reconsume.delay_levels.errors import MalformedProperty
+
+__all__ = [
+    "BORN_TIMESTAMP",
+    "DELAY",
+    "DELAY_LEVEL_WHEN_NEXT_CONSUME",
+    "DLQ_ERRORS",
+    "KEYS",
+    "MAX_RECONSUME_TIMES",
+    "ORIGIN_MESSAGE_ID",
+    "OUR_PROPERTIES",
+    "REAL_QID",
+    "REAL_TOPIC",
+    "RECONSUME_TIME",
+    "RETRY_TOPIC",
+    "TAGS",
+    "UNIQ_KEY",
+    "Header",
+    "Headers",
+    "count_property",
+    "integer_property",
+    "is_ours",
+    "replace_properties",
+    "text_property",
+    "user_headers",
+]
+
+Header = tuple[str, bytes | None]
+Headers = Sequence[Header]
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+"""The origin topic, despite its name; set at the first send-back, never again (RocketMQ: BR-10)."""
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+"""`<topic>/<partition>/<offset>` of the first copy; set once (RocketMQ: BR-19)."""
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+"""How often the message was sent back (RocketMQ's singular)."""
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+"""The consumer's own maximum; it wins over the group's (RocketMQ: BR-12)."""
+DELAY: Final = "DELAY"
+"""The level that the message waits, or waited, on; 0 on a dead letter."""
+REAL_TOPIC: Final = "REAL_TOPIC"
+"""RocketMQ name of the topic that the scheduler delivers to."""
+REAL_QID: Final = "REAL_QID"
+"""Partition that the scheduler delivers to."""
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+"""Timestamp of the first copy, in milliseconds."""
+TAGS: Final = "TAGS"
+KEYS: Final = "KEYS"
+UNIQ_KEY: Final = "UNIQ_KEY"
+
+DELAY_LEVEL_WHEN_NEXT_CONSUME: Final = "DELAY_LEVEL_WHEN_NEXT_CONSUME"
+"""A plain client's wish for one send-back, read from the SEND_BACK inbox only.
+
+DELAY cannot carry it on its own: a client that copies the headers of a failed retry would repeat the level of
+the last wait for ever.
+"""
+
+DLQ_ERRORS: Final = "__dlq.errors."
+"""Prefix of the headers that Kafka's own dead-letter queue of share groups writes (KIP-1191)."""
+
+OUR_PROPERTIES: Final = frozenset(
+    {
+        RETRY_TOPIC,
+        ORIGIN_MESSAGE_ID,
+        RECONSUME_TIME,
+        MAX_RECONSUME_TIMES,
+        DELAY,
+        REAL_TOPIC,
+        REAL_QID,
+        BORN_TIMESTAMP,
+        DELAY_LEVEL_WHEN_NEXT_CONSUME,
+    }
+)
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def is_ours(name: str) -> bool:
+    """Whether reconsume writes the header of this name, so that user code never sees it among its own."""
+    return name in OUR_PROPERTIES or name.startswith(DLQ_ERRORS)
+
+
+def text_property(headers: Headers, name: str) -> str | None:
+    """The text of a property, None where it is absent; of duplicates the last counts.
+
+    Raises:
+        MalformedProperty: the value is missing (None) or not UTF-8.
+    """
+    for key, value in reversed(headers):
+        if key == name:
+            if value is None:
+                raise MalformedProperty(f"header {name} has no value; leave it out or give it a text")
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                raise MalformedProperty(f"header {name} is not UTF-8: {value[:40]!r}") from None
+    return None
+
+
+def integer_property(headers: Headers, name: str) -> int | None:
+    """The whole number of a property, None where it is absent.
+
+    Raises:
+        MalformedProperty: the value is not a decimal number of at most 19 digits.
+    """
+    text = text_property(headers, name)
+    if text is None:
+        return None
+    if _INTEGER.fullmatch(text) is None:
+        raise MalformedProperty(f"header {name} must be a whole number such as 3, not {text[:40]!r}")
+    return int(text)
+
+
+def count_property(headers: Headers, name: str) -> int | None:
+    """A whole number that cannot be negative.
+
+    Raises:
+        MalformedProperty: not a number, or below 0.
+    """
+    number = integer_property(headers, name)
+    if number is not None and number < 0:
+        raise MalformedProperty(f"header {name} must be 0 or more, not {number}")
+    return number
+
+
+def user_headers(headers: Headers) -> list[Header]:
+    """The headers that the user put there, in their order, with duplicates and None values."""
+    return [header for header in headers if not is_ours(header[0])]
+
+
+def replace_properties(headers: Headers, properties: Mapping[str, str]) -> list[Header]:
+    """The user's headers untouched, then exactly `properties` as ours."""
+    kept = user_headers(headers)
+    kept.extend((name, text.encode()) for name, text in properties.items())
+    return kept

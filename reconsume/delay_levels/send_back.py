@@ -1,0 +1,321 @@
+"""The send-back rule: what becomes of a message that a consumer could not process.
+
+One pure function decides (`decide_send_back`), one builds the copy that is written (`send_back_copy`). The
+counter lives in the record and is raised here, nowhere else (RocketMQ: BR-17, BR-18).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.properties import (
+    BORN_TIMESTAMP,
+    DELAY,
+    DELAY_LEVEL_WHEN_NEXT_CONSUME,
+    DLQ_ERRORS,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    Header,
+    Headers,
+    count_property,
+    integer_property,
+    replace_properties,
+    text_property,
+)
+from reconsume.delay_levels.retry_policies import RetryPolicy
+
+__all__ = [
+    "DEFAULT_MAX_RECONSUME_TIMES",
+    "Cause",
+    "DeadLetter",
+    "Delayed",
+    "Position",
+    "SendBackCopy",
+    "SendBackRequest",
+    "Stored",
+    "decide_send_back",
+    "inbox_request",
+    "send_back_copy",
+]
+
+DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+"""16 send-backs, so 17 deliveries (RocketMQ: GP-01, SB-03)."""
+
+_MESSAGE_BYTES: Final = 1024
+_STACKTRACE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Wait on `level` for `delay_ms`, then come back on the group's retry topic."""
+
+    level: int
+    delay_ms: int
+    reconsume_times: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Go to the group's dead-letter topic at once."""
+
+    reason: str
+    reconsume_times: int
+
+
+def decide_send_back(
+    reconsume_times: int, delay_level: int, max_reconsume_times: int, policy: RetryPolicy
+) -> Delayed | DeadLetter:
+    """Where a failed message goes (RocketMQ: BR-13, BR-15, BR-17, DP-01).
+
+    Args:
+        reconsume_times: how often it was sent back before; as stored in the record.
+        delay_level: the wish: 0 lets the policy choose, a negative one asks for the dead-letter topic.
+        max_reconsume_times: at this count, or above, it is a dead letter. 0 makes the first failure one.
+        policy: the level table, or the group's own retry policy.
+    """
+    if delay_level < 0:
+        return DeadLetter("asked for by the consumer", reconsume_times + 1)
+    if reconsume_times >= max_reconsume_times:
+        return DeadLetter(
+            f"sent back {reconsume_times} times, the maximum is {max_reconsume_times}", reconsume_times + 1
+        )
+    level = policy.capped(delay_level) if delay_level > 0 else policy.automatic_level(reconsume_times)
+    return Delayed(level, policy.delay_ms(level), reconsume_times + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a record stands; its text `<topic>/<partition>/<offset>` is the origin message id."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read an origin message id.
+
+        Raises:
+            MalformedProperty: not of that form.
+        """
+        topic, _, rest = text.partition("/")
+        partition, _, offset = rest.partition("/")
+        if not topic or not partition.isdecimal() or not offset.isdecimal():
+            raise MalformedProperty(
+                f"origin message id {text[:80]!r} must be <topic>/<partition>/<offset>, such as orders/3/42"
+            )
+        return cls(topic, int(partition), int(offset))
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a message failed; it is written on dead letters, cut to 1 KiB and 4 KiB."""
+
+    message: str
+    exception_class: str | None = None
+    stacktrace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a record says of its own past.
+
+    Attributes:
+        origin_topic: where it was first published, None if its headers do not tell.
+        origin_message_id: identity of its first copy, the same over all hops (RocketMQ's is lost on some: SB-08).
+        reconsume_times: how often it was sent back.
+        born_ms: timestamp of its first copy.
+    """
+
+    origin_topic: str | None
+    origin_message_id: str
+    reconsume_times: int
+    born_ms: int
+
+    @classmethod
+    def first_copy(cls, position: Position, timestamp_ms: int) -> Self:
+        """A record read from an ordinary topic: headers of ours on it are left-overs of a copy, not its past."""
+        return cls(position.topic, str(position), 0, timestamp_ms)
+
+    @classmethod
+    def of_retry(cls, headers: Headers, position: Position, timestamp_ms: int) -> Self:
+        """A record that the loop has carried before.
+
+        Raises:
+            MalformedProperty: one of the headers holds something else than it must.
+        """
+        born_ms = count_property(headers, BORN_TIMESTAMP)
+        return cls(
+            origin_topic=text_property(headers, RETRY_TOPIC),
+            origin_message_id=text_property(headers, ORIGIN_MESSAGE_ID) or str(position),
+            reconsume_times=count_property(headers, RECONSUME_TIME) or 0,
+            born_ms=timestamp_ms if born_ms is None else born_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SendBackRequest:
+    """One failed message, as RocketMQ's request CONSUMER_SEND_MSG_BACK names it (SB-02).
+
+    Attributes:
+        headers: all headers of the record as it was read; the user's come back exactly so.
+        delay_level: the wish, 0 for none, negative for the dead-letter topic.
+        max_reconsume_times: the consumer's own maximum, None to take the group's.
+    """
+
+    group: str
+    headers: Headers
+    stored: Stored
+    delay_level: int = 0
+    max_reconsume_times: int | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendBackCopy:
+    """The record to write: key and value are the failed record's own."""
+
+    topic: str
+    headers: list[Header]
+    outcome: Delayed | DeadLetter
+
+
+def send_back_copy(
+    request: SendBackRequest,
+    names: TopicNames,
+    policy: RetryPolicy,
+    *,
+    group_max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES,
+    real_qid: int = 0,
+) -> SendBackCopy:
+    """Decide, and build the copy for the delay topic; a dead letter takes the lane `DELAY.0s`.
+
+    The consumer's own maximum wins over the group's (RocketMQ: BR-12).
+
+    Args:
+        request: the failed message.
+        names: the installation's topics.
+        policy: level table or the group's retry policy.
+        group_max_reconsume_times: `retryMaxTimes` of the group.
+        real_qid: partition of the retry topic to come back on (RocketMQ: BR-05).
+    """
+    maximum = request.max_reconsume_times
+    if maximum is None:
+        maximum = group_max_reconsume_times
+    stored = request.stored
+    outcome = decide_send_back(stored.reconsume_times, request.delay_level, maximum, policy)
+    dead = isinstance(outcome, DeadLetter)
+    properties = {
+        RETRY_TOPIC: stored.origin_topic or "",
+        ORIGIN_MESSAGE_ID: stored.origin_message_id,
+        RECONSUME_TIME: str(outcome.reconsume_times),
+        DELAY: "0" if isinstance(outcome, DeadLetter) else str(outcome.level),
+        REAL_TOPIC: (DLQ_PREFIX if dead else RETRY_PREFIX) + request.group,
+        REAL_QID: "0" if dead else str(real_qid),
+        BORN_TIMESTAMP: str(stored.born_ms),
+    }
+    if stored.origin_topic is None:
+        del properties[RETRY_TOPIC]
+    if request.max_reconsume_times is not None:
+        properties[MAX_RECONSUME_TIMES] = str(request.max_reconsume_times)
+    if isinstance(outcome, DeadLetter):
+        properties |= _dead_letter_properties(request, outcome)
+        return SendBackCopy(names.delay(0), replace_properties(request.headers, properties), outcome)
+    return SendBackCopy(names.delay(outcome.delay_ms), replace_properties(request.headers, properties), outcome)
+
+
+def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:
+    """The headers that Kafka's own dead-letter queue writes (KIP-1191), and the exception."""
+    cause = request.cause
+    properties = {}
+    try:
+        origin = Position.parse(request.stored.origin_message_id)
+    except MalformedProperty:
+        # A plain client may use ids of its own; then only the topic is known.
+        if request.stored.origin_topic is not None:
+            properties[DLQ_ERRORS + "topic"] = request.stored.origin_topic
+    else:
+        properties[DLQ_ERRORS + "topic"] = origin.topic
+        properties[DLQ_ERRORS + "partition"] = str(origin.partition)
+        properties[DLQ_ERRORS + "offset"] = str(origin.offset)
+    properties[DLQ_ERRORS + "group"] = request.group
+    properties[DLQ_ERRORS + "delivery.count"] = str(outcome.reconsume_times)
+    properties[DLQ_ERRORS + "message"] = _cut(cause.message if cause else outcome.reason, _MESSAGE_BYTES)
+    if cause is not None and cause.exception_class is not None:
+        properties[DLQ_ERRORS + "exception.class"] = _cut(cause.exception_class, _MESSAGE_BYTES)
+    if cause is not None and cause.stacktrace is not None:
+        properties[DLQ_ERRORS + "stacktrace"] = _cut(cause.stacktrace, _STACKTRACE_BYTES)
+    return properties
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most `limit` bytes of UTF-8, never half a character, whatever the text holds."""
+    return text.encode(errors="replace")[:limit].decode(errors="ignore")
+
+
+def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> SendBackRequest:
+    """Read a record of the SEND_BACK inbox, as any Kafka client may write it.
+
+    Needed are `REAL_TOPIC` (`%RETRY%<group>`; `%DLQ%<group>` asks for a dead letter) and the origin topic
+    (`RETRY_TOPIC`, or an `ORIGIN_MESSAGE_ID` that names it). `RECONSUME_TIME`, `MAX_RECONSUME_TIMES` and
+    `BORN_TIMESTAMP` are taken where they are. The wish is `DELAY_LEVEL_WHEN_NEXT_CONSUME`; without it `DELAY`,
+    if it is negative or the message was never sent back before. A positive `DELAY` on a message that was sent
+    back is the level of its last wait, not a wish.
+
+    Raises:
+        MalformedProperty: something needed is missing, or a header does not hold what it must.
+    """
+    group, dead_letter = _inbox_group(headers)
+    stored = Stored.of_retry(headers, position, timestamp_ms)
+    if stored.origin_topic is None:
+        identity = text_property(headers, ORIGIN_MESSAGE_ID)
+        if identity is None:
+            raise MalformedProperty(
+                f"header {RETRY_TOPIC} is missing; it names the topic in which the message was first published"
+            )
+        stored = Stored(
+            Position.parse(identity).topic, stored.origin_message_id, stored.reconsume_times, stored.born_ms
+        )
+    level = integer_property(headers, DELAY_LEVEL_WHEN_NEXT_CONSUME)
+    if level is None:
+        level = integer_property(headers, DELAY) or 0
+        if level > 0 and stored.reconsume_times > 0:
+            level = 0
+    message = text_property(headers, DLQ_ERRORS + "message")
+    return SendBackRequest(
+        group=group,
+        headers=headers,
+        stored=stored,
+        delay_level=-1 if dead_letter else level,
+        max_reconsume_times=count_property(headers, MAX_RECONSUME_TIMES),
+        cause=None
+        if message is None
+        else Cause(
+            message,
+            text_property(headers, DLQ_ERRORS + "exception.class"),
+            text_property(headers, DLQ_ERRORS + "stacktrace"),
+        ),
+    )
+
+
+def _inbox_group(headers: Headers) -> tuple[str, bool]:
+    real_topic = text_property(headers, REAL_TOPIC)
+    if real_topic is None:
+        raise MalformedProperty(f"header {REAL_TOPIC} is missing; write {RETRY_PREFIX}<consumer group>")
+    for prefix, dead_letter in ((RETRY_PREFIX, False), (DLQ_PREFIX, True)):
+        if real_topic.startswith(prefix) and len(real_topic) > len(prefix):
+            return real_topic.removeprefix(prefix), dead_letter
+    raise MalformedProperty(
+        f"header {REAL_TOPIC} is {real_topic[:80]!r}; write {RETRY_PREFIX}<consumer group>, "
+        f"or {DLQ_PREFIX}<consumer group> for a dead letter"
+    )
