@@ -1,0 +1,1 @@
+"""The broker side: settings, Kafka access, topics, groups, the scheduler, metrics."""

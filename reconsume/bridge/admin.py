@@ -1,0 +1,149 @@
+"""What we ask of a cluster: topics, their settings, offsets. No request of these creates anything by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from reconsume.bridge.kafka import client_settings, translate
+from reconsume.delay_levels.errors import KafkaRefused
+
+__all__ = ["ClusterFacts", "KafkaAdmin", "Partition"]
+
+Partition = tuple[str, int]
+T = TypeVar("T")
+
+_TIMEOUT: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the making of topics depends on."""
+
+    brokers: int
+    default_replication_factor: int
+    message_max_bytes: int
+
+
+class KafkaAdmin:
+    """Questions to the cluster, and the making of topics. Safe to use from several threads.
+
+    All methods raise `KafkaNotReachable` when no broker answers within 10 s and `KafkaRefused` when the cluster
+    says no.
+    """
+
+    def __init__(self, base: Mapping[str, Any], client_id: str = "reconsume-admin") -> None:
+        self._client = AdminClient(client_settings(base, client_id))
+
+    def topics(self) -> dict[str, int]:
+        """All topics that we may see, with their number of partitions."""
+        try:
+            metadata = self._client.list_topics(timeout=_TIMEOUT)
+        except KafkaException as error:
+            raise translate(error, "listing the topics") from error
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each of these topics has; a topic that does not exist is left out."""
+        wanted = list(topics)
+        found: dict[str, int] = {}
+        if not wanted:
+            return found
+        for topic, future in self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT).items():
+            try:
+                found[topic] = len(future.result().partitions)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise translate(error, f"looking for topic {topic}") from error
+        return found
+
+    def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings in force of each topic, by name."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(resources, request_timeout=_TIMEOUT)
+        return {
+            resource.name: _values(_result(future, f"reading the settings of topic {resource.name}"))
+            for resource, future in futures.items()
+        }
+
+    def facts(self) -> ClusterFacts:
+        """Number of brokers and the defaults that matter for new topics.
+
+        Without the right to read broker settings Kafka's own defaults are taken.
+        """
+        try:
+            brokers = self._client.list_topics(timeout=_TIMEOUT).brokers
+        except KafkaException as error:
+            raise translate(error, "asking for the brokers") from error
+        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+        futures = self._client.describe_configs([resource], request_timeout=_TIMEOUT)
+        try:
+            values = _values(_result(futures[resource], f"reading the settings of broker {resource.name}"))
+        except KafkaRefused:
+            values = {}
+        return ClusterFacts(
+            brokers=len(brokers),
+            default_replication_factor=int(values.get("default.replication.factor", "1")),
+            message_max_bytes=int(values.get("message.max.bytes", "1048588")),
+        )
+
+    def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
+        """Make a topic; False if it was there already."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=dict(settings))
+        future = self._client.create_topics([new], request_timeout=_TIMEOUT, operation_timeout=_TIMEOUT)[topic]
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise translate(error, f"making topic {topic}") from error
+        return True
+
+    def end_offsets(self, partitions: Iterable[Partition], *, earliest: bool = False) -> dict[Partition, int]:
+        """The offset after the last committed record of each partition, or the first one that is kept."""
+        spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
+        request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        if not request:
+            return {}
+        futures = self._client.list_offsets(
+            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT
+        )
+        return {
+            (where.topic, where.partition): _result(
+                future, f"reading offsets of {where.topic}-{where.partition}"
+            ).offset
+            for where, future in futures.items()
+        }
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """The offsets that a consumer group has committed; a partition without one is left out."""
+        futures = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
+        )
+        result = _result(futures[group], f"reading the offsets of group {group}")
+        return {(one.topic, one.partition): one.offset for one in result.topic_partitions or [] if one.offset >= 0}
+
+
+def _result(future: Future[T], doing: str) -> T:
+    try:
+        return future.result()
+    except KafkaException as error:
+        raise translate(error, doing) from error
+
+
+def _values(entries: Mapping[str, Any]) -> dict[str, str]:
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}

@@ -1,0 +1,70 @@
+"""Settings from the environment: `RECONSUME_*`, and `RECONSUME_*_FILE` for secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["read_environment"]
+
+_PREFIX: Final = "RECONSUME_"
+_KAFKA: Final = "KAFKA_"
+_OTHER_USES: Final = frozenset({"CONFIG", "CACHE_DIR", "TEST_BOOTSTRAP"})
+"""Variables of the command line and the tests, which are no settings."""
+_KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")
+"""Kubernetes describes every Service of a namespace by variables such as RECONSUME_PORT=tcp://…; a Service that
+is called reconsume must not stop the program."""
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that the environment makes, nested as in the settings file.
+
+    `RECONSUME_SCHEDULER__INSTANCE_ID` is `scheduler.instance_id`; `RECONSUME_KAFKA_SASL_PASSWORD` is librdkafka's
+    `sasl.password`; with `_FILE` at its end a variable names a file that holds the value.
+
+    Raises:
+        IllegalSetting: a `_FILE` that cannot be read, or both forms of one variable.
+    """
+    settings: dict[str, Any] = {}
+    for variable in sorted(environment):
+        name = variable.removeprefix(_PREFIX)
+        if name == variable or name in _OTHER_USES or _is_kubernetes_service(name, environment[variable]):
+            continue
+        value = environment[variable]
+        if name.endswith("_FILE"):
+            name = name.removesuffix("_FILE")
+            if _PREFIX + name in environment:
+                raise IllegalSetting(f"{variable} and {_PREFIX + name} are both set; keep one of them")
+            value = _read_secret(variable, value)
+        _put(settings, name, value)
+    return settings
+
+
+def _is_kubernetes_service(name: str, value: str) -> bool:
+    return (
+        bool(_KUBERNETES_SERVICE.fullmatch(name))
+        and "__" not in name
+        and ("SERVICE" in name or value.startswith(("tcp://", "udp://")) or "_TCP" in name or "_UDP" in name)
+    )
+
+
+def _read_secret(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"{variable} names a file that cannot be read: {path}: {error}") from None
+
+
+def _put(settings: dict[str, Any], name: str, value: str) -> None:
+    if name.startswith(_KAFKA):
+        key = name.removeprefix(_KAFKA).strip("_").lower().replace("_", ".")
+        settings.setdefault("kafka", {})[key] = value
+        return
+    *parents, leaf = name.lower().split("__")
+    for parent in parents:
+        settings = settings.setdefault(parent, {})
+    settings[leaf] = value

@@ -1,0 +1,126 @@
+"""Kafka's errors in our words, and the settings of every client that we make."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+
+__all__ = ["client_settings", "consumer_settings", "is_passing", "producer_settings", "translate"]
+
+logger = logging.getLogger(__name__)
+
+_NOT_REACHABLE: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_CONTROLLER,
+    }
+)
+_NO_TOPIC: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+_RIGHTS: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
+}
+_LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether the same request may succeed later without anybody changing anything."""
+    return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in _NO_TOPIC)
+
+
+def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
+    """The error of ours for one of Kafka's.
+
+    Args:
+        error: what confluent-kafka raised or reported.
+        doing: what was being done, with its topic or group; the message starts with it.
+    """
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    if not isinstance(cause, KafkaError):
+        return KafkaRefused(f"{doing}: {cause}")
+    code = cause.code()
+    if code in _RIGHTS:
+        return KafkaRefused(
+            f"{doing}: no right to use {_RIGHTS[code]} ({cause.name()}); grant it to this client's principal"
+        )
+    if code in _LOGIN:
+        return KafkaRefused(f"{doing}: the brokers do not accept this client ({cause.str()}); check [kafka]")
+    if code in _NO_TOPIC:
+        return TopicNotReady(f"{doing}: the topic does not exist; `reconsume topics apply` makes what is missing")
+    if is_passing(cause):
+        return KafkaNotReachable(f"{doing}: no answer from Kafka ({cause.str()})")
+    return KafkaRefused(f"{doing}: {cause.name()}: {cause.str()}")
+
+
+def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
+    """Settings for any client.
+
+    librdkafka reports broken connections through `error_cb`; they go to the log of this module, because a consumer
+    that waits in silence at three in the morning helps nobody.
+    """
+    return {"client.id": client_id, "error_cb": _report_error} | dict(base) | {"logger": logger}
+
+
+def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
+    """Settings for a consumer that commits by itself and sees committed records only.
+
+    New topics are found within 10 s; librdkafka's own refresh takes 5 minutes.
+    """
+    defaults = {
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed",
+        "topic.metadata.refresh.interval.ms": 10_000,
+        "allow.auto.create.topics": False,
+        "enable.partition.eof": False,
+    }
+    return defaults | client_settings(base, client_id)
+
+
+def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
+    """Settings for an idempotent producer that puts keys where a Java client would.
+
+    A record is retried until the brokers answer (`message.timeout.ms` 0): giving up after a time would leave open
+    whether it was stored, and a second copy would be a duplicate.
+    """
+    defaults = {
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "linger.ms": 5,
+        "message.timeout.ms": 0,
+        "message.max.bytes": 100_000_000,
+        "retry.backoff.ms": 10,
+        "retry.backoff.max.ms": 500,
+        "queue.buffering.max.messages": 200_000,
+    }
+    return defaults | client_settings(base, client_id)
+
+
+def _report_error(error: KafkaError) -> None:
+    logger.warning("Kafka: %s", error.str())

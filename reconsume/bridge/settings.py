@@ -1,0 +1,242 @@
+"""One strict tree of settings: a TOML file, the environment, the command line; unknown keys are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from reconsume.bridge.environment import read_environment
+from reconsume.delay_levels.errors import IllegalName, IllegalSetting
+from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TopicSettings(_Strict):
+    """How our topics are made; what exists already is never changed by these."""
+
+    delay_partitions: Annotated[int, Field(ge=1)] = 4
+    dead_letter_partitions: Annotated[int, Field(ge=1)] = 1
+    replication_factor: Annotated[int, Field(ge=1)] | None = None
+    """None takes the cluster's default, and at least 3 where there are 3 brokers."""
+    retention_days: Annotated[float, Field(gt=0)] = 7
+    """The reconciliation window. A delay topic keeps twice its duration where that is longer."""
+    max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
+    """None takes the brokers' limit and adds room for our headers."""
+
+
+class SchedulerSettings(_Strict):
+    """One scheduler worker."""
+
+    instance_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """Stable over restarts and unique among the live workers; None takes the host's name."""
+    delivery: Literal["transactional", "at_least_once"] = "transactional"
+    max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
+    """At most so many records in a transaction."""
+    read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
+    """At most so many waiting records in memory for each partition."""
+    read_ahead_mib: Annotated[int, Field(ge=1)] = 64
+    """At most so much of waiting records in memory, all partitions together."""
+    transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=15_000)] = 10_000
+    """After this a dead worker's transaction no longer holds up readers."""
+
+
+class ManagementSettings(_Strict):
+    """`/metrics`, `/livez` and `/readyz`."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8081
+    """0 takes a free one."""
+
+
+class Settings(BaseSettings):
+    """All settings of a process.
+
+    Attributes:
+        bootstrap_servers: `host:port`, more of them parted by commas.
+        kafka: librdkafka's own settings, passed through to every client.
+        topic_prefix: all our topics start with it.
+        message_delay_level: the level table for this process alone; None takes the one in the GROUPS topic.
+        auto_create_subscription_group: whether an unknown group is served with defaults (RocketMQ: BR-01, BR-02);
+            None takes what the GROUPS topic says.
+        allowed_real_topics: regular expressions of other topics that a REAL_TOPIC header may name; none by default.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="RECONSUME_")
+
+    bootstrap_servers: str = "localhost:9092"
+    kafka: dict[str, SecretStr] = {}
+    topic_prefix: str = "reconsume."
+    message_delay_level: str | None = None
+    auto_create_subscription_group: bool | None = None
+    allowed_real_topics: list[str] = []
+    topics: TopicSettings = TopicSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    management: ManagementSettings = ManagementSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Values come from `load_settings` alone: it reads file and environment and says which one was wrong."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka_values_are_text(cls, value: Any) -> Any:
+        """TOML has numbers and booleans, librdkafka wants text."""
+        if not isinstance(value, Mapping):
+            return value
+        return {key: _as_text(one) for key, one in value.items()}
+
+    @field_validator("allowed_real_topics", mode="before")
+    @classmethod
+    def _patterns_from_one_text(cls, value: Any) -> Any:
+        """The environment has no lists: patterns are parted by spaces there."""
+        return value.split() if isinstance(value, str) else value
+
+    @field_validator("topic_prefix")
+    @classmethod
+    def _prefix_is_legal(cls, value: str) -> str:
+        TopicNames(value)
+        return value
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _table_is_legal(cls, value: str | None) -> str | None:
+        if value is not None:
+            DelayLevels.parse(value)
+        return value
+
+    @field_validator("allowed_real_topics")
+    @classmethod
+    def _patterns_are_legal(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise IllegalName(f"{pattern!r} is not a regular expression: {error}") from None
+        return value
+
+    @property
+    def names(self) -> TopicNames:
+        """The topics of this installation."""
+        return TopicNames(self.topic_prefix)
+
+    def client_settings(self) -> dict[str, Any]:
+        """Librdkafka's settings for any client: the pass-through ones and the bootstrap servers, in clear."""
+        settings = {key: value.get_secret_value() for key, value in self.kafka.items()}
+        return settings | {"bootstrap.servers": self.bootstrap_servers}
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def load_settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Read the settings; the command line wins over the environment, the environment over the file.
+
+    Args:
+        file: a TOML file, nested as `Settings` is; `[kafka]` takes librdkafka's names in quotes.
+        environment: None reads the process's own.
+        overrides: values of the command line, nested likewise; None values are left out.
+
+    Raises:
+        IllegalSetting: naming every wrong setting, where it came from, and what is allowed. Secrets are not shown.
+    """
+    variables = os.environ if environment is None else environment
+    layers = (
+        (f"file {file}", _read_file(file) if file is not None else {}),
+        ("environment", read_environment(variables)),
+        ("command line", _without_none(overrides or {})),
+    )
+    merged: dict[str, Any] = {}
+    for _, layer in layers:
+        merged = _merge(merged, layer)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise IllegalSetting(_explain(error, layers)) from None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise IllegalSetting(f"the settings file cannot be read: {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"the settings file {file} is not TOML: {error}") from None
+
+
+def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in layer.items()
+        if value is not None
+    }
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _explain(error: ValidationError, layers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str:
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        path = [str(part) for part in problem["loc"]]
+        source = next((name for name, layer in reversed(layers) if _holds(layer, path)), "default")
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = f"unknown setting; known here: {', '.join(_known(path))}"
+        lines.append(f"setting {'.'.join(path)} ({source}): {message}")
+    return "\n".join(lines)
+
+
+def _holds(layer: Any, path: list[str]) -> bool:
+    for part in path:
+        if not isinstance(layer, Mapping) or part not in layer:
+            return False
+        layer = layer[part]
+    return True
+
+
+def _known(path: list[str]) -> list[str]:
+    model: Any = Settings
+    for part in path[:-1]:
+        field = model.model_fields.get(part)
+        if field is None:
+            return []
+        model = field.annotation
+    return sorted(model.model_fields)
