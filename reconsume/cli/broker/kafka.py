@@ -155,6 +155,7 @@ class LocalKafka:
                 os.killpg(self._guard.pid, signal.SIGKILL)
             self._guard.wait(timeout=30)
             self._guard = None
+            _wait_until_free(self._ports[0])
 
     def alive(self) -> bool:
         """Whether the broker's process runs."""
@@ -221,6 +222,13 @@ def _free_port() -> int:
     with socket.socket() as one:
         one.bind((_HOST, 0))
         return int(one.getsockname()[1])
+
+
+def _wait_until_free(port: int) -> None:
+    """The guard is gone before the JVM that it guarded; only the port tells that both are."""
+    deadline = time.monotonic() + 30
+    while _is_taken(port) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _is_taken(port: int) -> bool:

@@ -1,0 +1,172 @@
+"""Subscription groups and the level table: kept in the compacted GROUPS topic, read by every process.
+
+Key = group, value = JSON of its SubscriptionGroupConfig, with RocketMQ's field names; the key `%SYS%` holds what is
+the same for all groups. Everybody reads the topic at start and follows it, so all decide alike.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
+from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.names import SYSTEM_KEY, check_group
+from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
+from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
+
+__all__ = ["Groups", "SubscriptionGroupConfig", "SystemConfig", "parse_group_config", "parse_system_config"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Stored(BaseModel):
+    """What is read from the topic may come from a newer version, so unknown keys are kept, not refused."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+
+
+class SubscriptionGroupConfig(_Stored):
+    """RocketMQ's SubscriptionGroupConfig, the part of it that steers retries (RocketMQ: GP-01)."""
+
+    group_name: Annotated[str, Field(alias="groupName")]
+    consume_enable: Annotated[bool, Field(alias="consumeEnable")] = True
+    retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
+    retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
+    group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
+
+    @field_validator("group_name")
+    @classmethod
+    def _name_is_legal(cls, value: str) -> str:
+        return check_group(value)
+
+    @field_validator("group_retry_policy")
+    @classmethod
+    def _policy_is_legal(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            parse_retry_policy(value)
+        return value
+
+    def policy(self, table: DelayLevels) -> RetryPolicy:
+        """The group's own retry policy, or the level table of all."""
+        return table if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+
+    def to_json(self) -> str:
+        """The value of the group's record."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+class SystemConfig(_Stored):
+    """What is the same for all groups; RocketMQ has it in the broker's configuration."""
+
+    message_delay_level: Annotated[str, Field(alias="messageDelayLevel")] = DEFAULT_LEVEL_TABLE
+    auto_create_subscription_group: Annotated[bool, Field(alias="autoCreateSubscriptionGroup")] = True
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _table_is_legal(cls, value: str) -> str:
+        DelayLevels.parse(value)
+        return value
+
+    def to_json(self) -> str:
+        """The value of the `%SYS%` record."""
+        return self.model_dump_json(by_alias=True)
+
+
+T = TypeVar("T", bound=_Stored)
+
+
+def parse_group_config(group: str, text: str | bytes) -> SubscriptionGroupConfig:
+    """Read the JSON of one group.
+
+    Raises:
+        IllegalSetting: not JSON, or a field that cannot be; the message names it.
+    """
+    return _parse(SubscriptionGroupConfig, f"group {group!r}", text, {"groupName": group})
+
+
+def parse_system_config(text: str | bytes) -> SystemConfig:
+    """Read the JSON of the `%SYS%` key.
+
+    Raises:
+        IllegalSetting: not JSON, or a field that cannot be.
+    """
+    return _parse(SystemConfig, f"key {SYSTEM_KEY}", text, {})
+
+
+def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, Any]) -> T:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise IllegalSetting(f"{what}: the value must be a JSON object, not {text[:80]!r}")
+    try:
+        return model.model_validate(dict(defaults) | value)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()
+        )
+        raise IllegalSetting(f"{what}: {problems}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the GROUPS topic said at one moment.
+
+    Attributes:
+        system: level table and switches for all.
+        by_name: the registered groups.
+        own_table: a level table that this process was given explicitly; it wins.
+        own_auto_create: likewise for `auto_create_subscription_group`.
+    """
+
+    system: SystemConfig = field(default_factory=SystemConfig)
+    by_name: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
+    own_table: DelayLevels | None = None
+    own_auto_create: bool | None = None
+
+    @property
+    def table(self) -> DelayLevels:
+        """The level table in force."""
+        return self.own_table or DelayLevels.parse(self.system.message_delay_level)
+
+    def find(self, group: str) -> SubscriptionGroupConfig:
+        """The group's configuration; an unknown one gets the defaults if that is allowed (RocketMQ: BR-02).
+
+        Raises:
+            SubscriptionGroupNotExist: unknown, and `auto_create_subscription_group` is off (RocketMQ: BR-01).
+        """
+        known = self.by_name.get(group)
+        if known is not None:
+            return known
+        allowed = self.own_auto_create
+        if allowed is None:
+            allowed = self.system.auto_create_subscription_group
+        if not allowed:
+            raise SubscriptionGroupNotExist(
+                f"SUBSCRIPTION_GROUP_NOT_EXIST: consumer group {group!r} is not registered and "
+                f"auto_create_subscription_group is off; register it: reconsume groups set {group}"
+            )
+        return SubscriptionGroupConfig(group_name=check_group(group))
+
+    def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
+        """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
+        name = (key or b"").decode(errors="replace")
+        try:
+            if name == SYSTEM_KEY:
+                system = SystemConfig() if value is None else parse_system_config(value)
+                return Groups(system, self.by_name, self.own_table, self.own_auto_create)
+            if value is None:
+                rest = {group: config for group, config in self.by_name.items() if group != name}
+                return Groups(self.system, rest, self.own_table, self.own_auto_create)
+            changed = dict(self.by_name) | {name: parse_group_config(name, value)}
+        except IllegalSetting as error:
+            logger.warning("GROUPS topic: %s; it is ignored, mend it with: reconsume groups set", error)
+            return self
+        return Groups(self.system, changed, self.own_table, self.own_auto_create)

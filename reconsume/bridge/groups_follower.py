@@ -1,0 +1,109 @@
+"""Read the GROUPS topic from its start, then follow it, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.kafka import consumer_settings, translate
+from reconsume.delay_levels.errors import KafkaNotReachable
+
+__all__ = ["GroupsFollower"]
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.5
+_LOOK_AGAIN_SECONDS: Final = 5.0
+
+
+class GroupsFollower:
+    """Always has the latest `Groups`; a process that starts before Kafka waits for it and says so.
+
+    Args:
+        base: librdkafka's settings for any client.
+        topic: the GROUPS topic.
+        start: what holds before the first record: the explicit settings of this process.
+    """
+
+    def __init__(self, base: Mapping[str, Any], topic: str, start: Groups) -> None:
+        self._base = base
+        self._topic = topic
+        self._groups = start
+        self._stop = threading.Event()
+        self._loaded = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconsume-groups", daemon=True)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups as far as they are known now."""
+        return self._groups
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the topic was read to its end once."""
+        return self._loaded.is_set()
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def wait_until_loaded(self, stop: threading.Event) -> bool:
+        """Wait until the topic was read to its end once; False if `stop` came first."""
+        while not stop.is_set():
+            if self._loaded.wait(_POLL_SECONDS):
+                return True
+        return False
+
+    def close(self) -> None:
+        """Stop following; waits for the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        admin = KafkaAdmin(self._base, "reconsume-groups")
+        while not self._stop.is_set():
+            try:
+                partitions = admin.partitions([self._topic]).get(self._topic, 0)
+                if partitions:
+                    self._follow(partitions)
+                else:
+                    # No GROUPS topic: everything has its default. It may be made later.
+                    self._loaded.set()
+            except KafkaNotReachable as error:
+                logger.warning("waiting for Kafka: %s", error)
+            except Exception:
+                # A follower that died would leave the process with old settings and nobody would know.
+                logger.exception("the GROUPS topic %s cannot be read; trying again", self._topic)
+            self._stop.wait(_LOOK_AGAIN_SECONDS)
+
+    def _follow(self, partitions: int) -> None:
+        """Read on until stopped; the end of each partition tells that what was there at start is known."""
+        unread = set(range(partitions))
+        settings = {"group.id": "reconsume.groups", "enable.partition.eof": True}
+        consumer = Consumer(consumer_settings(self._base, "reconsume-groups") | settings)
+        try:
+            consumer.assign([TopicPartition(self._topic, one, OFFSET_BEGINNING) for one in unread])
+            while not self._stop.is_set():
+                message = consumer.poll(_POLL_SECONDS)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    self._groups = self._groups.with_record(message.key(), message.value())
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(message.partition() or 0)
+                    if not unread:
+                        self._loaded.set()
+                else:
+                    raise translate(error, f"reading topic {self._topic}")
+        except KafkaException as error:
+            raise translate(error, f"reading topic {self._topic}") from error
+        finally:
+            consumer.close()
