@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.properties import Header
 
-__all__ = ["client_settings", "consumer_settings", "is_passing", "producer_settings", "translate"]
+__all__ = ["client_settings", "consumer_settings", "headers_of", "is_passing", "producer_settings", "translate"]
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,15 @@ def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
         "queue.buffering.max.messages": 200_000,
     }
     return defaults | client_settings(base, client_id)
+
+
+def headers_of(message: Message) -> list[Header]:
+    """A record's headers; confluent-kafka decodes them on first use and keeps the list, so it is not ours to change.
+
+    Raises:
+        UnicodeDecodeError: a header's name is not UTF-8, which Java clients cannot write but C clients can.
+    """
+    return cast("list[Header]", message.headers() or [])
 
 
 def _report_error(error: KafkaError) -> None:

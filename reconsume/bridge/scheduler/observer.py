@@ -1,0 +1,66 @@
+"""What a worker tells the world: metrics, and whether it is alive and ready."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["WorkerObserver"]
+
+logger = logging.getLogger(__name__)
+
+_STUCK_MS: Final = 120_000
+"""A transaction gives up after 15 s at most; a loop that is silent for eight times that hangs."""
+
+
+class WorkerObserver:
+    """Takes note of what one worker did; keeps the logic free of metrics and logs."""
+
+    def __init__(self, names: TopicNames, metrics: SchedulerMetrics, clock: Clock = now_ms) -> None:
+        self._names = names
+        self._metrics = metrics
+        self._clock = clock
+        self._alive_at = clock()
+        self._ready = False
+
+    def alive(self, now: float) -> None:
+        """The loop turned."""
+        self._alive_at = now
+
+    def assigned(self, partitions: int) -> None:
+        """The worker has joined the group; having no partition is standing by, which is ready too."""
+        self._ready = True
+        self._metrics.partitions.set(partitions)
+
+    def not_ready(self) -> None:
+        """The worker starts afresh."""
+        self._ready = False
+        self._metrics.partitions.set(0)
+
+    def lateness(self, topic: str, lateness_ms: Iterable[float]) -> None:
+        """Records of one topic were delivered so many milliseconds after they were due."""
+        self._metrics.lateness.observe(topic.removeprefix(self._names.prefix), lateness_ms)
+
+    def done(self, outcomes: Mapping[tuple[str, str], int]) -> None:
+        """A batch was committed: records by outcome and group."""
+        self._metrics.count(outcomes)
+        if dropped := sum(number for (outcome, _), number in outcomes.items() if outcome == "dropped"):
+            logger.warning("%d send-backs dropped: their groups have retryQueueNums 0", dropped)
+
+    def aborted(self, reason: str) -> None:
+        """A batch was not committed and will be delivered again."""
+        self._metrics.aborts.inc()
+        logger.warning("batch not delivered, trying again: %s", reason)
+
+    def is_alive(self) -> bool:
+        """Whether the loop turned lately."""
+        return self._clock() - self._alive_at < _STUCK_MS
+
+    def is_ready(self) -> bool:
+        """Whether the worker has joined its group."""
+        return self._ready

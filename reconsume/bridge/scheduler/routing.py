@@ -1,0 +1,140 @@
+"""What to write for one due record: its delivery, the copy of a send-back, or a record for the quarantine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from confluent_kafka import Message, murmur2
+
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
+from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, Header, Headers
+from reconsume.delay_levels.send_back import Position, inbox_request, send_back_copy
+
+__all__ = ["Delivery", "Router", "choose_partition", "quarantine_headers"]
+
+_ANY: Final = -1
+
+
+class Delivery(NamedTuple):
+    """One record to produce.
+
+    Attributes:
+        topic: Kafka topic.
+        partition: -1 lets the partitioner choose by key, as a Java client would.
+        headers: as they go out.
+        outcome: `delivered`, `dead_lettered`, `sent_back`, `quarantined` or `dropped` (then nothing is written).
+        group: the consumer group it is for, empty where there is none.
+    """
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    outcome: str
+    group: str
+
+
+_OUTCOMES: Final = {"retry": "delivered", "topic": "delivered", "dlq": "dead_lettered"}
+
+
+def choose_partition(key: bytes | None, partitions: int) -> int:
+    """The partition of a retry topic: by key as a Java client would, else any (RocketMQ: BR-05)."""
+    if partitions <= 1:
+        return 0
+    return random.randrange(partitions) if key is None else murmur2(key, partitions)  # noqa: S311 - no secret
+
+
+def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
+    """The record's own headers untouched, then why it is here and where it came from."""
+    return [
+        *headers,
+        ("QUARANTINE_REASON", reason.encode(errors="replace")),
+        ("QUARANTINE_ORIGIN", str(source).encode()),
+        ("QUARANTINE_TIMESTAMP", str(timestamp_ms).encode()),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Decides for each due record.
+
+    Args:
+        names: the installation's topics.
+        targets: finds and makes the topics to deliver to.
+        groups: the groups as known now.
+    """
+
+    names: TopicNames
+    targets: Targets
+    groups: Callable[[], Groups]
+
+    def route(self, message: Message, *, inbox: bool) -> Delivery:
+        """What to write for a record that is due; one that cannot be delivered goes to the quarantine.
+
+        Raises:
+            KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
+        """
+        try:
+            headers = headers_of(message)
+        except UnicodeDecodeError as error:
+            return self.quarantine(message, f"a header's name is not UTF-8: {error}", headers=[])
+        try:
+            return self._send_back(message, headers) if inbox else self._deliver(message, headers)
+        except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
+            return self.quarantine(message, str(error), headers=headers)
+
+    def quarantine(self, message: Message, reason: str, *, headers: Headers | None = None) -> Delivery:
+        """The record as it is, with the reason; it waits there for a person."""
+        if headers is None:
+            headers = headers_of(message)
+        kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
+        return Delivery(self.names.quarantine, _ANY, message.key(), message.value(), kept, "quarantined", "")
+
+    def _deliver(self, message: Message, headers: Headers) -> Delivery:
+        real_topic = real_qid = None
+        for name, value in headers:
+            if name == REAL_TOPIC:
+                real_topic = value
+            elif name == REAL_QID:
+                real_qid = value
+        if real_topic is None:
+            raise Undeliverable("header REAL_TOPIC is missing, so nobody knows where this record goes")
+        target = self.targets.find(real_topic)
+        key = message.key()
+        partition = 0 if target.partitions == 1 else _partition(target, key, real_qid)
+        return Delivery(target.topic, partition, key, message.value(), headers, _OUTCOMES[target.kind], target.group)
+
+    def _send_back(self, message: Message, headers: Headers) -> Delivery:
+        """Apply the send-back rule for a client that does not; even a dead letter takes the lane DELAY.0s."""
+        request = inbox_request(headers, _position(message), message.timestamp()[1])
+        groups = self.groups()
+        config = groups.find(request.group)
+        if config.retry_queue_nums <= 0:
+            return Delivery("", _ANY, None, None, [], "dropped", request.group)
+        copy = send_back_copy(
+            request,
+            self.names,
+            config.policy(groups.table),
+            group_max_reconsume_times=config.retry_max_times,
+            real_qid=choose_partition(message.key(), config.retry_queue_nums),
+        )
+        return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
+
+
+def _partition(target: Target, key: bytes | None, real_qid: bytes | None) -> int:
+    """REAL_QID where the topic has it, never a partition beyond (RocketMQ's T-17); else by key."""
+    if real_qid is not None and real_qid.isdigit() and int(real_qid) < target.partitions:
+        return int(real_qid)
+    return choose_partition(key, target.partitions)
+
+
+def _position(message: Message) -> Position:
+    return Position(message.topic() or "", message.partition() or 0, message.offset() or 0)

@@ -1,0 +1,172 @@
+"""A scheduler process: put the worker together, start it afresh when it breaks, stop it in order."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import Consumer
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clock import now_ms
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups_follower import GroupsFollower
+from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.management import ManagementServer
+from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.routing import Router
+from reconsume.bridge.scheduler.targets import Targets
+from reconsume.bridge.scheduler.worker import Worker
+from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, BatchWriter, TransactionalWriter, WriterBroken
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady, WorkerFenced
+from reconsume.delay_levels.levels import DelayLevels
+
+__all__ = ["SchedulerService", "starting_groups"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 2.0
+_FENCED_TOO_OFTEN: Final = 3
+
+
+def starting_groups(settings: Settings) -> Groups:
+    """What holds before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
+    table = None
+    if settings.message_delay_level is not None:
+        table = DelayLevels.parse(settings.message_delay_level)
+        logger.warning("this process uses its own level table, whatever the GROUPS topic says: %s", table)
+    return Groups(own_table=table, own_auto_create=settings.auto_create_subscription_group)
+
+
+class SchedulerService:
+    """One worker of the scheduler, as a process runs it.
+
+    Args:
+        settings: of the process.
+        on_start: called with the management address when it is served.
+    """
+
+    def __init__(self, settings: Settings, on_start: Callable[[str], None] = lambda _address: None) -> None:
+        self._settings = settings
+        self._on_start = on_start
+        self._base = settings.client_settings()
+        self._metrics = SchedulerMetrics()
+        self._observer = WorkerObserver(settings.names, self._metrics)
+        self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
+        self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
+        self._instance = settings.scheduler.instance_id or socket.gethostname()
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop; a broker that is away is waited for.
+
+        Raises:
+            TopicNotReady: the topics of the scheduler are missing.
+            WorkerFenced: another live worker has the same instance id.
+            KafkaRefused: rights are missing.
+        """
+        management = self._settings.management
+        server = ManagementServer(management.host, management.port, self._metrics.registry, self._observer)
+        self._on_start(server.address)
+        self._follower.start()
+        fenced = 0
+        try:
+            while not stop.is_set():
+                try:
+                    self._work(stop)
+                except KafkaNotReachable as error:
+                    logger.warning("waiting for Kafka: %s", error)
+                except WriterBroken as broken:
+                    fenced = fenced + 1 if isinstance(broken.error, WorkerFenced) else 0
+                    if fenced == _FENCED_TOO_OFTEN:
+                        raise broken.error from broken
+                    logger.warning("starting afresh: %s", broken.error)
+                self._observer.not_ready()
+                self._observer.alive(now_ms())
+                stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
+        finally:
+            self._follower.close()
+            server.close()
+
+    def _work(self, stop: threading.Event) -> None:
+        """One life of a worker: until stopped, or until its producer breaks."""
+        self._check_topics()
+        if not self._follower.wait_until_loaded(stop):
+            return
+        writer = self._writer()
+        writer.start()
+        consumer = Consumer(self._consumer_settings())
+        try:
+            self._worker(consumer, writer).run(stop)
+        finally:
+            consumer.close()
+            writer.close()
+
+    def _worker(self, consumer: Consumer, writer: BatchWriter) -> Worker:
+        settings, names = self._settings, self._settings.names
+        maker = TopicMaker(self._admin, names, settings.topics)
+        targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
+        scheduler = settings.scheduler
+        return Worker(
+            consumer,
+            writer,
+            router=Router(names, targets, self._groups),
+            names=names,
+            read_ahead=ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024),
+            observer=self._observer,
+            refused=self._refused,
+            max_batch_records=scheduler.max_batch_records,
+        )
+
+    def _groups(self) -> Groups:
+        return self._follower.groups
+
+    def _writer(self) -> BatchWriter:
+        scheduler = self._settings.scheduler
+        identity = f"{self._settings.topic_prefix}scheduler-{self._instance}"
+        if scheduler.delivery == "at_least_once":
+            return AtLeastOnceWriter(self._base, identity)
+        return TransactionalWriter(self._base, identity, scheduler.transaction_timeout_ms)
+
+    def _consumer_settings(self) -> dict[str, object]:
+        """Small prefetch, because what is paused is fetched again; short waits, because being late is a defect."""
+        return consumer_settings(self._base, f"reconsume-scheduler-{self._instance}") | {
+            "group.id": self._settings.topic_prefix + "scheduler",
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": 1_000,
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 10,
+            "queued.min.messages": 10_000,
+            "queued.max.messages.kbytes": 32_768,
+        }
+
+    def _check_topics(self) -> None:
+        names = self._settings.names
+        existing = self._admin.partitions([names.send_back, names.delay(0), names.quarantine])
+        missing = [topic for topic in (names.send_back, names.delay(0), names.quarantine) if topic not in existing]
+        if missing:
+            raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
+
+    def _refused(self, topic: str) -> str | None:
+        """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
+        try:
+            kind = self._admin.settings([topic])[topic].get("message.timestamp.type")
+        except ReconsumeError as error:
+            # Without the right to look, the topic is trusted; the records' own timestamps tell the same.
+            logger.info("cannot check the settings of %s: %s", topic, error)
+            return None
+        if kind == "LogAppendTime":
+            return None
+        return (
+            f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
+            f"mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            "--add-config message.timestamp.type=LogAppendTime, then restart the scheduler workers"
+        )

@@ -1,0 +1,217 @@
+"""One scheduler worker: read ahead, wait for the earliest due record, deliver what is due."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.kafka import translate
+from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
+from reconsume.bridge.scheduler.routing import Delivery, Router
+from reconsume.bridge.scheduler.writers import BatchAborted, BatchWriter
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 0.2
+"""So long at most until a stop or a rebalance is noticed."""
+_BACK_OFF_MS: Final = 500
+_BLOCKED_MS: Final = 10_000
+
+Where = tuple[str, int, int]
+"""Topic, partition and offset of a waiting record."""
+Refused = Callable[[str], str | None]
+"""Why a topic may not be scheduled from, None if it may."""
+
+
+class Worker:
+    """Delivers the due records of the partitions that Kafka gives it.
+
+    Guarantees:
+        1. A record leaves its queue only after its delivery and its offset are committed together.
+        2. No record is delivered before its append time plus the delay of its topic.
+        3. A record that is refused is found by halving the batch, and goes to the quarantine alone.
+        4. No transaction is open while the worker waits.
+
+    Everything happens in the thread that calls `run`; only `stop` may be called from elsewhere.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        writer: BatchWriter,
+        *,
+        router: Router,
+        names: TopicNames,
+        read_ahead: ReadAhead,
+        observer: WorkerObserver,
+        refused: Refused,
+        max_batch_records: int,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._consumer = consumer
+        self._writer = writer
+        self._router = router
+        self._names = names
+        self._read_ahead = read_ahead
+        self._observer = observer
+        self._refused = refused
+        self._max_batch = max_batch_records
+        self._limit = max_batch_records
+        self._clock = clock
+        self._poison: dict[Where, str] = {}
+        self._written: set[Where] = set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Deliver until told to stop."""
+        self._consumer.subscribe(
+            [self._names.scheduled_pattern], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+        while not stop.is_set():
+            self._observer.alive(self._clock())
+            self.run_once(_IDLE_SECONDS)
+
+    def run_once(self, longest_wait: float) -> int:
+        """Read what is there, deliver what is due; gives the number of delivered records.
+
+        Waits until something is due or read, at most `longest_wait` seconds.
+        """
+        self._read(self._seconds_to_wait(longest_wait))
+        runs = self._read_ahead.take_due(self._clock(), self._limit)
+        return self._deliver(runs) if runs else 0
+
+    def _seconds_to_wait(self, longest: float) -> float:
+        due = self._read_ahead.next_due_ms()
+        return longest if due is None else min(longest, max(0.0, (due - self._clock()) / 1000))
+
+    def _read(self, timeout: float) -> None:
+        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t."""
+        message = self._consumer.poll(timeout)
+        if message is not None:
+            self._keep([message])
+            self._keep(self._consumer.consume(self._max_batch, 0))
+        self._pause_and_resume()
+
+    def _keep(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self._read_ahead.add(message)
+            elif error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF):
+                logger.warning("%s", translate(error, f"reading topic {message.topic() or 'of the scheduler'}"))
+
+    def _pause_and_resume(self) -> None:
+        for queues, act, paused in (
+            (self._read_ahead.to_pause(), self._consumer.pause, True),
+            (self._read_ahead.to_resume(), self._consumer.resume, False),
+        ):
+            if queues:
+                act([TopicPartition(queue.topic, queue.partition) for queue in queues])
+                for queue in queues:
+                    queue.paused = paused
+
+    def _deliver(self, runs: list[DueRun]) -> int:
+        try:
+            batch = self._route(runs)
+            pending = [one for one, where in batch if where not in self._written]
+            self._writer.write(pending, lambda: _offsets(runs), self._consumer)
+        except KafkaNotReachable as error:
+            self._hold(runs, _BACK_OFF_MS)
+            self._observer.aborted(str(error))
+            return 0
+        except BatchAborted as aborted:
+            self._learn(runs, [where for _, where in batch if where not in self._written], aborted)
+            return 0
+        self._done(runs, batch)
+        return len(batch)
+
+    def _route(self, runs: list[DueRun]) -> list[tuple[Delivery, Where]]:
+        routed = []
+        for run in runs:
+            topic, partition = run.queue.topic, run.queue.partition
+            inbox = topic == self._names.send_back
+            for _, message in run.records:
+                where = (topic, partition, message.offset() or 0)
+                reason = self._poison.get(where) if self._poison else None
+                if reason is None:
+                    routed.append((self._router.route(message, inbox=inbox), where))
+                else:
+                    routed.append((self._router.quarantine(message, reason), where))
+        return routed
+
+    def _learn(self, runs: list[DueRun], wheres: list[Where], aborted: BatchAborted) -> None:
+        """After an abort: wait, halve the batch, or single out the one record that was refused."""
+        self._observer.aborted(str(aborted.error))
+        self._written.update(wheres[index] for index in aborted.written)
+        if isinstance(aborted.error, TopicNotReady):
+            self._router.targets.forget()
+        if aborted.passing:
+            self._hold(runs, _BACK_OFF_MS)
+        elif len(wheres) > 1:
+            self._limit = max(1, len(wheres) // 2)
+        elif wheres and wheres[0] not in self._poison:
+            self._poison[wheres[0]] = str(aborted.error)
+        else:
+            # Not even the quarantine takes it. It stays, its partition waits, all others go on.
+            logger.error("%s-%d@%d is stuck: %s", *wheres[0], aborted.error)
+            self._hold(runs, _BLOCKED_MS)
+
+    def _hold(self, runs: list[DueRun], for_ms: int) -> None:
+        until = self._clock() + for_ms
+        for run in runs:
+            run.queue.held_until_ms = until
+
+    def _done(self, runs: list[DueRun], batch: list[tuple[Delivery, Where]]) -> None:
+        now = self._clock()
+        for run in runs:
+            run.queue.drop(len(run.records))
+            self._observer.lateness(run.queue.topic, [now - due for due, _ in run.records])
+        self._observer.done(Counter((one.outcome, one.group) for one, _ in batch))
+        for one, where in batch:
+            if one.outcome == "quarantined":
+                logger.warning("quarantined %s-%d@%d: %r", *where, dict(one.headers)["QUARANTINE_REASON"])
+        if self._poison or self._written:
+            self._forget(where for _, where in batch)
+        self._limit = min(self._max_batch, self._limit * 2)
+
+    def _forget(self, wheres: Iterable[Where]) -> None:
+        for where in wheres:
+            self._poison.pop(where, None)
+            self._written.discard(where)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            try:
+                delay_ms = self._names.delay_ms(one.topic)
+                reason = self._refused(one.topic)
+            except IllegalName as error:
+                reason = str(error)
+            if reason is None:
+                self._read_ahead.assign(one.topic, one.partition, delay_ms)
+            else:
+                logger.error("not scheduling from %s: %s", one.topic, reason)
+        consumer.incremental_assign(partitions)
+        refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
+        if refused:
+            consumer.pause(refused)
+        self._observer.assigned(len(self._read_ahead))
+
+    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = {(one.topic, one.partition) for one in partitions}
+        self._read_ahead.revoke(gone)
+        self._forget([where for where in (*self._poison, *self._written) if where[:2] in gone])
+        self._observer.assigned(len(self._read_ahead))
+
+
+def _offsets(runs: list[DueRun]) -> list[TopicPartition]:
+    return [TopicPartition(run.queue.topic, run.queue.partition, run.next_offset) for run in runs]

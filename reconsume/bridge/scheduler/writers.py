@@ -1,0 +1,233 @@
+"""Write a batch and commit where it came from: in one Kafka transaction, or at least once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from reconsume.bridge.kafka import is_passing, producer_settings, translate
+from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.delay_levels.errors import ReconsumeError, WorkerFenced
+
+__all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchWriter", "TransactionalWriter", "WriterBroken"]
+
+logger = logging.getLogger(__name__)
+
+_SERVE_EVERY: Final = 500
+"""Records between two looks at the delivery reports, so that the queue of reports stays short."""
+_ABORT_SECONDS: Final = 10
+_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+
+
+class BatchAborted(Exception):
+    """Nothing of the batch counts; its records are still to be delivered.
+
+    Attributes:
+        error: why.
+        passing: True when the same batch may succeed later, False when one of its records was refused.
+        written: indices of records that are stored all the same (never in a transaction).
+    """
+
+    def __init__(self, error: ReconsumeError, *, passing: bool, written: frozenset[int] = frozenset()) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.passing = passing
+        self.written = written
+
+
+class WriterBroken(Exception):
+    """The producer is of no use any more; what was not committed is read again by a new one.
+
+    Attributes:
+        error: why.
+    """
+
+    def __init__(self, error: ReconsumeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class BatchWriter(Protocol):
+    """Writes batches for one worker."""
+
+    def start(self) -> None:
+        """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
+
+    def write(
+        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+    ) -> None:
+        """Write all of `batch` and commit the offsets; raises `BatchAborted` or `WriterBroken`."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class TransactionalWriter:
+    """Deliveries and offsets become visible together or not at all.
+
+    The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
+    default then waits 100 ms.
+    """
+
+    def __init__(self, base: Mapping[str, Any], transactional_id: str, transaction_timeout_ms: int) -> None:
+        self._transactional_id = transactional_id
+        self._producer = Producer(
+            producer_settings(base, transactional_id)
+            | {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": transaction_timeout_ms,
+                # librdkafka wants a record's patience to be shorter than the transaction's.
+                "message.timeout.ms": max(1_000, transaction_timeout_ms - 1_000),
+                "linger.ms": 1,
+                "retry.backoff.ms": 1,
+                "retry.backoff.max.ms": 10,
+                "delivery.report.only.error": True,
+            }
+        )
+        self._refused: list[KafkaError] = []
+
+    def start(self) -> None:
+        """Register the transactional id; this ends what a dead predecessor with it left open."""
+        try:
+            self._producer.init_transactions(30)
+        except KafkaException as error:
+            raise self._explain(error, "registering the transactional id") from error
+
+    def write(
+        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+    ) -> None:
+        """Begin, produce all, send the offsets with fresh group metadata, commit."""
+        producer = self._producer
+        self._refused.clear()
+        try:
+            producer.begin_transaction()
+            self._produce(batch)
+            producer.send_offsets_to_transaction(list(offsets()), consumer.consumer_group_metadata())
+            producer.commit_transaction()
+        except KafkaException as error:
+            self._abort(error)
+
+    def _produce(self, batch: Sequence[Delivery]) -> None:
+        produce, on_delivery = self._producer.produce, self._note_refusal
+        for count, one in enumerate(batch):
+            if one.outcome != "dropped":
+                _produce_patiently(self._producer, produce, one, on_delivery)
+            if count % _SERVE_EVERY == 0:
+                self._producer.poll(0)
+
+    def _note_refusal(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._refused.append(error)
+
+    def _abort(self, error: KafkaException) -> None:
+        """Undo the transaction and say why; a fenced or broken producer is of no use any more."""
+        cause: KafkaError = error.args[0]
+        if cause.code() in _FENCED or cause.fatal():
+            raise WriterBroken(self._explain(error, "committing a batch")) from error
+        try:
+            self._producer.abort_transaction(_ABORT_SECONDS)
+        except KafkaException as worse:
+            raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
+        refused = next((one for one in self._refused if _is_refusal(one)), None)
+        raise BatchAborted(
+            translate(refused or cause, "delivering a batch"), passing=refused is None and not _is_refusal(cause)
+        ) from error
+
+    def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
+        if error.args[0].code() in _FENCED:
+            return WorkerFenced(
+                f"{doing}: another worker took over the transactional id {self._transactional_id}; "
+                "give each worker its own --instance-id"
+            )
+        return translate(error, doing)
+
+    def close(self) -> None:
+        """Let go at once; an open transaction was aborted before."""
+        self._producer.purge()
+        self._producer.close()
+
+
+class AtLeastOnceWriter:
+    """For clusters without transactions: produce, wait for every acknowledgement, then commit.
+
+    A crash between the two delivers the batch again; readers recognise copies by their identity.
+    """
+
+    def __init__(self, base: Mapping[str, Any], client_id: str) -> None:
+        self._producer = Producer(producer_settings(base, client_id) | {"linger.ms": 1})
+        self._stored: set[int] = set()
+        self._refused: list[KafkaError] = []
+
+    def start(self) -> None:
+        """Nothing to register."""
+
+    def write(
+        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+    ) -> None:
+        """Produce all, wait, commit."""
+        self._stored.clear()
+        self._refused.clear()
+        for index, one in enumerate(batch):
+            if one.outcome != "dropped":
+                _produce_patiently(self._producer, self._producer.produce, one, partial(self._note, index))
+            if index % _SERVE_EVERY == 0:
+                self._producer.poll(0)
+        self._producer.flush()
+        if self._refused:
+            error = translate(self._refused[0], "delivering a batch")
+            raise BatchAborted(error, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
+        try:
+            consumer.commit(offsets=list(offsets()), asynchronous=False)
+        except KafkaException as error:
+            aborted = translate(error, "committing a batch")
+            raise BatchAborted(aborted, passing=True, written=frozenset(self._stored)) from error
+
+    def _note(self, index: int, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._stored.add(index)
+        else:
+            self._refused.append(error)
+
+    def close(self) -> None:
+        """Wait for what is on its way, then let go."""
+        self._producer.flush(10)
+        self._producer.close()
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
+    return error.code() in (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+    )
+
+
+def _produce_patiently(producer: Producer, produce: Callable[..., None], one: Delivery, on_delivery: Any) -> None:
+    """Hand a record to librdkafka; while its queue is full, serve delivery reports and try again."""
+    while True:
+        try:
+            produce(
+                one.topic,
+                value=one.value,
+                key=one.key,
+                partition=one.partition,
+                headers=one.headers,
+                on_delivery=on_delivery,
+            )
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            return
