@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.kafka import client_settings, translate
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
 __all__ = ["ClusterFacts", "KafkaAdmin", "Partition"]
 
@@ -104,7 +104,7 @@ class KafkaAdmin:
         )
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
-        """Make a topic; False if it was there already."""
+        """Make a topic and wait until it can be used; False if it was there already."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=dict(settings))
         future = self._client.create_topics([new], request_timeout=_TIMEOUT, operation_timeout=_TIMEOUT)[topic]
         try:
@@ -113,6 +113,9 @@ class KafkaAdmin:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise translate(error, f"making topic {topic}") from error
+        # Until its partitions have leaders the topic takes no record, and looks as if it were not there.
+        spec = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        self._patiently(lambda: self._list_offsets(spec), (KafkaNotReachable, TopicNotReady))
         return True
 
     def end_offsets(self, partitions: Iterable[Partition], *, earliest: bool = False) -> dict[Partition, int]:
@@ -143,13 +146,13 @@ class KafkaAdmin:
         result = _result(futures[group], f"reading the offsets of group {group}")
         return {(one.topic, one.partition): one.offset for one in result.topic_partitions or [] if one.offset >= 0}
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while a partition has no leader, as just after its topic was made, for at most 10 s."""
+    def _patiently(self, ask: Callable[[], T], passing: tuple[type[ReconsumeError], ...] = (KafkaNotReachable,)) -> T:
+        """Ask again while a partition or group has no leader yet, for at most 10 s."""
         deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
                 return ask()
-            except KafkaNotReachable:
+            except passing:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE)

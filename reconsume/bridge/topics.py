@@ -92,8 +92,6 @@ class TopicMaker:
         found = self._admin.partitions([topic]).get(topic)
         if found is None:
             raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet")
-        # A topic without leaders takes no record; this asks until it has them.
-        self._admin.end_offsets((topic, partition) for partition in range(found))
         return found
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:

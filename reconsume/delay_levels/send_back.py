@@ -6,6 +6,7 @@ counter lives in the record and is raised here, nowhere else (RocketMQ: BR-17, B
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -41,6 +42,7 @@ __all__ = [
     "SendBackRequest",
     "Stored",
     "decide_send_back",
+    "inbox_copy",
     "inbox_request",
     "send_back_copy",
 ]
@@ -236,21 +238,46 @@ def send_back_copy(
 
 def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:
     """The headers that Kafka's own dead-letter queue writes (KIP-1191), and the exception."""
-    cause = request.cause
     properties = {}
-    try:
-        origin = Position.parse(request.stored.origin_message_id)
-    except MalformedProperty:
+    origin_topic = request.stored.origin_topic
+    if origin_topic is not None:
+        properties[DLQ_ERRORS + "topic"] = origin_topic
+    with suppress(MalformedProperty):
         # A plain client may use ids of its own; then only the topic is known.
-        if request.stored.origin_topic is not None:
-            properties[DLQ_ERRORS + "topic"] = request.stored.origin_topic
-    else:
-        properties[DLQ_ERRORS + "topic"] = origin.topic
-        properties[DLQ_ERRORS + "partition"] = str(origin.partition)
-        properties[DLQ_ERRORS + "offset"] = str(origin.offset)
+        origin = Position.parse(request.stored.origin_message_id)
+        if origin.topic == origin_topic:
+            properties[DLQ_ERRORS + "partition"] = str(origin.partition)
+            properties[DLQ_ERRORS + "offset"] = str(origin.offset)
     properties[DLQ_ERRORS + "group"] = request.group
     properties[DLQ_ERRORS + "delivery.count"] = str(outcome.reconsume_times)
-    properties[DLQ_ERRORS + "message"] = _cut(cause.message if cause else outcome.reason, _MESSAGE_BYTES)
+    return properties | _cause_properties(request.cause, outcome.reason)
+
+
+def inbox_copy(request: SendBackRequest, names: TopicNames) -> SendBackCopy:
+    """The same send-back as an ordinary message for the inbox, where the scheduler applies the rule.
+
+    It is the second way when the first fails. The wish goes with it (RocketMQ forgets it there: SB-05, SB-06).
+    """
+    stored = request.stored
+    properties = {
+        ORIGIN_MESSAGE_ID: stored.origin_message_id,
+        RECONSUME_TIME: str(stored.reconsume_times),
+        REAL_TOPIC: RETRY_PREFIX + request.group,
+        BORN_TIMESTAMP: str(stored.born_ms),
+        DELAY_LEVEL_WHEN_NEXT_CONSUME: str(request.delay_level),
+    }
+    if stored.origin_topic is not None:
+        properties[RETRY_TOPIC] = stored.origin_topic
+    if request.max_reconsume_times is not None:
+        properties[MAX_RECONSUME_TIMES] = str(request.max_reconsume_times)
+    if request.cause is not None:
+        properties |= _cause_properties(request.cause, "")
+    waiting = Delayed(0, 0, stored.reconsume_times)
+    return SendBackCopy(names.send_back, replace_properties(request.headers, properties), waiting)
+
+
+def _cause_properties(cause: Cause | None, otherwise: str) -> dict[str, str]:
+    properties = {DLQ_ERRORS + "message": _cut(cause.message if cause else otherwise, _MESSAGE_BYTES)}
     if cause is not None and cause.exception_class is not None:
         properties[DLQ_ERRORS + "exception.class"] = _cut(cause.exception_class, _MESSAGE_BYTES)
     if cause is not None and cause.stacktrace is not None:

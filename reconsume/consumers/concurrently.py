@@ -1,0 +1,162 @@
+"""Call the listener for a chunk and deal with its result: acknowledge, send back, or keep for a local try."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Awaitable
+from functools import partial
+from typing import Final, cast
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.send_back import SendBackWriter
+from reconsume.consumers.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    Listener,
+    acknowledged_count,
+)
+from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.send_back import Cause, SendBackRequest
+
+__all__ = ["TIMEOUT_LEVEL", "ConcurrentlyService"]
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_LEVEL: Final = 3
+"""A message that timed out waits on this level (RocketMQ: EX-04)."""
+_LOCAL_RETRY_MS: Final = 5_000
+"""RocketMQ: CC-12."""
+
+
+class ConcurrentlyService:
+    """RocketMQ's ConsumeMessageConcurrentlyService. Safe to use from several threads.
+
+    Args:
+        group: the consumer group.
+        listener: the user's function.
+        writer: sends failed messages back.
+        names: the installation's topics.
+        max_reconsume_times: the consumer's own maximum, None to take the group's.
+        clock: gives milliseconds.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        *,
+        writer: SendBackWriter,
+        names: TopicNames,
+        max_reconsume_times: int | None,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._group = group
+        self._listener = listener
+        self._writer = writer
+        self._names = names
+        self._max_reconsume_times = max_reconsume_times
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._local_retries: deque[tuple[float, Chunk]] = deque()
+
+    def consume(self, chunk: Chunk) -> None:
+        """Call a plain listener."""
+        context = self._begin(chunk)
+        if context is None:
+            return
+        status, cause = None, None
+        try:
+            status = self._listener(chunk.messages, context)
+        except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01, any Throwable means RECONSUME_LATER
+            cause = self._report(chunk, error)
+        self._settle(chunk, context, status, cause)
+
+    async def consume_async(self, chunk: Chunk) -> None:
+        """Call an `async def` listener."""
+        context = self._begin(chunk)
+        if context is None:
+            return
+        status, cause = None, None
+        try:
+            status = await cast("Awaitable[ConsumeConcurrentlyStatus | None]", self._listener(chunk.messages, context))
+        except Exception as error:  # noqa: BLE001 - RocketMQ: CC-01; a cancelled one is shutdown, which is no outcome
+            cause = self._report(chunk, error)
+        self._settle(chunk, context, status, cause)
+
+    def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
+        """Send back what a listener has had for longer than the timeout; its late result is ignored.
+
+        The listener is not interrupted (RocketMQ: EX-03, EX-04; better than EX-05).
+        """
+        for message in queue.expired(self._clock() - timeout_ms):
+            if queue.claim(message):
+                logger.warning("%r: its listener has run for over %.0f s; it is sent back", message, timeout_ms / 1000)
+                cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
+                self._send_back(queue, message, TIMEOUT_LEVEL, cause)
+
+    def take_local_retries(self) -> list[Chunk]:
+        """Messages whose send-back failed 5 s ago; their listener is called again (RocketMQ: CC-12, SB-11)."""
+        now = self._clock()
+        due: list[Chunk] = []
+        with self._lock:
+            while self._local_retries and self._local_retries[0][0] <= now:
+                due.append(self._local_retries.popleft()[1])
+        return due
+
+    def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
+        if not chunk.queue.start(chunk.messages, self._clock()):
+            return None
+        queue = chunk.queue
+        return ConsumeConcurrentlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
+
+    def _report(self, chunk: Chunk, error: BaseException) -> Cause:
+        logger.warning("the listener failed for %r", chunk.messages, exc_info=error)
+        kind = type(error)
+        return Cause(
+            str(error) or kind.__name__,
+            f"{kind.__module__}.{kind.__qualname__}",
+            "".join(traceback.format_exception(error)),
+        )
+
+    def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, status: object, cause: Cause | None) -> None:
+        """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""
+        queue, messages = chunk.queue, chunk.messages
+        try:
+            succeeded = acknowledged_count(status, context.ack_index, len(messages))
+        except IllegalSetting as error:
+            logger.error("%s; the whole batch is sent back", error)  # noqa: TRY400 - the listener is wrong, not we
+            succeeded, cause = 0, Cause(str(error))
+        for index, message in enumerate(messages):
+            if not queue.claim(message):
+                continue
+            if index < succeeded:
+                queue.finish(message)
+            else:
+                self._send_back(queue, message, context.delay_level_when_next_consume, cause)
+
+    def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
+        request = SendBackRequest(
+            group=self._group,
+            headers=message.all_headers,
+            stored=message.stored,
+            delay_level=level,
+            max_reconsume_times=self._max_reconsume_times,
+            cause=cause,
+        )
+        self._writer.send_back(request, message.key, message.body, partial(self._sent_back, queue, message))
+
+    def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
+        if error is None:
+            queue.finish(message)
+        elif queue.release(message):
+            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            again = Chunk(queue, (message.failed_again_locally(),))
+            with self._lock:
+                self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))

@@ -1,0 +1,276 @@
+"""The poll loop: one thread that owns the Kafka consumer and never waits for a listener."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.kafka import translate
+from reconsume.consumers.concurrently import ConcurrentlyService
+from reconsume.consumers.listener_pool import Chunk, ListenerPool
+from reconsume.consumers.message import Message
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.subscription import TagExpression
+
+__all__ = ["ConsumeLoop", "Limits"]
+
+logger = logging.getLogger(__name__)
+
+_FETCH_RECORDS: Final = 500
+_BUSY_SECONDS: Final = 0.02
+_IDLE_SECONDS: Final = 0.2
+_MOMENT_SECONDS: Final = 0.005
+_COMMIT_EVERY_MS: Final = 1_000
+_EXPIRE_EVERY_MS: Final = 200
+_REVOKE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Flow control and timeouts.
+
+    Attributes:
+        batch_size: messages for one call of the listener (`consume_message_batch_max_size`).
+        queue_records: unfinished messages of one partition (`pull_threshold_for_queue`).
+        queue_bytes: their bodies in bytes (`pull_threshold_size_for_queue`).
+        max_span: from the smallest unfinished offset to the newest (`consume_concurrently_max_span`).
+        timeout_ms: of a listener (`consume_timeout`).
+        await_termination_seconds: for running listeners at shutdown.
+    """
+
+    batch_size: int
+    queue_records: int
+    queue_bytes: int
+    max_span: int
+    timeout_ms: float
+    await_termination_seconds: float
+
+
+class ConsumeLoop:
+    """Reads, hands out, commits. Everything here happens in one thread.
+
+    Guarantees:
+        1. The committed offset is the smallest unfinished one; nothing is committed for a partition that was lost.
+        2. No listener holds up the loop: a full partition is paused, so `max.poll.interval.ms` is never at risk.
+        3. A retry topic without a committed offset is read from its beginning (RocketMQ: TN-06).
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        service: ConcurrentlyService,
+        pool: ListenerPool,
+        *,
+        retry_topic: str,
+        subscriptions: Mapping[str, TagExpression],
+        from_beginning: bool,
+        limits: Limits,
+        flush_send_backs: Callable[[float], int],
+        clock: Clock = now_ms,
+    ) -> None:
+        self._consumer = consumer
+        self._service = service
+        self._pool = pool
+        self._retry_topic = retry_topic
+        self._subscriptions = subscriptions
+        self._from_beginning = from_beginning
+        self._limits = limits
+        self._flush_send_backs = flush_send_backs
+        self._clock = clock
+        self._queues: dict[tuple[str, int], ProcessQueue] = {}
+        self._commit_at = 0.0
+        self._expire_at = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Consume until told to stop, then let running listeners finish and commit."""
+        topics = [*self._subscriptions, self._retry_topic]
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        try:
+            while not stop.is_set():
+                self.run_once()
+        finally:
+            self._shut_down()
+
+    def run_once(self) -> None:
+        """One turn: read, hand out, try again what is due, pause, commit."""
+        busy = any(queue.size for queue in self._queues.values())
+        self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
+        for chunk in self._service.take_local_retries():
+            self._pool.submit(chunk)
+        now = self._clock()
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRE_EVERY_MS
+            for queue in self._queues.values():
+                self._service.expire(queue, self._limits.timeout_ms)
+        self._pause_and_resume()
+        if now >= self._commit_at:
+            self._commit_at = now + _COMMIT_EVERY_MS
+            self._commit(self._queues.values(), wait=False)
+
+    def _read(self, timeout: float) -> None:
+        """`consume(n, t)` alone would wait for n records or all of t."""
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return
+        run: list[Message] = []
+        queue: ProcessQueue | None = None
+        for polled in (first, *self._consumer.consume(_FETCH_RECORDS, 0)):
+            if polled.error() is not None:
+                self._failed(polled)
+                continue
+            of = self._queues.get((polled.topic() or "", polled.partition() or 0))
+            if of is not queue:
+                self._hand_out(queue, run)
+                run, queue = [], of
+            run.append(Message(polled, self._retry_topic))
+        self._hand_out(queue, run)
+
+    def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
+        """Chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
+        if queue is None or not messages:
+            return
+        wanted = self._subscriptions.get(queue.topic)
+        if wanted is not None and wanted.tags is not None:
+            # A retry is not filtered again, whatever the subscription says now (RocketMQ: TF-04).
+            messages = _subscribed(queue, messages, wanted)
+        else:
+            for message in messages:
+                queue.begin(message)
+        size = self._limits.batch_size
+        for start in range(0, len(messages), size):
+            self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
+
+    def _failed(self, polled: KafkaMessage) -> None:
+        error = polled.error()
+        assert error is not None
+        topic, partition = polled.topic() or "", polled.partition()
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+            self._reset_offset(topic, partition)
+        elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
+            if topic != self._retry_topic:
+                logger.warning("%s", translate(error, f"subscribing to {topic}"))
+        elif error.fatal():
+            raise translate(error, "consuming")
+        else:
+            logger.warning("%s", translate(error, f"consuming {topic}"))
+
+    def _reset_offset(self, topic: str, partition: int) -> None:
+        """No committed offset, or one that is no longer kept: each topic starts where it should.
+
+        librdkafka has one policy for all topics; with `latest` a group would lose the retries that were delivered
+        before its first start (RocketMQ: TN-06, T-34).
+        """
+        beginning = self._from_beginning or topic == self._retry_topic
+        where = TopicPartition(topic, partition, OFFSET_BEGINNING if beginning else OFFSET_END)
+        logger.info(
+            "%s-%d has no offset to go on from: starting at its %s",
+            topic,
+            partition,
+            "beginning" if beginning else "end",
+        )
+        self._drop([where])
+        self._consumer.incremental_unassign([where])
+        self._consumer.incremental_assign([where])
+        self._queues[topic, partition] = ProcessQueue(topic, partition)
+
+    def _pause_and_resume(self) -> None:
+        full = {where: self._is_full(queue) for where, queue in self._queues.items()}
+        if any(is_full and not self._queues[where].paused for where, is_full in full.items()):
+            # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
+            time.sleep(_MOMENT_SECONDS)
+        pause = [
+            queue for where, queue in self._queues.items() if full[where] and not queue.paused and self._is_full(queue)
+        ]
+        resume = [queue for where, queue in self._queues.items() if queue.paused and not full[where]]
+        if pause:
+            self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in pause])
+        if resume:
+            self._consumer.resume([TopicPartition(queue.topic, queue.partition) for queue in resume])
+        for queue in pause:
+            queue.paused = True
+        for queue in resume:
+            queue.paused = False
+
+    def _is_full(self, queue: ProcessQueue) -> bool:
+        limits = self._limits
+        return queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
+
+    def _commit(self, queues: Iterable[ProcessQueue], *, wait: bool) -> None:
+        pending = [(queue, offset) for queue in queues if (offset := queue.to_commit) is not None]
+        if not pending:
+            return
+        offsets = [TopicPartition(queue.topic, queue.partition, offset) for queue, offset in pending]
+        try:
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            # Not committed is never lost: the messages come again.
+            logger.warning("%s", translate(error, "committing offsets"))
+            return
+        for queue, offset in pending:
+            queue.committed = offset
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            self._queues[one.topic, one.partition] = ProcessQueue(one.topic, one.partition)
+
+    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
+        dropped = self._drop(partitions)
+        if self._flush_send_backs(_REVOKE_SECONDS):
+            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+        self._commit(dropped, wait=True)
+
+    def _lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Somebody else has them already; committing would be refused."""
+        self._drop(partitions)
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> list[ProcessQueue]:
+        dropped = []
+        for one in partitions:
+            queue = self._queues.pop((one.topic, one.partition), None)
+            if queue is not None:
+                queue.drop()
+                dropped.append(queue)
+        return dropped
+
+    def _shut_down(self) -> None:
+        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
+        if not self._pool.close(self._limits.await_termination_seconds):
+            logger.warning("some listeners still run; their messages will be delivered again")
+        for queue in self._queues.values():
+            queue.drop()
+        self._flush_send_backs(self._limits.await_termination_seconds)
+        self._commit(self._queues.values(), wait=True)
+        self._queues.clear()
+        self._consumer.close()
+
+
+def _subscribed(queue: ProcessQueue, messages: list[Message], wanted: TagExpression) -> list[Message]:
+    """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
+    kept = []
+    for message in messages:
+        queue.begin(message)
+        if wanted.wants(message.tags):
+            kept.append(message)
+        else:
+            queue.finish(message)
+    return kept

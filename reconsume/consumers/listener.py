@@ -1,0 +1,67 @@
+"""What a listener gets and gives: RocketMQ's statuses and context."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconsume.consumers.message import Message, MessageQueue
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["ALL", "ConsumeConcurrentlyContext", "ConsumeConcurrentlyStatus", "Listener", "acknowledged_count"]
+
+ALL: Final = 2**31 - 1
+"""RocketMQ's default `ackIndex`: the whole batch (RocketMQ: CC-05)."""
+
+
+class ConsumeConcurrentlyStatus(enum.Enum):
+    """What became of a batch; an exception or `None` means RECONSUME_LATER (RocketMQ: CC-01, CC-02)."""
+
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+@dataclass(slots=True)
+class ConsumeConcurrentlyContext:
+    """A new one for every call of the listener (RocketMQ: CC-05).
+
+    Attributes:
+        message_queue: where the batch was read; a retry shows its `%RETRY%` topic here (RocketMQ: TN-04).
+        delay_level_when_next_consume: 0 lets the group's levels decide, a higher one is taken as it is, a negative
+            one asks for the dead-letter topic; for all failed messages of this batch (RocketMQ: CC-22).
+        ack_index: with CONSUME_SUCCESS, the last message that succeeded; those after it are sent back. -1 sends
+            all back. Ignored with RECONSUME_LATER (RocketMQ: CC-06, CC-07, CC-08, CC-10).
+    """
+
+    message_queue: MessageQueue
+    delay_level_when_next_consume: int = 0
+    ack_index: int = ALL
+
+
+Listener = Callable[
+    [Sequence[Message], ConsumeConcurrentlyContext],
+    ConsumeConcurrentlyStatus | Awaitable[ConsumeConcurrentlyStatus | None] | None,
+]
+"""A function or an `async def`."""
+
+
+def acknowledged_count(status: object, ack_index: int, size: int) -> int:
+    """How many messages from the front of a batch succeeded; the others are sent back.
+
+    Raises:
+        IllegalSetting: `ack_index` below -1 (RocketMQ loses the batch until a timeout: CC-09), or a status that is
+            none.
+    """
+    if status is ConsumeConcurrentlyStatus.RECONSUME_LATER or status is None:
+        return 0
+    if status is not ConsumeConcurrentlyStatus.CONSUME_SUCCESS:
+        raise IllegalSetting(
+            f"the listener returned {status!r}; return ConsumeConcurrentlyStatus.CONSUME_SUCCESS or RECONSUME_LATER"
+        )
+    if ack_index < -1:
+        raise IllegalSetting(
+            f"the listener set ack_index {ack_index}; -1 sends the whole batch back, {size - 1} or more acknowledges it"
+        )
+    return min(ack_index + 1, size)

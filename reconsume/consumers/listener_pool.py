@@ -1,0 +1,138 @@
+"""Call listeners: plain functions in threads, `async def` ones in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol
+
+from reconsume.consumers.message import Message
+from reconsume.consumers.process_queue import ProcessQueue
+
+__all__ = ["AsyncListenerPool", "Chunk", "ListenerPool", "ThreadListenerPool", "is_async"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Messages of one partition for one call of the listener (RocketMQ: CC-18)."""
+
+    queue: ProcessQueue
+    messages: tuple[Message, ...]
+
+
+class ListenerPool(Protocol):
+    """Runs chunks, some at a time."""
+
+    def submit(self, chunk: Chunk) -> None:
+        """Run a chunk when there is room."""
+
+    def close(self, seconds: float) -> bool:
+        """Start no more chunks and wait for the running ones; False if some still run."""
+
+
+class ThreadListenerPool:
+    """A fixed number of threads on one queue.
+
+    An executor's future for each record would cost ten times what the queue does.
+
+    Args:
+        threads: how many listeners run at once.
+        consume: calls the listener and deals with the result; must not raise.
+    """
+
+    def __init__(self, threads: int, consume: Callable[[Chunk], None]) -> None:
+        self._consume = consume
+        self._chunks: SimpleQueue[Chunk | None] = SimpleQueue()
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"reconsume-listener-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, chunk: Chunk) -> None:
+        """Run a chunk when a thread is free."""
+        self._chunks.put(chunk)
+
+    def close(self, seconds: float) -> bool:
+        """Start no more chunks and wait for the running ones; False if some still run."""
+        self._closing = True
+        for _ in self._threads:
+            self._chunks.put(None)
+        deadline = threading.Event()
+        timer = threading.Timer(seconds, deadline.set)
+        timer.start()
+        for thread in self._threads:
+            while thread.is_alive() and not deadline.is_set():
+                thread.join(0.05)
+        timer.cancel()
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        while (chunk := self._chunks.get()) is not None:
+            if not self._closing:
+                self._consume(chunk)
+
+
+class AsyncListenerPool:
+    """One thread with an event loop; at most so many coroutines at once.
+
+    Args:
+        at_once: how many listeners run at once.
+        consume: a coroutine function that calls the listener and deals with the result; must not raise.
+    """
+
+    def __init__(self, at_once: int, consume: Callable[[Chunk], Awaitable[None]]) -> None:
+        self._consume = consume
+        self._closing = False
+        self._room = asyncio.Semaphore(at_once)
+        self._running: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
+        self._thread.start()
+
+    def submit(self, chunk: Chunk) -> None:
+        """Run a chunk when there is room."""
+        self._loop.call_soon_threadsafe(self._start, chunk)
+
+    def close(self, seconds: float) -> bool:
+        """Start no more chunks and wait for the running ones; False if some still run."""
+        self._closing = True
+        done = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        return done
+
+    def _start(self, chunk: Chunk) -> None:
+        task = self._loop.create_task(self._run(chunk))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, chunk: Chunk) -> None:
+        async with self._room:
+            if not self._closing:
+                await self._consume(chunk)
+
+    async def _finish(self, seconds: float) -> bool:
+        """Wait; what still runs then is cancelled, which is no outcome: its offsets stay uncommitted."""
+        if not self._running:
+            return True
+        _, late = await asyncio.wait(self._running, timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=1)
+        return not late
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling it gives a coroutine; also for objects with an `async def __call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - not asking whether it can be called
+    )

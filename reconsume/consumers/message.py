@@ -1,0 +1,165 @@
+"""A message as listeners see it; headers are decoded when they are first asked for."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import NamedTuple
+
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.bridge.kafka import headers_of
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.properties import (
+    DELAY,
+    KEYS,
+    RETRY_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+    Header,
+    integer_property,
+    text_property,
+    user_headers,
+)
+from reconsume.delay_levels.send_back import Position, Stored
+
+__all__ = ["KafkaRecord", "Message", "MessageQueue"]
+
+logger = logging.getLogger(__name__)
+
+
+class MessageQueue(NamedTuple):
+    """RocketMQ's word for a partition; `topic` is the RocketMQ name, `%RETRY%<group>` for a retry."""
+
+    topic: str
+    partition: int
+
+
+class KafkaRecord(NamedTuple):
+    """Where and when the record stood that was polled; `timestamp` in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Message:
+    """One message.
+
+    Attributes:
+        key: bytes, or None.
+        body: bytes; None is a tombstone.
+        kafka: where it was polled.
+        topic: the origin topic, also on a retry (RocketMQ: TN-02).
+        reconsume_times: how often it was sent back.
+    """
+
+    def __init__(self, polled: KafkaMessage, retry_topic: str, locally_failed: int = 0) -> None:
+        self._polled = polled
+        self._retry_topic = retry_topic
+        self._locally_failed = locally_failed
+        self.key = polled.key()
+        self.body = polled.value()
+        self.kafka = KafkaRecord(
+            polled.topic() or "", polled.partition() or 0, polled.offset() or 0, polled.timestamp()[1]
+        )
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it came from this group's own retry topic."""
+        return self.kafka.topic == self._retry_topic
+
+    @cached_property
+    def all_headers(self) -> list[Header]:
+        """The record's headers as they were polled, ours among them."""
+        try:
+            return headers_of(self._polled)
+        except UnicodeDecodeError as error:
+            logger.warning("%s has a header whose name is not UTF-8; none of its headers can be read: %s", self, error)
+            return []
+
+    @cached_property
+    def headers(self) -> list[Header]:
+        """The user's headers: order, duplicates and None values as they were produced."""
+        return user_headers(self.all_headers)
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """All headers that are text, RocketMQ's among them, by name; of duplicates the last."""
+        found = {}
+        for name, value in self.all_headers:
+            if value is not None:
+                found[name] = value.decode(errors="replace")
+        return found
+
+    @cached_property
+    def stored(self) -> Stored:
+        """What the record says of its past; a malformed count is taken as 0, and the log says so."""
+        position = Position(*self.kafka[:3])
+        if not self.is_retry:
+            return Stored.first_copy(position, self.kafka.timestamp)
+        try:
+            return Stored.of_retry(self.all_headers, position, self.kafka.timestamp)
+        except MalformedProperty as error:
+            logger.warning("%s: %s; it counts as not sent back before", self, error)
+            return Stored(self._text(RETRY_TOPIC), str(position), 0, self.kafka.timestamp)
+
+    @property
+    def topic(self) -> str:
+        """The origin topic; a retry without one keeps the name that it was polled from (RocketMQ: TN-03)."""
+        return self.kafka.topic if not self.is_retry else self.stored.origin_topic or self.kafka.topic
+
+    @property
+    def origin(self) -> Position:
+        """Topic, partition and offset of the first copy; of this one where the origin is not known."""
+        try:
+            return Position.parse(self.stored.origin_message_id)
+        except MalformedProperty:
+            return Position(*self.kafka[:3])
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was sent back, and failed to be, since it was first published (RocketMQ: CC-11)."""
+        return (self.stored.reconsume_times if self.is_retry else 0) + self._locally_failed
+
+    @property
+    def delay_time_level(self) -> int:
+        """The level that it waited on; 0 for none."""
+        try:
+            return integer_property(self.all_headers, DELAY) or 0
+        except MalformedProperty:
+            return 0
+
+    @property
+    def msg_id(self) -> str:
+        """The same over all retries: the producer's UNIQ_KEY, else the origin message id (RocketMQ: SB-12)."""
+        return self._text(UNIQ_KEY) or self.stored.origin_message_id
+
+    @property
+    def tags(self) -> str | None:
+        """The producer's tag."""
+        return self._text(TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        """The producer's keys, parted by spaces."""
+        return self._text(KEYS)
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the first copy was published, in milliseconds."""
+        return self.stored.born_ms if self.is_retry else self.kafka.timestamp
+
+    def failed_again_locally(self) -> Message:
+        """The same message for another local try; its stored count stays (RocketMQ: BR-18, CC-11)."""
+        return Message(self._polled, self._retry_topic, self._locally_failed + 1)
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return text_property(self.all_headers, name)
+        except MalformedProperty:
+            return None
+
+    def __repr__(self) -> str:
+        return f"<Message {self.kafka.topic}-{self.kafka.partition}@{self.kafka.offset}>"
