@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.kafka import client_settings, translate
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 __all__ = ["ClusterFacts", "KafkaAdmin", "Partition"]
 
@@ -113,10 +113,18 @@ class KafkaAdmin:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise translate(error, f"making topic {topic}") from error
-        # Until its partitions have leaders the topic takes no record, and looks as if it were not there.
-        spec = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
-        self._patiently(lambda: self._list_offsets(spec), (KafkaNotReachable, TopicNotReady))
+        self._patiently(lambda: self._require_leaders(topic, partitions))
         return True
+
+    def _require_leaders(self, topic: str, partitions: int) -> None:
+        """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
+        future = self._client.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT)[topic]
+        try:
+            found = [one for one in future.result().partitions if one.leader is not None and one.leader.id >= 0]
+        except KafkaException as error:
+            raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
+        if len(found) < partitions:
+            raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
 
     def end_offsets(self, partitions: Iterable[Partition], *, earliest: bool = False) -> dict[Partition, int]:
         """The offset after the last committed record of each partition, or the first one that is kept."""
@@ -146,13 +154,13 @@ class KafkaAdmin:
         result = _result(futures[group], f"reading the offsets of group {group}")
         return {(one.topic, one.partition): one.offset for one in result.topic_partitions or [] if one.offset >= 0}
 
-    def _patiently(self, ask: Callable[[], T], passing: tuple[type[ReconsumeError], ...] = (KafkaNotReachable,)) -> T:
+    def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while a partition or group has no leader yet, for at most 10 s."""
         deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
                 return ask()
-            except passing:
+            except KafkaNotReachable:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE)

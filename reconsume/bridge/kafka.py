@@ -35,6 +35,8 @@ _NOT_REACHABLE: Final = frozenset(
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError.NOT_CONTROLLER,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
     }
 )
 _NO_TOPIC: Final = frozenset(
@@ -46,6 +48,25 @@ _RIGHTS: Final = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
 }
+_DEFINITE: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.SECURITY_DISABLED,
+        KafkaError._INVALID_ARG,
+    }
+)
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
 
 
@@ -73,9 +94,11 @@ def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
         return KafkaRefused(f"{doing}: the brokers do not accept this client ({cause.str()}); check [kafka]")
     if code in _NO_TOPIC:
         return TopicNotReady(f"{doing}: the topic does not exist; `reconsume topics apply` makes what is missing")
-    if is_passing(cause):
-        return KafkaNotReachable(f"{doing}: no answer from Kafka ({cause.str()})")
-    return KafkaRefused(f"{doing}: {cause.name()}: {cause.str()}")
+    if code in _DEFINITE or cause.fatal():
+        return KafkaRefused(f"{doing}: {cause.name()}: {cause.str()}")
+    # What nobody has thought of is no verdict on a record: it is reported and tried again.
+    known = "no answer from Kafka" if is_passing(cause) else cause.name()
+    return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
 
 
 def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
@@ -99,6 +122,8 @@ def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
         "topic.metadata.refresh.interval.ms": 10_000,
         "allow.auto.create.topics": False,
         "enable.partition.eof": False,
+        # Also for a start at the beginning: librdkafka falls back on this when that start fails for a moment.
+        "auto.offset.reset": "earliest",
     }
     return defaults | client_settings(base, client_id)
 

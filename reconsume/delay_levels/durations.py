@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
 
-__all__ = ["format_duration", "parse_duration"]
+__all__ = ["LONGEST_MS", "format_duration", "parse_duration"]
+
+LONGEST_MS: Final = 366 * 86_400_000
+"""A delay topic keeps its records twice as long as they wait, so a longer one is a slip of the pen."""
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LARGEST_FIRST = ("d", "h", "m", "s", "ms")
@@ -35,8 +39,8 @@ def format_duration(milliseconds: int) -> str:
 
     Levels of equal duration share a delay topic, so a duration must have one name only.
     """
-    if milliseconds < 0:
-        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is negative; use 0 or more")
+    if not 0 <= milliseconds <= LONGEST_MS:
+        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is out of range; use 0 to 366 days")
     if milliseconds == 0:
         return "0s"
     unit = next(unit for unit in _LARGEST_FIRST if milliseconds % _UNIT_MS[unit] == 0)

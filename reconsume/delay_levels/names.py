@@ -64,6 +64,8 @@ def decode_name(encoded: str) -> str:
     Raises:
         IllegalName: the text is not what `encode_name` writes for any name.
     """
+    if not encoded.isascii():
+        raise IllegalName(f"{encoded!r} is not an encoded name; it holds more than ASCII")
     try:
         name = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), encoded.encode()).decode()
     except UnicodeDecodeError as error:

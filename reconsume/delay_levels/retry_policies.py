@@ -17,6 +17,10 @@ from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 __all__ = ["ExponentialRetryPolicy", "RetryPolicy", "parse_retry_policy"]
 
 _HIGHEST_EXPONENT = 32
+_PARAMETERS = {
+    "customizedRetryPolicy": {"next"},
+    "exponentialRetryPolicy": {"initial", "max", "multiplier"},
+}
 
 
 class RetryPolicy(Protocol):
@@ -125,6 +129,10 @@ def _parameters(policy: Mapping[str, object], name: str) -> Mapping[str, object]
         return None
     if not isinstance(value, Mapping):
         raise IllegalDelayLevels(f"groupRetryPolicy.{name} must be a JSON object, not {value!r}")
+    if unknown := sorted(set(value) - _PARAMETERS[name]):
+        raise IllegalDelayLevels(
+            f"groupRetryPolicy.{name} has unknown keys {unknown}; it knows {sorted(_PARAMETERS[name])}"
+        )
     return value
 
 

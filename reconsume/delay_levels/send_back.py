@@ -6,6 +6,7 @@ counter lives in the record and is raised here, nowhere else (RocketMQ: BR-17, B
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
@@ -50,6 +51,8 @@ __all__ = [
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 """16 send-backs, so 17 deliveries (RocketMQ: GP-01, SB-03)."""
 
+_POSITION: Final = re.compile(r"([^/]+)/([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
+_HIGHEST_COUNT: Final = 2**31 - 1
 _MESSAGE_BYTES: Final = 1024
 _STACKTRACE_BYTES: Final = 4096
 
@@ -107,13 +110,12 @@ class Position:
         Raises:
             MalformedProperty: not of that form.
         """
-        topic, _, rest = text.partition("/")
-        partition, _, offset = rest.partition("/")
-        if not topic or not partition.isdecimal() or not offset.isdecimal():
+        match = _POSITION.fullmatch(text)
+        if match is None:
             raise MalformedProperty(
                 f"origin message id {text[:80]!r} must be <topic>/<partition>/<offset>, such as orders/3/42"
             )
-        return cls(topic, int(partition), int(offset))
+        return cls(match[1], int(match[2]), int(match[3]))
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}"
@@ -158,7 +160,7 @@ class Stored:
         """
         born_ms = count_property(headers, BORN_TIMESTAMP)
         return cls(
-            origin_topic=text_property(headers, RETRY_TOPIC),
+            origin_topic=text_property(headers, RETRY_TOPIC) or None,
             origin_message_id=text_property(headers, ORIGIN_MESSAGE_ID) or str(position),
             reconsume_times=count_property(headers, RECONSUME_TIME) or 0,
             born_ms=timestamp_ms if born_ms is None else born_ms,
@@ -304,9 +306,13 @@ def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> Se
     """
     group, dead_letter = _inbox_group(headers)
     stored = Stored.of_retry(headers, position, timestamp_ms)
+    if stored.reconsume_times > _HIGHEST_COUNT:
+        raise MalformedProperty(
+            f"header {RECONSUME_TIME} must be at most {_HIGHEST_COUNT}, not {stored.reconsume_times}"
+        )
     if stored.origin_topic is None:
         identity = text_property(headers, ORIGIN_MESSAGE_ID)
-        if identity is None:
+        if not identity:
             raise MalformedProperty(
                 f"header {RETRY_TOPIC} is missing; it names the topic in which the message was first published"
             )

@@ -131,7 +131,7 @@ class Router:
 
 def _partition(target: Target, key: bytes | None, real_qid: bytes | None) -> int:
     """REAL_QID where the topic has it, never a partition beyond (RocketMQ's T-17); else by key."""
-    if real_qid is not None and real_qid.isdigit() and int(real_qid) < target.partitions:
+    if real_qid is not None and real_qid.isdigit() and len(real_qid) < 10 and int(real_qid) < target.partitions:  # noqa: PLR2004
         return int(real_qid)
     return choose_partition(key, target.partitions)
 

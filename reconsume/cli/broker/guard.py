@@ -1,7 +1,8 @@
 """Run a command that must not outlive its parent, not even one that is killed.
 
-`python -m reconsume.cli.broker.guard COMMAND…`: the parent holds the other end of standard input; when that closes,
-or a signal to stop comes, the command gets SIGTERM and after 10 s SIGKILL.
+`python -m reconsume.cli.broker.guard [--remove FOLDER] COMMAND…`: the parent holds the other end of standard input;
+when that closes, or a signal to stop comes, the command gets SIGTERM and after 10 s SIGKILL. The folder is removed
+only if the parent is gone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from typing import Final
 
 _GRACE_SECONDS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
+_PARENT_SECONDS: Final = 1.0
 
 
 def _die_with_guard() -> None:
@@ -25,37 +28,48 @@ def _die_with_guard() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _wait(child: subprocess.Popen[bytes], wake: int) -> None:
-    """Until the command ends, the parent's pipe closes, or a signal writes to `wake`."""
+def _wait(child: subprocess.Popen[bytes], wake: int) -> bool:
+    """Until the command ends, the parent's pipe closes, or a signal writes to `wake`; True if the parent is gone."""
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         selector.register(wake, selectors.EVENT_READ)
+        parent = os.getppid()
         while child.poll() is None:
-            for key, _ in selector.select():
-                if key.fd == wake or not os.read(sys.stdin.fileno(), 1024):
-                    return
+            for key, _ in selector.select(_PARENT_SECONDS):
+                # SIGCHLD also comes when the command is only paused.
+                if key.fd == wake and os.read(wake, 1024).strip(b"c"):
+                    return False
+                if key.fd != wake and not os.read(sys.stdin.fileno(), 1024):
+                    return True
+            if os.getppid() != parent:  # a fork of the parent may hold the pipe open
+                return True
+    return False
 
 
 def main() -> None:
     """Start the command, wait, stop it; exit with its code."""
+    command = sys.argv[1:]
+    folder = command[1] if command[0] == "--remove" else None
     reader, writer = os.pipe()
 
-    def wake(_number: int, _frame: FrameType | None) -> None:
-        os.write(writer, b"!")
+    def wake(number: int, _frame: FrameType | None) -> None:
+        os.write(writer, b"c" if number == signal.SIGCHLD else b"!")
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-        signal.signal(number, wake)
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(signal_number, wake)
     with subprocess.Popen(
-        sys.argv[1:],
+        command if folder is None else command[2:],
         stdin=subprocess.DEVNULL,
         preexec_fn=_die_with_guard,  # noqa: PLW1509 - no thread runs here
     ) as child:
-        _wait(child, reader)
+        orphaned = _wait(child, reader)
         child.terminate()
         try:
             child.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
+    if orphaned and folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     sys.exit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
 
 

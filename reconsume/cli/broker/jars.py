@@ -36,6 +36,7 @@ _MODULES: Final = """<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
+_SYSTEM_CERTIFICATES: Final = Path("/etc/ssl/certs/java/cacerts")
 _MANIFEST: Final = "files.json"
 _FETCHING: Final = re.compile(r"^downloading \S*/(\S+) \.\.\.$")
 
@@ -61,9 +62,11 @@ def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> 
     cache = cache_folder()
     folder = cache / f"kafka-{version}"
     cache.mkdir(parents=True, exist_ok=True)
-    with _lock(cache / f"kafka-{version}.lock", progress):
+    with _lock(cache / f"kafka-{version}.lock", progress) as lock:
         if not is_whole(folder):
-            _fetch(java, cache, folder, version, progress)
+            for left in cache.glob("fetching-*"):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            _fetch(java, cache, folder, version, progress, lock=lock)
     return folder
 
 
@@ -76,7 +79,7 @@ def is_whole(folder: Path) -> bool:
     return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in sizes.items())
 
 
-def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progress) -> None:
+def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progress, *, lock: int) -> None:
     progress(f"fetching Apache Kafka {version} from Maven Central (46 jars, 44 MB, once)")
     with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
         modules = Path(work) / "ivy.xml"
@@ -84,11 +87,12 @@ def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progre
         new = Path(work) / "jars"
         _run_ivy(
             [
-                *(str(java), "-jar", str(_ivy()), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
+                *(str(java), *_trust_store(), "-jar", str(_ivy()), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
                 *("-types", "jar", "bundle"),
                 *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
             ],
             progress,
+            lock,
         )
         sizes = {jar.name: jar.stat().st_size for jar in sorted(new.glob("*.jar"))}
         (new / _MANIFEST).write_text(json.dumps(sizes, indent=1))
@@ -97,10 +101,13 @@ def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progre
         new.rename(folder)
 
 
-def _run_ivy(command: list[str], progress: Progress) -> None:
+def _run_ivy(command: list[str], progress: Progress, lock: int) -> None:
     last: deque[str] = deque(maxlen=15)
     fetched = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+    # Ivy holds the lock too: it may outlive a killed parent, and two at once spoil each other's files.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, pass_fds=(lock,)
+    ) as ivy:
         for line in ivy.stdout or ():
             last.append(line.rstrip())
             if match := _FETCHING.match(line.strip()):
@@ -113,6 +120,11 @@ def _run_ivy(command: list[str], progress: Progress) -> None:
         )
 
 
+def _trust_store() -> list[str]:
+    """The system's certificates, where it has them for Java: a Java from PyPI knows none of a company's own."""
+    return [f"-Djavax.net.ssl.trustStore={_SYSTEM_CERTIFICATES}"] if _SYSTEM_CERTIFICATES.exists() else []
+
+
 def _ivy() -> Path:
     spec = importlib.util.find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else None
@@ -123,7 +135,7 @@ def _ivy() -> Path:
 
 
 @contextmanager
-def _lock(path: Path, progress: Progress) -> Iterator[None]:
+def _lock(path: Path, progress: Progress) -> Iterator[int]:
     """One process fetches, the others wait and find the result."""
     with path.open("w") as handle:
         try:
@@ -131,4 +143,4 @@ def _lock(path: Path, progress: Progress) -> Iterator[None]:
         except BlockingIOError:
             progress("waiting for another process that fetches Kafka")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle.fileno()

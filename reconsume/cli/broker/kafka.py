@@ -49,6 +49,9 @@ _SETTINGS: Final = {
     "share.coordinator.state.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    # A broker that was killed may come back only when its last session is over; Kafka's 9 s suit a cluster.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
     "log.segment.bytes": "268435456",
     "log.retention.check.interval.ms": "60000",
 }
@@ -127,6 +130,13 @@ class LocalKafka:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._given_data_dir is None:
                 self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        try:
+            self._start(deadline_seconds)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, deadline_seconds: float) -> None:
         if _is_taken(self._ports[0]):
             raise BrokerFailed(f"port {self._ports[0]} is taken by another program; use another one, or 0 for any")
         self._write_settings()
@@ -146,7 +156,7 @@ class LocalKafka:
         if self._guard is not None:
             self._guard.terminate()
             self._guard.wait(timeout=30)
-            self._guard = None
+            self._release()
 
     def kill(self) -> None:
         """Kill the broker at once, as a power cut would; its data stay."""
@@ -154,8 +164,13 @@ class LocalKafka:
             with suppress(ProcessLookupError):
                 os.killpg(self._guard.pid, signal.SIGKILL)
             self._guard.wait(timeout=30)
-            self._guard = None
+            self._release()
             _wait_until_free(self._ports[0])
+
+    def _release(self) -> None:
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+        self._guard = None
 
     def alive(self) -> bool:
         """Whether the broker's process runs."""
@@ -199,12 +214,15 @@ class LocalKafka:
         with self.log_file.open("ab") as log:
             # Its own session keeps the terminal's Ctrl-C from the JVM, so that we can stop it in order.
             self._guard = subprocess.Popen(
-                [sys.executable, "-m", "reconsume.cli.broker.guard", *command],
+                [sys.executable, "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _when_orphaned(self) -> list[str]:
+        return [] if self._given_data_dir is not None else ["--remove", str(self._folder)]
 
     def _wait_until_it_answers(self, deadline_seconds: float) -> None:
         deadline = time.monotonic() + deadline_seconds
@@ -213,9 +231,8 @@ class LocalKafka:
             with suppress(KafkaException):
                 if client.list_topics(timeout=0.5).brokers:
                     return
-        tail = self.log_tail()
-        self.kill()
-        raise BrokerFailed(f"Kafka did not start within {deadline_seconds:.0f} s; its last lines:\n{tail}")
+        what = f"did not answer within {deadline_seconds:.0f} s" if self.alive() else "ended while it started"
+        raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
 
 
 def _free_port() -> int:

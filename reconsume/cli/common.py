@@ -1,0 +1,95 @@
+"""What all commands share: the settings they read, the way they print, the errors they show."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = [
+    "BootstrapServers",
+    "ConfigFile",
+    "KafkaSettings",
+    "Output",
+    "Yes",
+    "check_output",
+    "configure_logging",
+    "confirm",
+    "print_json",
+    "print_table",
+    "read_settings",
+]
+
+BootstrapServers = Annotated[
+    str | None, typer.Option("--bootstrap-servers", "-b", help="host:port of Kafka [RECONSUME_BOOTSTRAP_SERVERS]")
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", envvar="RECONSUME_CONFIG", help="settings file, TOML")]
+KafkaSettings = Annotated[
+    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="a librdkafka setting; may be given several times")
+]
+Output = Annotated[str, typer.Option("--output", "-o", help="table or json")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+
+
+def read_settings(
+    config: Path | None,
+    bootstrap_servers: str | None,
+    kafka: Sequence[str] | None,
+    **overrides: Any,
+) -> Any:
+    """The settings, with what the command line says over everything else."""
+    from reconsume.bridge.settings import load_settings
+
+    pairs = {}
+    for text in kafka or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
+        pairs[key] = value
+    return load_settings(config, overrides={"bootstrap_servers": bootstrap_servers, "kafka": pairs, **overrides})
+
+
+def check_output(output: str) -> bool:
+    """Whether to print JSON."""
+    if output not in ("table", "json"):
+        raise IllegalSetting(f"-o {output!r}: use table or json")
+    return output == "json"
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """For processes; the library itself never configures logging."""
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def print_json(value: Any) -> None:
+    """For machines."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """For people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*(f"{one:,}" if isinstance(one, int) else str(one) for one in row))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask at a terminal; elsewhere there is nobody to ask, so `--yes` is needed."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
+    return typer.confirm(question)

@@ -1,0 +1,1 @@
+"""`reconsume demo`: the whole loop on this machine, on real flights, counted from the topics."""

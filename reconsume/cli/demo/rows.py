@@ -1,0 +1,80 @@
+"""Rows to produce: the packaged flights, or any CSV or JSON-lines file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["Row", "open_rows", "parse_condition", "read_rows"]
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path | None, limit: int | None) -> Iterator[Row]:
+    """The rows of a file, plain or gzip; None reads the packaged 20,000 flights.
+
+    A name that ends in `.csv` or `.csv.gz` is CSV with a header line, all else is a JSON object a line.
+
+    Raises:
+        IllegalSetting: the file cannot be read, or a line is not what it must be.
+    """
+    with open_rows(path) as (name, text):
+        rows = csv.DictReader(text) if name.removesuffix(".gz").endswith(".csv") else _json_rows(name, text)
+        yield from islice(rows, limit)
+
+
+class open_rows:  # noqa: N801 - used like `open`
+    """The file as text, with its name; gzip is recognised by the name."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._text: TextIO | None = None
+
+    def __enter__(self) -> tuple[str, TextIO]:
+        source = files("reconsume.cli.demo") / "flights.csv.gz" if self._path is None else self._path
+        try:
+            raw = source.open("rb")
+            self._text = (
+                gzip.open(raw, "rt", encoding="utf-8", newline="")
+                if source.name.endswith(".gz")
+                else Path(str(source)).open(encoding="utf-8", newline="")
+            )
+        except OSError as error:
+            raise IllegalSetting(f"--input: {error}") from None
+        assert self._text is not None
+        return source.name, self._text
+
+    def __exit__(self, *_: object) -> None:
+        if self._text is not None:
+            self._text.close()
+
+
+def _json_rows(name: str, text: TextIO) -> Iterator[Row]:
+    for number, line in enumerate(text, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise IllegalSetting(f"--input {name}, line {number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise IllegalSetting(f"--input {name}, line {number}: must be a JSON object")
+        yield row
+
+
+def parse_condition(text: str) -> Callable[[Row], bool]:
+    """`COLUMN=VALUE`: whether a row can never be processed. An empty VALUE means missing or empty.
+
+    Raises:
+        IllegalSetting: there is no `=`.
+    """
+    column, equals, value = text.partition("=")
+    if not equals or not column:
+        raise IllegalSetting(f"--fail-if {text!r}: write COLUMN=VALUE, such as dep_time=NA")
+    return lambda row: str(row.get(column) if row.get(column) is not None else "") == value

@@ -1,0 +1,241 @@
+"""Run the demo: Kafka, topics, rows, two schedulers, a consumer group; watch the topics; print what they hold."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups_store import write_system
+from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.demo.application import FlightsApplication
+from reconsume.cli.demo.rows import Row, parse_condition, read_rows
+from reconsume.cli.demo.tally import Tally
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["DemoOptions", "run_demo"]
+
+LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
+MAX_RECONSUME_TIMES: Final = 3
+ORIGIN: Final = "flights"
+PROCESSED: Final = "flights.processed"
+GROUP: Final = "departures"
+_STALLED_SECONDS: Final = 30.0
+
+
+class DemoFailed(ReconsumeError):
+    """A scheduler ended by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What the command line said."""
+
+    input: Path | None
+    key: str | None
+    fail_if: str
+    limit: int | None
+    keep: bool
+    as_json: bool
+
+
+def run_demo(options: DemoOptions) -> bool:
+    """Run it and print the figures; whether nothing was lost, early or twice."""
+    console = Console(stderr=True)
+    # The listener fails on purpose, thousands of times; its tracebacks would hide the progress.
+    logging.getLogger("reconsume.consumers.concurrently").setLevel(logging.CRITICAL)
+    condition = parse_condition(options.fail_if)
+    with ExitStack() as stack:
+        with console.status("starting Kafka") as status:
+            kafka = stack.enter_context(LocalKafka(progress=status.update))
+        console.print(f"Kafka runs at [bold]{kafka.bootstrap_servers}[/bold]", highlight=False)
+        settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
+        _make_topics(settings)
+        produced = _produce(settings, options, console)
+        for number in (1, 2):
+            stack.enter_context(_scheduler(settings, number))
+        report = _consume(settings, produced, condition, console)
+        _print(report, options, console)
+        if options.keep:
+            _keep(kafka, console)
+    return not (report["lost"] or report["early"] or report["duplicates"])
+
+
+def _make_topics(settings: Settings) -> None:
+    admin = KafkaAdmin(settings.client_settings())
+    maker = TopicMaker(admin, settings.names, settings.topics)
+    system = SystemConfig(message_delay_level=LEVEL_TABLE)
+    for topic in plan_topics(wanted_topics(maker, Groups(system)), {}, {}).missing:
+        maker.make(topic)
+    admin.create(ORIGIN, 4, -1, {})
+    admin.create(PROCESSED, 4, -1, {})
+    write_system(settings, system)
+
+
+def _produce(settings: Settings, options: DemoOptions, console: Console) -> int:
+    producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
+    key = options.key if options.key is not None or options.input is not None else "flight"
+    count = 0
+    with console.status("producing") as status:
+        for count, row in enumerate(read_rows(options.input, options.limit), start=1):
+            _produce_row(producer, row, key)
+            if count % 5_000 == 0:
+                status.update(f"producing: {count:,} rows")
+        producer.flush()
+    console.print(f"produced {count:,} rows to {ORIGIN}", highlight=False)
+    return count
+
+
+def _produce_row(producer: Producer, row: Row, key: str | None) -> None:
+    if key is not None and key not in row:
+        raise ReconsumeError(f"--key {key}: there is no such column; the columns are {', '.join(row)}")
+    while True:
+        try:
+            producer.produce(ORIGIN, value=json.dumps(row), key=None if key is None else str(row[key]))
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+@contextmanager
+def _scheduler(settings: Settings, number: int) -> Iterator[None]:
+    """A scheduler worker in a process of its own, as in production."""
+    with tempfile.TemporaryFile() as log:
+        worker = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
+                *("--bootstrap-servers", settings.bootstrap_servers, "--management", "127.0.0.1:0"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield
+            if worker.poll() is not None:
+                log.seek(0)
+                raise DemoFailed(f"scheduler {number} ended by itself:\n{log.read().decode(errors='replace')[-2000:]}")
+        finally:
+            worker.terminate()
+            worker.wait()
+
+
+def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool], console: Console) -> dict[str, Any]:
+    application = FlightsApplication(
+        settings.bootstrap_servers,
+        GROUP,
+        topic=ORIGIN,
+        processed=PROCESSED,
+        cannot_process=condition,
+        max_reconsume_times=MAX_RECONSUME_TIMES,
+    )
+    tally = Tally(settings.names, ORIGIN, PROCESSED, GROUP)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    application.start()
+    try:
+        with Progress(*columns, console=console) as progress:
+            settled = progress.add_task("processed or dead", total=produced)
+            waiting = progress.add_task("sent back and moved on", total=None)
+            for _ in _follow(settings, tally):
+                progress.update(settled, completed=tally.settled)
+                progress.update(waiting, completed=len(tally.moved), total=max(1, len(tally.sent_back)))
+                if len(tally.produced) == produced and tally.complete:
+                    break
+    finally:
+        application.close()
+    return tally.report()
+
+
+def _follow(settings: Settings, tally: Tally) -> Iterator[None]:
+    """Read all topics from their beginning into the tally; ends when nothing has happened for a minute."""
+    consumer = Consumer(consumer_settings(settings.client_settings(), "demo-tally") | {"group.id": "demo-tally"})
+    admin = KafkaAdmin(settings.client_settings())
+    assigned: set[tuple[str, int]] = set()
+    look_at, quiet_since = 0.0, time.monotonic()
+    try:
+        while time.monotonic() - quiet_since < _STALLED_SECONDS:
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + 1
+                there = {(topic, one) for topic, count in admin.topics().items() for one in range(count)}
+                new = {where for where in there - assigned if not where[0].startswith("_")}
+                consumer.incremental_assign([TopicPartition(*where, OFFSET_BEGINNING) for where in new])
+                assigned |= new
+            messages = [one for one in consumer.consume(2_000, 0.2) if one.error() is None]
+            if messages:
+                quiet_since = time.monotonic()
+            for one in messages:
+                headers = dict(one.headers() or [])
+                tally.add(one.topic() or "", one.partition() or 0, one.offset() or 0, one.timestamp()[1], headers)  # type: ignore[arg-type]
+            yield
+    finally:
+        consumer.close()
+
+
+def _print(report: dict[str, Any], options: DemoOptions, console: Console) -> None:
+    if options.as_json:
+        print(json.dumps(report, indent=2))  # noqa: T201 - the command's output
+        return
+    table = Table(title="what the topics hold", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("produced", f"{report['produced']:,}")
+    table.add_row("delivered (first time and retries)", f"{report['delivered']:,}")
+    for level, count in report["sent_back"].items():
+        table.add_row(f"sent back to level {level} ({LEVEL_TABLE.split()[int(level) - 1]})", f"{count:,}")
+    for times, count in report["succeeded_after"].items():
+        table.add_row(f"succeeded after {times} retries", f"{count:,}")
+    table.add_row("dead letters", f"{report['dead_letters']:,}")
+    if report["quarantined"]:
+        table.add_row("quarantined", f"[red]{report['quarantined']:,}[/red]")
+    for name, value in report["lateness_ms"].items():
+        table.add_row(f"lateness {name}", f"{value:,} ms")
+    for name in ("early", "lost", "duplicates"):
+        style = "green" if report[name] == 0 else "red"
+        table.add_row(name, f"[{style}]{report[name]:,}[/{style}]")
+    Console().print(table)
+    ok = not (report["early"] or report["lost"] or report["duplicates"])
+    verdict = "[green]nothing lost, nothing early, nothing twice[/green]"
+    console.print(verdict if ok else "[red]something is wrong; see above[/red]")
+
+
+def _keep(kafka: LocalKafka, console: Console) -> None:
+    """Leave Kafka running until Ctrl-C, and say how to look around."""
+    console.print(
+        f"\nKafka stays until Ctrl-C. In another terminal:\n"
+        f"  export RECONSUME_BOOTSTRAP_SERVERS={kafka.bootstrap_servers}\n"
+        f"  reconsume status\n  reconsume groups list\n  reconsume topics plan\n"
+        f"  reconsume send-back --group {GROUP} --message {ORIGIN}/0/0 --delay-level 3",
+        highlight=False,
+        markup=False,
+    )
+    try:
+        while kafka.alive():
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        console.print("stopping")

@@ -1,0 +1,239 @@
+"""`reconsume`: the command line. A command imports what it needs when it runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reconsume.cli.common import (
+    BootstrapServers,
+    ConfigFile,
+    KafkaSettings,
+    Output,
+    Yes,
+    check_output,
+    configure_logging,
+    confirm,
+    print_json,
+    print_table,
+    read_settings,
+)
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="RocketMQ's retry semantics for consumers of Apache Kafka.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="The topics of reconsume.", no_args_is_help=True)
+groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(groups_app, name="groups")
+
+
+@app.command()
+def demo(
+    input_file: Annotated[
+        Path | None, typer.Option("--input", help="CSV or JSON lines, plain or .gz; default: 20,000 real flights")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="column that becomes the record's key")] = None,
+    fail_if: Annotated[str, typer.Option(metavar="COLUMN=VALUE", help="rows that always fail")] = "dep_time=NA",
+    limit: Annotated[int | None, typer.Option(min=1, help="produce only so many rows")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="leave Kafka running and say how to look around")] = False,
+    output: Output = "table",
+) -> None:
+    """Show the whole loop on this machine: a real Kafka, two schedulers, a consumer group that fails."""
+    from reconsume.cli.demo.run import DemoOptions, run_demo
+
+    as_json = check_output(output)
+    if not run_demo(DemoOptions(input_file, key, fail_if, limit, keep, as_json)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def broker(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one")] = 9092,
+    data: Annotated[Path | None, typer.Option(help="keep the data in this folder; default: none is kept")] = None,
+) -> None:
+    """Run a real Kafka on this machine, in the foreground, for development."""
+    from reconsume.cli.broker.command import run_broker
+
+    run_broker(port, data)
+
+
+@app.command()
+def scheduler(
+    instance_id: Annotated[
+        str | None, typer.Option(help="stable over restarts, one for each worker; default: the host's name")
+    ] = None,
+    management: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /livez, /readyz")] = None,
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = "INFO",
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+) -> None:
+    """Run a scheduler worker: it moves due records to %RETRY% and exhausted ones to %DLQ%."""
+    from reconsume.cli.scheduler import run_scheduler
+
+    configure_logging(log_level.upper())
+    settings = read_settings(
+        config,
+        bootstrap_servers,
+        kafka,
+        scheduler={"instance_id": instance_id},
+        management=_host_and_port(management),
+    )
+    run_scheduler(settings)
+
+
+@topics_app.command("plan")
+def topics_plan(
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Show which topics are missing and which are not as they should be."""
+    from reconsume.cli.topics import make_plan, show_plan
+
+    show_plan(make_plan(read_settings(config, bootstrap_servers, kafka))[1], as_json=check_output(output))
+
+
+@topics_app.command("apply")
+def topics_apply(
+    yes: Yes = False,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Make the missing topics. What exists is never changed; the commands that would mend it are shown."""
+    from reconsume.cli.topics import apply_plan, make_plan, show_plan
+
+    as_json = check_output(output)
+    maker, plan = make_plan(read_settings(config, bootstrap_servers, kafka))
+    if not as_json or not plan.missing:
+        show_plan(plan, as_json=as_json)
+    if plan.missing and confirm(f"Make {len(plan.missing)} topics?", yes=yes):
+        apply_plan(maker, plan, as_json=as_json)
+
+
+@groups_app.command("list")
+def groups_list(
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """List the level table and the registered groups."""
+    from reconsume.bridge.groups_store import read_groups
+
+    as_json = check_output(output)
+    groups = read_groups(read_settings(config, bootstrap_servers, kafka))
+    if as_json:
+        registered = [one.model_dump(by_alias=True, exclude_none=True) for one in groups.by_name.values()]
+        print_json({"system": groups.system.model_dump(by_alias=True), "groups": registered})
+        return
+    auto = "served with defaults" if groups.system.auto_create_subscription_group else "refused"
+    sys.stdout.write(f"level table: {groups.table}\nunknown groups: {auto}\n")
+    rows = [
+        (one.group_name, one.retry_max_times, one.retry_queue_nums, one.policy(groups.table))
+        for one in groups.by_name.values()
+    ]
+    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "waits"), rows)
+
+
+@groups_app.command("get")
+def groups_get(
+    group: str,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+) -> None:
+    """Print a group's SubscriptionGroupConfig as JSON; the defaults where it is not registered."""
+    from reconsume.bridge.groups_store import read_groups
+
+    found = read_groups(read_settings(config, bootstrap_servers, kafka)).find(group)
+    print_json(found.model_dump(by_alias=True, exclude_none=True))
+
+
+@groups_app.command("set")
+def groups_set(
+    group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
+    retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
+    retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
+    retry_policy: Annotated[
+        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
+    ] = None,
+    consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
+    delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
+    auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+) -> None:
+    """Register or change a group, or what holds for all groups; running processes follow at once."""
+    from reconsume.cli.groups import GroupChange, set_group, set_system
+
+    settings = read_settings(config, bootstrap_servers, kafka)
+    if group is None:
+        set_system(settings, delay_levels, auto_create)
+        return
+    if delay_levels is not None or auto_create is not None:
+        raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
+    set_group(settings, group, GroupChange(retry_max_times, retry_queue_nums, retry_policy, consume_enable))
+
+
+@app.command("send-back")
+def send_back(
+    group: Annotated[str, typer.Option(help="consumer group")],
+    message: Annotated[str, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the record to send back")],
+    delay_level: Annotated[int, typer.Option(help="0: the group's next level; negative: dead letter now")] = 0,
+    cause: Annotated[str | None, typer.Option(help="why, kept on a dead letter")] = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Send one record back by hand, as a consumer of the group would."""
+    from reconsume.cli.send_back import send_back_record
+
+    settings = read_settings(config, bootstrap_servers, kafka)
+    send_back_record(settings, group, message, delay_level, cause, as_json=check_output(output))
+
+
+@app.command()
+def status(
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Show what waits on each level and what each group has in its retry and dead-letter topics."""
+    from reconsume.cli.status import show_status
+
+    show_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+
+
+def _host_and_port(text: str | None) -> dict[str, object] | None:
+    if text is None:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise IllegalSetting(f"--management {text!r}: write HOST:PORT, such as 127.0.0.1:8081")
+    return {"host": host, "port": int(port)}
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one message and exit code 1, never a traceback."""
+    try:
+        app(standalone_mode=True)
+    except ReconsumeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)

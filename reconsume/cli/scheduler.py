@@ -1,0 +1,25 @@
+"""`reconsume scheduler`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+
+from reconsume.bridge.scheduler.service import SchedulerService
+from reconsume.bridge.settings import Settings
+
+__all__ = ["run_scheduler"]
+
+logger = logging.getLogger(__name__)
+
+
+def run_scheduler(settings: Settings) -> None:
+    """Run one worker until SIGTERM or Ctrl-C; the batch in hand is finished first."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    service = SchedulerService(settings, lambda address: logger.info("management: http://%s", address))
+    logger.info("scheduler worker starts, Kafka at %s", settings.bootstrap_servers)
+    service.run(stop)
+    logger.info("scheduler worker has stopped")

@@ -1,0 +1,87 @@
+"""`reconsume send-back`: read one record again and send it back, as RocketMQ's broker does by its offset."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.groups_store import read_groups
+from reconsume.bridge.kafka import consumer_settings, headers_of, translate
+from reconsume.bridge.send_back import SendBackWriter
+from reconsume.bridge.settings import Settings
+from reconsume.cli.common import print_json
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest, Stored
+
+__all__ = ["send_back_record"]
+
+_SECONDS = 15.0
+
+
+def send_back_record(
+    settings: Settings, group: str, message: str, delay_level: int, cause: str | None, *, as_json: bool
+) -> None:
+    """Send the record at `TOPIC/PARTITION/OFFSET` back for a group; returns when it is acknowledged.
+
+    Raises:
+        IllegalSetting: there is no such record (RocketMQ: BR-09).
+        SendBackFailed: the brokers did not take it.
+    """
+    try:
+        position = Position.parse(message)
+    except MalformedProperty as error:
+        raise IllegalSetting(f"--message: {error}") from None
+    record = _read(settings, position)
+    headers = headers_of(record)
+    timestamp = record.timestamp()[1]
+    retried = position.topic == settings.names.retry(group)
+    stored = Stored.of_retry(headers, position, timestamp) if retried else Stored.first_copy(position, timestamp)
+    request = SendBackRequest(
+        group, headers, stored, delay_level=delay_level, cause=None if cause is None else Cause(cause)
+    )
+    _write(settings, request, record)
+    answer = {"message": str(position), "group": group, "reconsumeTimes": stored.reconsume_times + 1}
+    if as_json:
+        print_json(answer)
+    else:
+        sys.stdout.write(f"{position} is sent back for group {group}, reconsume times {stored.reconsume_times + 1}\n")
+
+
+def _write(settings: Settings, request: SendBackRequest, record: Message) -> None:
+    groups = read_groups(settings)
+    writer = SendBackWriter(settings.client_settings(), settings.names, lambda: groups, "reconsume-send-back")
+    done = threading.Event()
+    failed: list[SendBackFailed] = []
+
+    def on_done(error: SendBackFailed | None) -> None:
+        if error is not None:
+            failed.append(error)
+        done.set()
+
+    try:
+        writer.send_back(request, record.key(), record.value(), on_done)
+        if not done.wait(_SECONDS):
+            raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored all the same")
+    finally:
+        writer.close()
+    if failed:
+        raise failed[0]
+
+
+def _read(settings: Settings, position: Position) -> Message:
+    group = {"group.id": "reconsume-send-back", "auto.offset.reset": "error"}
+    consumer = Consumer(consumer_settings(settings.client_settings(), "reconsume-send-back") | group)
+    try:
+        consumer.assign([TopicPartition(position.topic, position.partition, position.offset)])
+        found = consumer.poll(_SECONDS)
+    except KafkaException as error:
+        raise translate(error, f"reading {position}") from error
+    finally:
+        consumer.close()
+    if found is None or found.error() is not None or found.offset() != position.offset:
+        refusal = found.error() if found is not None else None
+        reason = f" ({refusal.str()})" if refusal is not None else ""
+        raise ReconsumeError(f"look message by offset failed: there is no record at {position}{reason}")
+    return found

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from reconsume.cli.broker.jars import JarsNotFound, cache_folder, is_whole, kafka_jars
+from reconsume.cli.broker.java import find_java
+from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from tests.support.kafka import local_kafka
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalKafka]:
+    with local_kafka() as kafka:
+        yield kafka
+
+
+def produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def read_one(bootstrap_servers: str, topic: str) -> bytes | None:
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "reader", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        message = wait_until(lambda: consumer.poll(0.2), what=f"a record on {topic}")
+        assert message is not None
+        assert message.error() is None
+        return message.value()
+    finally:
+        consumer.close()
+
+
+def process_runs(process_id: int) -> bool:
+    """Whether it runs; one that ended and is not yet collected does not."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def processes_that_mention(text: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended between the look at the folder and the look into it
+        if text.encode() in command and int(folder.name) != os.getpid():
+            found.append(int(folder.name))
+    return [found_id for found_id in found if process_runs(found_id)]
+
+
+def test_it_is_a_real_kafka_with_the_newest_transaction_and_group_protocols(broker: LocalKafka) -> None:
+    produce(broker.bootstrap_servers, "real", b"a record")
+    assert read_one(broker.bootstrap_servers, "real") == b"a record"
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "one"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("real", b"in a transaction")
+    producer.commit_transaction(20)
+
+
+def test_a_taken_port_is_a_clear_error(broker: LocalKafka) -> None:
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    with pytest.raises(BrokerFailed, match=rf"port {port} is taken.*0 for any"), local_kafka(port):
+        pass
+
+
+def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path) -> None:
+    with local_kafka(data_dir=tmp_path) as kafka:
+        address = kafka.bootstrap_servers
+        produce(address, "kept", b"before")
+        kafka.shut_down()
+        assert not kafka.alive()
+        kafka.start()
+        assert kafka.bootstrap_servers == address
+        assert read_one(address, "kept") == b"before"
+    assert tmp_path.exists(), "a data folder that was given stays"
+
+
+def test_a_killed_broker_comes_back_with_its_data() -> None:
+    with local_kafka() as kafka:
+        produce(kafka.bootstrap_servers, "survives", b"before the crash")
+        kafka.kill()
+        assert not kafka.alive()
+        kafka.start()
+        assert read_one(kafka.bootstrap_servers, "survives") == b"before the crash"
+
+
+def test_a_broker_that_cannot_start_shows_its_last_lines() -> None:
+    with (
+        pytest.raises(BrokerFailed, match=r"Invalid value many for configuration num\.partitions"),
+        local_kafka(properties={"num.partitions": "many"}),
+    ):
+        pass
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_broker_dies_with_its_parent_however_that_dies(tmp_path: Path, number: signal.Signals) -> None:
+    code = (
+        "import sys; from pathlib import Path; from reconsume.cli.broker.kafka import LocalKafka\n"
+        f"kafka = LocalKafka(data_dir=Path({str(tmp_path)!r})); kafka.start()\n"
+        "print('up', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        assert processes_that_mention(f"{tmp_path}/server.properties")
+        parent.send_signal(number)
+        parent.wait(20)
+        wait_until(lambda: not processes_that_mention(f"{tmp_path}/server.properties"), 30, "broker and guard are gone")
+
+
+def test_the_command_prints_its_address_and_stops_in_order() -> None:
+    code = "from reconsume.cli.broker.command import run_broker; run_broker(0, None)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        name, _, address = command.stdout.readline().decode().strip().partition(": ")
+        assert name == "bootstrap.servers"
+        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).brokers
+        command.send_signal(signal.SIGINT)
+        assert command.wait(30) == 0
+    host, _, port = address.partition(":")
+    with socket.socket() as client:
+        assert client.connect_ex((host, int(port))) != 0, "the broker is gone"
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut short"])
+def test_damaged_jars_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    # Simulated on a copy with Ivy's own cache; a whole download takes 40 s.
+    java = find_java()
+    whole = kafka_jars(java, lambda _line: None)
+    shutil.copytree(cache_folder(), tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    victim = next((tmp_path / whole.name).glob("kafka-clients-*.jar"))
+    victim.unlink() if damage == "missing" else os.truncate(victim, 1000)
+    jars = kafka_jars(java, lambda _line: None)
+    assert is_whole(jars)
+    assert victim.stat().st_size == (whole / victim.name).stat().st_size
+
+
+def test_a_failed_download_shows_what_ivy_said_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    # A proxy that refuses: port 9 of this machine.
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9")
+    with pytest.raises(JarsNotFound, match=r"(?s)run it again.*Server access error"):
+        kafka_jars(find_java(), lambda _line: None)
+    assert not list(tmp_path.glob("kafka-*/"))

@@ -1,0 +1,137 @@
+"""The Kafka that tests run on: a given one, else one in Docker, else one on this machine. Never a mock."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from reconsume.cli.broker.jars import KAFKA_VERSION
+from reconsume.cli.broker.kafka import LocalKafka
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+__all__ = ["KafkaForTests", "kafka_bootstrap", "local_kafka"]
+
+_IMAGE: Final = f"apache/kafka:{KAFKA_VERSION}"
+_CONTROLLER_PORT: Final = 29093
+_START_SECONDS: Final = 90.0
+
+
+class KafkaForTests(NamedTuple):
+    """Where Kafka is, and why it is that one."""
+
+    bootstrap_servers: str
+    note: str
+
+
+@contextmanager
+def kafka_bootstrap() -> Iterator[KafkaForTests]:
+    """`RECONSUME_TEST_BOOTSTRAP`, else a container where a Docker engine has the image, else a local broker.
+
+    Raises:
+        ReconsumeError: the local broker was needed and did not start.
+    """
+    if given := os.environ.get("RECONSUME_TEST_BOOTSTRAP"):
+        yield KafkaForTests(given, "given by RECONSUME_TEST_BOOTSTRAP")
+        return
+    with ExitStack() as stack:
+        container, why_not = _container()
+        if container is not None:
+            stack.callback(container.stop)
+            address = _address(container)
+            wait_until(lambda: _answers(address), _START_SECONDS, f"Kafka in {_IMAGE} answers at {address}")
+            yield KafkaForTests(address, f"{_IMAGE} in Docker")
+        else:
+            local = stack.enter_context(local_kafka())
+            yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {why_not}")
+
+
+@contextmanager
+def local_kafka(
+    port: int = 0, *, data_dir: Path | None = None, properties: Mapping[str, str] | None = None
+) -> Iterator[LocalKafka]:
+    """A local broker that is stopped, and its temporary folder removed, even if it never started."""
+    kafka = LocalKafka(port, data_dir=data_dir, properties=properties)
+    try:
+        kafka.start()
+        yield kafka
+    finally:
+        kafka.stop()
+
+
+def _container() -> tuple[DockerContainer | None, str]:
+    """A started container, or None and the reason: no engine, or an engine that cannot provide the image."""
+    from docker.errors import DockerException  # type: ignore[import-untyped]  # noqa: PLC0415 - only where needed
+    from requests.exceptions import RequestException  # noqa: PLC0415
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
+    from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
+
+    # docker-py leaves its socket open when there is no engine, and warnings are errors in the tests.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            DockerClient().client.ping()
+            answers = True
+        except (DockerException, RequestException, OSError):
+            answers = False
+        gc.collect()
+    if not answers:
+        return None, "no Docker engine answers"
+    port = _free_port()
+    try:
+        container = DockerContainer(_IMAGE).with_bind_ports(port, port)
+        for name, value in _container_environment(port).items():
+            container = container.with_env(name, value)
+        return container.start(), ""
+    except (DockerException, RequestException, OSError) as error:
+        return None, f"a Docker engine answers but cannot provide {_IMAGE}: {error}"
+
+
+def _container_environment(port: int) -> dict[str, str]:
+    """The image maps KAFKA_A_B to a.b; the port outside and inside is one, so the advertised address holds."""
+    return {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@localhost:{_CONTROLLER_PORT}",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_LISTENERS": f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:{_CONTROLLER_PORT}",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+        "KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR": "1",
+        "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "1000",
+    }
+
+
+def _address(container: DockerContainer) -> str:
+    host = "127.0.0.1" if container.get_container_host_ip() == "localhost" else container.get_container_host_ip()
+    port = next(iter(container.ports))
+    return f"{host}:{port}"
+
+
+def _answers(address: str) -> bool:
+    try:
+        return bool(AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=1.0).brokers)
+    except KafkaException:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

