@@ -31,7 +31,7 @@ def parse_duration(text: str) -> int:
         raise IllegalDelayLevels(
             f"{text!r} is not a duration: write a whole number and one of the units s, m, h, d, such as 30s or 2h"
         )
-    return int(match[1]) * _UNIT_MS[match[2]]
+    return _in_range(int(match[1]) * _UNIT_MS[match[2]])
 
 
 def format_duration(milliseconds: int) -> str:
@@ -39,9 +39,13 @@ def format_duration(milliseconds: int) -> str:
 
     Levels of equal duration share a delay topic, so a duration must have one name only.
     """
-    if not 0 <= milliseconds <= LONGEST_MS:
-        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is out of range; use 0 to 366 days")
-    if milliseconds == 0:
+    if _in_range(milliseconds) == 0:
         return "0s"
     unit = next(unit for unit in _LARGEST_FIRST if milliseconds % _UNIT_MS[unit] == 0)
     return f"{milliseconds // _UNIT_MS[unit]}{unit}"
+
+
+def _in_range(milliseconds: int) -> int:
+    if not 0 <= milliseconds <= LONGEST_MS:
+        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is out of range; use 0 to 366 days")
+    return milliseconds

@@ -56,6 +56,7 @@ class ExponentialRetryPolicy:
     multiplier: int = 2
 
     def __post_init__(self) -> None:
+        format_duration(self.max_ms)
         if self.initial_ms < 1 or self.max_ms < self.initial_ms or self.multiplier < 1:
             raise IllegalDelayLevels(
                 f"exponential retry policy initial={self.initial_ms} ms, max={self.max_ms} ms, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
@@ -42,9 +42,9 @@ class WorkerObserver:
         self._ready = False
         self._metrics.partitions.set(0)
 
-    def lateness(self, topic: str, lateness_ms: Iterable[float]) -> None:
-        """Records of one topic were delivered so many milliseconds after they were due."""
-        self._metrics.lateness.observe(topic.removeprefix(self._names.prefix), lateness_ms)
+    def lateness(self, topic: str, now: float, due: list[int]) -> None:
+        """Records of one topic that were due then are delivered now; milliseconds."""
+        self._metrics.lateness.observe(topic.removeprefix(self._names.prefix), now, due)
 
     def done(self, outcomes: Mapping[tuple[str, str], int]) -> None:
         """A batch was committed: records by outcome and group."""

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -27,6 +28,8 @@ _IDLE_SECONDS: Final = 0.2
 """So long at most until a stop or a rebalance is noticed."""
 _BACK_OFF_MS: Final = 500
 _BLOCKED_MS: Final = 10_000
+
+_OUTCOME_AND_GROUP: Final = attrgetter("outcome", "group")
 
 Where = tuple[str, int, int]
 """Topic, partition and offset of a waiting record."""
@@ -112,7 +115,7 @@ class Worker:
 
     def _pause_and_resume(self) -> None:
         for queues, act, paused in (
-            (self._read_ahead.to_pause(), self._consumer.pause, True),
+            (self._read_ahead.to_pause(self._clock()), self._consumer.pause, True),
             (self._read_ahead.to_resume(), self._consumer.resume, False),
         ):
             if queues:
@@ -121,38 +124,41 @@ class Worker:
                     queue.paused = paused
 
     def _deliver(self, runs: list[DueRun]) -> int:
+        batch: list[Delivery] = []
         try:
             batch = self._route(runs)
-            pending = [one for one, where in batch if where not in self._written]
-            self._writer.write(pending, lambda: _offsets(runs), self._consumer)
+            self._writer.write(batch, lambda: _offsets(runs), self._consumer)
         except KafkaNotReachable as error:
             self._hold(runs, _BACK_OFF_MS)
             self._observer.aborted(str(error))
             return 0
         except BatchAborted as aborted:
-            self._learn(runs, [where for _, where in batch if where not in self._written], aborted)
+            self._learn(runs, _wheres(runs), aborted)
             return 0
         self._done(runs, batch)
         return len(batch)
 
-    def _route(self, runs: list[DueRun]) -> list[tuple[Delivery, Where]]:
-        routed = []
+    def _route(self, runs: list[DueRun]) -> list[Delivery]:
+        """What to write for each record; what is poison goes to the quarantine, what is stored already nowhere."""
+        batch: list[Delivery] = []
+        route = self._router.route
         for run in runs:
-            topic, partition = run.queue.topic, run.queue.partition
-            inbox = topic == self._names.send_back
-            for _, message in run.records:
-                where = (topic, partition, message.offset() or 0)
-                reason = self._poison.get(where) if self._poison else None
-                if reason is None:
-                    routed.append((self._router.route(message, inbox=inbox), where))
-                else:
-                    routed.append((self._router.quarantine(message, reason), where))
-        return routed
+            inbox = run.queue.topic == self._names.send_back
+            batch += [route(message, inbox=inbox) for _, message in run.records]
+        if self._poison or self._written:
+            messages = [message for run in runs for _, message in run.records]
+            for index, where in enumerate(_wheres(runs)):
+                if (reason := self._poison.get(where)) is not None:
+                    batch[index] = self._router.quarantine(messages[index], reason)
+                if where in self._written:
+                    batch[index] = batch[index]._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
+        return batch
 
     def _learn(self, runs: list[DueRun], wheres: list[Where], aborted: BatchAborted) -> None:
         """After an abort: wait, halve the batch, or single out the one record that was refused."""
         self._observer.aborted(str(aborted.error))
         self._written.update(wheres[index] for index in aborted.written)
+        wheres = [where for where in wheres if where not in self._written]
         if isinstance(aborted.error, TopicNotReady):
             self._router.targets.forget()
         if aborted.passing:
@@ -163,7 +169,7 @@ class Worker:
             self._poison[wheres[0]] = str(aborted.error)
         else:
             # Not even the quarantine takes it. It stays, its partition waits, all others go on.
-            logger.error("%s-%d@%d is stuck: %s", *wheres[0], aborted.error)
+            logger.error("%s-%d@%d is stuck: %s", *(wheres or _wheres(runs))[0], aborted.error)
             self._hold(runs, _BLOCKED_MS)
 
     def _hold(self, runs: list[DueRun], for_ms: int) -> None:
@@ -171,17 +177,20 @@ class Worker:
         for run in runs:
             run.queue.held_until_ms = until
 
-    def _done(self, runs: list[DueRun], batch: list[tuple[Delivery, Where]]) -> None:
+    def _done(self, runs: list[DueRun], batch: list[Delivery]) -> None:
         now = self._clock()
+        outcomes = Counter(map(_OUTCOME_AND_GROUP, batch))
+        for run in runs:
+            self._observer.lateness(run.queue.topic, now, [due for due, _ in run.records])
+        self._observer.done(outcomes)
+        if ("quarantined", "") in outcomes:
+            for one, where in zip(batch, _wheres(runs), strict=True):
+                if one.outcome == "quarantined":
+                    logger.warning("quarantined %s-%d@%d: %r", *where, dict(one.headers)["QUARANTINE_REASON"])
+        if self._poison or self._written:
+            self._forget(_wheres(runs))
         for run in runs:
             run.queue.drop(len(run.records))
-            self._observer.lateness(run.queue.topic, [now - due for due, _ in run.records])
-        self._observer.done(Counter((one.outcome, one.group) for one, _ in batch))
-        for one, where in batch:
-            if one.outcome == "quarantined":
-                logger.warning("quarantined %s-%d@%d: %r", *where, dict(one.headers)["QUARANTINE_REASON"])
-        if self._poison or self._written:
-            self._forget(where for _, where in batch)
         self._limit = min(self._max_batch, self._limit * 2)
 
     def _forget(self, wheres: Iterable[Where]) -> None:
@@ -215,3 +224,8 @@ class Worker:
 
 def _offsets(runs: list[DueRun]) -> list[TopicPartition]:
     return [TopicPartition(run.queue.topic, run.queue.partition, run.next_offset) for run in runs]
+
+
+def _wheres(runs: list[DueRun]) -> list[Where]:
+    """Where each record of a batch stands, in the batch's order."""
+    return [(run.queue.topic, run.queue.partition, message.offset() or 0) for run in runs for _, message in run.records]

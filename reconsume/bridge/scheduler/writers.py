@@ -85,10 +85,8 @@ class TransactionalWriter:
                 "linger.ms": 1,
                 "retry.backoff.ms": 1,
                 "retry.backoff.max.ms": 10,
-                "delivery.report.only.error": True,
             }
         )
-        self._refused: list[KafkaError] = []
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
@@ -102,7 +100,6 @@ class TransactionalWriter:
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
         producer = self._producer
-        self._refused.clear()
         try:
             producer.begin_transaction()
             self._produce(batch)
@@ -112,16 +109,15 @@ class TransactionalWriter:
             self._abort(error)
 
     def _produce(self, batch: Sequence[Delivery]) -> None:
-        produce, on_delivery = self._producer.produce, self._note_refusal
-        for count, one in enumerate(batch):
-            if one.outcome != "dropped":
-                _produce_patiently(self._producer, produce, one, on_delivery)
-            if count % _SERVE_EVERY == 0:
-                self._producer.poll(0)
-
-    def _note_refusal(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._refused.append(error)
+        """Without a callback for each record: the commit fails if one of them does, and says why."""
+        produce = self._producer.produce
+        for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
+            if outcome == "dropped":
+                continue
+            try:
+                produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
+            except BufferError:
+                _produce_patiently(self._producer, batch[count], None)
 
     def _abort(self, error: KafkaException) -> None:
         """Undo the transaction and say why; a fenced or broken producer is of no use any more."""
@@ -132,10 +128,7 @@ class TransactionalWriter:
             self._producer.abort_transaction(_ABORT_SECONDS)
         except KafkaException as worse:
             raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
-        refused = next((one for one in self._refused if _is_refusal(one)), None)
-        raise BatchAborted(
-            translate(refused or cause, "delivering a batch"), passing=refused is None and not _is_refusal(cause)
-        ) from error
+        raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
 
     def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
         if error.args[0].code() in _FENCED:
@@ -173,7 +166,7 @@ class AtLeastOnceWriter:
         self._refused.clear()
         for index, one in enumerate(batch):
             if one.outcome != "dropped":
-                _produce_patiently(self._producer, self._producer.produce, one, partial(self._note, index))
+                _produce_patiently(self._producer, one, partial(self._note, index))
             if index % _SERVE_EVERY == 0:
                 self._producer.poll(0)
         self._producer.flush()
@@ -215,17 +208,12 @@ def _is_refusal(error: KafkaError) -> bool:
     )
 
 
-def _produce_patiently(producer: Producer, produce: Callable[..., None], one: Delivery, on_delivery: Any) -> None:
+def _produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:
     """Hand a record to librdkafka; while its queue is full, serve delivery reports and try again."""
     while True:
         try:
-            produce(
-                one.topic,
-                value=one.value,
-                key=one.key,
-                partition=one.partition,
-                headers=one.headers,
-                on_delivery=on_delivery,
+            producer.produce(
+                one.topic, one.value, one.key, one.partition, headers=list(one.headers), on_delivery=on_delivery
             )
         except BufferError:
             producer.poll(0.05)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reconsume.delay_levels.durations import format_duration, parse_duration
+from reconsume.delay_levels.durations import LONGEST_MS, format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels
-
-LONGEST_MS = 10**12 - 1
 
 
 @pytest.mark.rule("LV-02", "LV-04")
@@ -64,7 +62,7 @@ def test_the_largest_unit_that_fits_exactly_is_written(milliseconds: int, text: 
 
 
 def test_a_negative_delay_has_no_name() -> None:
-    with pytest.raises(IllegalDelayLevels, match=r"-1 ms is negative; use 0 or more"):
+    with pytest.raises(IllegalDelayLevels, match=r"-1 ms is out of range; use 0 to 366 days"):
         format_duration(-1)
 
 
@@ -76,6 +74,10 @@ def test_what_is_written_is_read_back(milliseconds: int) -> None:
 @given(st.integers(0, 999_999_999_999), st.sampled_from(["ms", "s", "m", "h", "d"]))
 def test_equal_durations_have_one_name(number: int, unit: str) -> None:
     spelled = f"{number}{unit}"
+    try:
+        parse_duration(spelled)
+    except IllegalDelayLevels:
+        assume(False)
     name = format_duration(parse_duration(spelled))
     assert parse_duration(name) == parse_duration(spelled)
     assert format_duration(parse_duration(name)) == name

@@ -18,10 +18,11 @@ MODULES = ["reconsume.delay_levels"]
 MODULES += [module.name for module in pkgutil.walk_packages(delay_levels.__path__, "reconsume.delay_levels.")]
 
 # What a decision has no business with: clocks, chance, the machine, other threads. Time comes as an argument.
-IMPURE = set(
-    "asyncio datetime glob http io locale logging multiprocessing os pathlib platform queue random secrets "
-    "selectors shutil signal socket ssl subprocess sys tempfile threading time urllib uuid warnings zoneinfo".split()
-)
+IMPURE = {
+    *("asyncio", "datetime", "glob", "http", "io", "locale", "logging", "multiprocessing", "os", "pathlib", "platform"),
+    *("queue", "random", "secrets", "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile"),
+    *("threading", "time", "urllib", "uuid", "warnings", "zoneinfo"),
+}
 IMPURE_CALLS = {"__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
 
 IMPORT_ALL = """

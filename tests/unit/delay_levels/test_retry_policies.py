@@ -165,7 +165,7 @@ lengths_ms = st.integers(1, 10**9) | st.integers(LONGEST_MS - 2, LONGEST_MS + 2)
 
 
 @given(
-    st.builds(lambda *next_ms: customized(*next_ms), lengths_ms, lengths_ms, lengths_ms)
+    st.builds(customized, lengths_ms, lengths_ms, lengths_ms)
     | st.builds(lambda a, b, c: exponential(initial=a, max=b, multiplier=c), lengths_ms, lengths_ms, st.integers(1, 9)),
     st.integers(0, 40),
 )

@@ -1,0 +1,1 @@
+"""The figures that the documentation names; never part of the tests."""

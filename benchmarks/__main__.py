@@ -1,0 +1,18 @@
+"""`python -m benchmarks`: the scheduler's throughput as a ratio to a bare loop, and its lateness under load."""
+
+from __future__ import annotations
+
+from benchmarks.lateness import measure_lateness
+from benchmarks.throughput import measure_throughput
+from reconsume.cli.broker.kafka import LocalKafka
+
+
+def main() -> None:
+    with LocalKafka(progress=print) as kafka:
+        measure_throughput(kafka.bootstrap_servers)
+        for per_second in (1_000, 10_000):
+            measure_lateness(kafka.bootstrap_servers, per_second, seconds=15)
+
+
+if __name__ == "__main__":
+    main()

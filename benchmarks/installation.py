@@ -1,0 +1,97 @@
+"""An installation of its own for one measurement: topics under a fresh prefix, records, a scheduler process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups_store import write_system
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, wanted_topics
+
+__all__ = ["PAYLOAD", "install", "read_all", "scheduler", "waiting_headers"]
+
+PAYLOAD = b"x" * 200
+
+
+def install(bootstrap_servers: str, table: str = "1s 2s") -> Settings:
+    """Make all topics under a new prefix."""
+    settings = Settings(bootstrap_servers=bootstrap_servers, topic_prefix=f"b{uuid.uuid4().hex[:6]}.")
+    maker = TopicMaker(KafkaAdmin(settings.client_settings()), settings.names, settings.topics)
+    system = SystemConfig(message_delay_level=table)
+    for topic in wanted_topics(maker, Groups(system)):
+        maker.make(topic)
+    maker.make(maker.retry_topic("bench", Groups(system)))
+    write_system(settings, system)
+    return settings
+
+
+def waiting_headers(origin: str, offset: int) -> list[tuple[str, str | bytes | None]]:
+    """The headers of a record that waits, as a consumer writes them."""
+    return [
+        ("RETRY_TOPIC", origin.encode()),
+        ("ORIGIN_MESSAGE_ID", f"{origin}/0/{offset}".encode()),
+        ("RECONSUME_TIME", b"1"),
+        ("DELAY", b"1"),
+        ("REAL_TOPIC", b"%RETRY%bench"),
+        ("REAL_QID", b"0"),
+        ("BORN_TIMESTAMP", b"1700000000000"),
+        ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ]
+
+
+def fill(settings: Settings, topic: str, records: int) -> None:
+    """Produce waiting records as fast as it goes."""
+    producer = Producer(settings.client_settings() | {"linger.ms": 20, "partitioner": "murmur2_random"})
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, PAYLOAD, b"k%d" % number, headers=waiting_headers("bench", number))
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+    producer.flush()
+
+
+@contextmanager
+def scheduler(settings: Settings) -> Iterator[int]:
+    """A scheduler worker in a process of its own; gives its process id."""
+    worker = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "reconsume", "scheduler", "--management", "127.0.0.1:0", "--instance-id", "bench"),
+            *("--bootstrap-servers", settings.bootstrap_servers, "--log-level", "ERROR"),
+        ],
+        env={"RECONSUME_TOPIC_PREFIX": settings.topic_prefix, "PATH": "/usr/bin:/bin"},
+    )
+    try:
+        yield worker.pid
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+def read_all(settings: Settings, topics: dict[str, int], records: int) -> Iterator[tuple[str, bytes | None, int]]:
+    """(topic, key, timestamp) of committed records from the beginning on, until so many were read."""
+    consumer = Consumer(
+        settings.client_settings()
+        | {"group.id": "bench-reader", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    )
+    consumer.assign(
+        [TopicPartition(name, one, OFFSET_BEGINNING) for name, count in topics.items() for one in range(count)]
+    )
+    deadline, seen = time.monotonic() + 120, 0
+    while seen < records and time.monotonic() < deadline:
+        for message in consumer.consume(5_000, 0.2):
+            if message.error() is None:
+                seen += 1
+                yield message.topic() or "", message.key(), message.timestamp()[1]
+    consumer.close()
