@@ -1,8 +1,9 @@
-"""`python -m benchmarks`: the scheduler's throughput as a ratio to a bare loop, and its lateness under load."""
+"""`python -m benchmarks`: throughput as a ratio to a bare loop, lateness under load, memory."""
 
 from __future__ import annotations
 
 from benchmarks.lateness import measure_lateness
+from benchmarks.memory import measure_memory
 from benchmarks.throughput import measure_throughput
 from reconsume.cli.broker.kafka import LocalKafka
 
@@ -12,6 +13,7 @@ def main() -> None:
         measure_throughput(kafka.bootstrap_servers)
         for per_second in (1_000, 10_000):
             measure_lateness(kafka.bootstrap_servers, per_second, seconds=15)
+        measure_memory(kafka.bootstrap_servers)
 
 
 if __name__ == "__main__":

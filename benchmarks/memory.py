@@ -1,0 +1,23 @@
+"""Memory of a scheduler worker with 10,000 and with 1,000,000 records waiting: it must not depend on the backlog."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from benchmarks.installation import fill, install, scheduler
+
+SETTLE_SECONDS = 20
+
+
+def measure_memory(bootstrap_servers: str) -> None:
+    """Print the resident memory after the worker has read ahead as far as it wants (Linux)."""
+    for records in (10_000, 1_000_000):
+        settings = install(bootstrap_servers, "1h")
+        fill(settings, settings.names.delay(3_600_000), records)
+        with scheduler(settings) as process:
+            time.sleep(SETTLE_SECONDS)
+            status = Path(f"/proc/{process}/status").read_text()
+        now, peak = (int(re.findall(rf"{name}:\s+(\d+)", status)[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+        print(f"{records:,} records waiting: {now:.0f} MiB resident, {peak:.0f} MiB at its peak")
