@@ -199,16 +199,17 @@ class Worker:
             self._written.discard(where)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for one in partitions:
+        for topic in {one.topic for one in partitions}:
             try:
-                delay_ms = self._names.delay_ms(one.topic)
-                reason = self._refused(one.topic)
+                delay_ms, reason = self._names.delay_ms(topic), self._refused(topic)
             except IllegalName as error:
-                reason = str(error)
-            if reason is None:
-                self._read_ahead.assign(one.topic, one.partition, delay_ms)
-            else:
-                logger.error("not scheduling from %s: %s", one.topic, reason)
+                delay_ms, reason = 0, str(error)
+            if reason is not None:
+                logger.error("not scheduling from %s: %s", topic, reason)
+                continue
+            for one in partitions:
+                if one.topic == topic:
+                    self._read_ahead.assign(topic, one.partition, delay_ms)
         consumer.incremental_assign(partitions)
         refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
         if refused:

@@ -23,7 +23,7 @@ from reconsume.cli.broker.jars import Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["BrokerFailed", "LocalKafka"]
+__all__ = ["BrokerFailed", "LocalKafka", "free_port"]
 
 _HOST: Final = "127.0.0.1"
 _CLUSTER_ID: Final = "cmVjb25zdW1lLWxvY2FsAA"
@@ -125,7 +125,7 @@ class LocalKafka:
         self._java = self._java or find_java()
         self._jars = self._jars or kafka_jars(self._java, self._progress)
         if self._ports == (0, 0):
-            self._ports = (self._wanted_port or _free_port(), _free_port())
+            self._ports = (self._wanted_port or free_port(), free_port())
             self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._given_data_dir is None:
@@ -235,7 +235,8 @@ class LocalKafka:
         raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with socket.socket() as one:
         one.bind((_HOST, 0))
         return int(one.getsockname()[1])

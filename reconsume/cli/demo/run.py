@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
-from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.cli.demo.application import FlightsApplication
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.demo.tally import Tally
@@ -39,6 +40,7 @@ ORIGIN: Final = "flights"
 PROCESSED: Final = "flights.processed"
 GROUP: Final = "departures"
 _STALLED_SECONDS: Final = 30.0
+_READY_SECONDS: Final = 30.0
 
 
 class DemoFailed(ReconsumeError):
@@ -62,6 +64,8 @@ def run_demo(options: DemoOptions) -> bool:
     console = Console(stderr=True)
     # The listener fails on purpose, thousands of times; its tracebacks would hide the progress.
     logging.getLogger("reconsume.consumers.concurrently").setLevel(logging.CRITICAL)
+    # A coordinator that is still loading is no news on a broker that has just started.
+    logging.getLogger("reconsume.bridge.kafka").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)
     with ExitStack() as stack:
         with console.status("starting Kafka") as status:
@@ -69,9 +73,9 @@ def run_demo(options: DemoOptions) -> bool:
         console.print(f"Kafka runs at [bold]{kafka.bootstrap_servers}[/bold]", highlight=False)
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
         _make_topics(settings)
-        produced = _produce(settings, options, console)
         for number in (1, 2):
             stack.enter_context(_scheduler(settings, number))
+        produced = _produce(settings, options, console)
         report = _consume(settings, produced, condition, console)
         _print(report, options, console)
         if options.keep:
@@ -120,17 +124,19 @@ def _produce_row(producer: Producer, row: Row, key: str | None) -> None:
 @contextmanager
 def _scheduler(settings: Settings, number: int) -> Iterator[None]:
     """A scheduler worker in a process of its own, as in production."""
+    management = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryFile() as log:
         worker = subprocess.Popen(
             [
                 *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
-                *("--bootstrap-servers", settings.bootstrap_servers, "--management", "127.0.0.1:0"),
+                *("--bootstrap-servers", settings.bootstrap_servers, "--management", management),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
         try:
+            _wait_until_ready(f"http://{management}/readyz", worker)
             yield
             if worker.poll() is not None:
                 log.seek(0)
@@ -138,6 +144,15 @@ def _scheduler(settings: Settings, number: int) -> Iterator[None]:
         finally:
             worker.terminate()
             worker.wait()
+
+
+def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
+    """A worker needs some seconds to join its group; waiting records would be late because of that."""
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline and worker.poll() is None:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=1):  # noqa: S310 - our own address
+            return
+        time.sleep(0.1)
 
 
 def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool], console: Console) -> dict[str, Any]:
