@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -67,6 +68,7 @@ _DEFINITE: Final = frozenset(
         KafkaError._INVALID_ARG,
     }
 )
+_REPORT_EVERY_SECONDS: Final = 10.0
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
 
 
@@ -101,13 +103,28 @@ def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
     return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
 
 
-def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """Settings for any client.
+class _ErrorReporter:
+    """Logs what librdkafka reports of broken connections, each kind at most every 10 s.
 
-    librdkafka reports broken connections through `error_cb`; they go to the log of this module, because a consumer
-    that waits in silence at three in the morning helps nobody.
+    A consumer that waits in silence at three in the morning helps nobody; one that logs 40 lines a second, as
+    librdkafka does by itself, hides everything else.
     """
-    return {"client.id": client_id, "error_cb": _report_error} | dict(base) | {"logger": logger}
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._last: dict[int, float] = {}
+
+    def __call__(self, error: KafkaError) -> None:
+        now = time.monotonic()
+        if now - self._last.get(error.code(), -_REPORT_EVERY_SECONDS) >= _REPORT_EVERY_SECONDS:
+            self._last[error.code()] = now
+            logger.warning("%s: %s", self._client_id, error.str())
+
+
+def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
+    """Settings for any client; librdkafka's own lines are left out but for critical ones, errors are reported."""
+    defaults = {"client.id": client_id, "error_cb": _ErrorReporter(client_id), "log_level": 2}
+    return defaults | dict(base) | {"logger": logger}
 
 
 def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
@@ -155,7 +172,3 @@ def headers_of(message: Message) -> list[Header]:
         UnicodeDecodeError: a header's name is not UTF-8, which Java clients cannot write but C clients can.
     """
     return message.headers() or []  # type: ignore[return-value]  # as they are read, values are bytes or None
-
-
-def _report_error(error: KafkaError) -> None:
-    logger.warning("Kafka: %s", error.str())
