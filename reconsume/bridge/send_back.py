@@ -89,10 +89,11 @@ class SendBackWriter:
 
     def close(self) -> None:
         """Stop; what is not acknowledged is given up, its `on_done` gets an error."""
-        self._producer.purge()
-        self._producer.flush(1)
+        # First of all, so that what is given up is not tried a second time as an ordinary message.
         self._stop.set()
         self._thread.join()
+        self._producer.purge()
+        self._producer.flush(1)
         self._producer.close()
 
     def _as_ordinary_message(

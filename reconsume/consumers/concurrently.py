@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import traceback
@@ -86,7 +87,10 @@ class ConcurrentlyService:
         status, cause = None, None
         try:
             status = await cast("Awaitable[ConsumeConcurrentlyStatus | None]", self._listener(chunk.messages, context))
-        except Exception as error:  # noqa: BLE001 - RocketMQ: CC-01; a cancelled one is shutdown, which is no outcome
+        except BaseException as error:  # RocketMQ: CC-01, and SystemExit would end the event loop
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the consumer is shut down, which is no outcome; anything else that was cancelled is a failure
             cause = self._report(chunk, error)
         self._settle(chunk, context, status, cause)
 

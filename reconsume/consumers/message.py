@@ -11,12 +11,16 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.kafka import headers_of
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.properties import (
+    BORN_TIMESTAMP,
     DELAY,
     KEYS,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
     RETRY_TOPIC,
     TAGS,
     UNIQ_KEY,
     Header,
+    count_property,
     integer_property,
     text_property,
     user_headers,
@@ -102,8 +106,13 @@ class Message:
         try:
             return Stored.of_retry(self.all_headers, position, self.kafka.timestamp)
         except MalformedProperty as error:
-            logger.warning("%s: %s; it counts as not sent back before", self, error)
-            return Stored(self._text(RETRY_TOPIC), str(position), 0, self.kafka.timestamp)
+            logger.warning("%s: %s; it is taken as missing", self, error)
+            return Stored(
+                self._text(RETRY_TOPIC) or None,
+                self._text(ORIGIN_MESSAGE_ID) or str(position),
+                self._count(RECONSUME_TIME, 0),
+                self._count(BORN_TIMESTAMP, self.kafka.timestamp),
+            )
 
     @property
     def topic(self) -> str:
@@ -160,6 +169,13 @@ class Message:
             return text_property(self.all_headers, name)
         except MalformedProperty:
             return None
+
+    def _count(self, name: str, otherwise: int) -> int:
+        try:
+            count = count_property(self.all_headers, name)
+        except MalformedProperty:
+            return otherwise
+        return otherwise if count is None else count
 
     def __repr__(self) -> str:
         return f"<Message {self.kafka.topic}-{self.kafka.partition}@{self.kafka.offset}>"

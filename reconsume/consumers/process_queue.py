@@ -39,11 +39,16 @@ class ProcessQueue:
             self._bytes += len(message.body or b"")
 
     def start(self, messages: Sequence[Message], now_ms: float) -> bool:
-        """Take note that a listener is about to be called; False if it must not be."""
+        """Take note that a listener is about to be called; False if it must not be.
+
+        A message may be finished here: its timeout could not send it back, so it was to be tried again, and then the
+        late listener succeeded after all.
+        """
         with self._lock:
-            if self._dropped:
+            unfinished = [one for one in messages if self._progress.is_unfinished(one.kafka.offset)]
+            if self._dropped or not unfinished:
                 return False
-            for message in messages:
+            for message in unfinished:
                 self._started[message.kafka.offset] = (now_ms, message)
             return True
 

@@ -89,6 +89,7 @@ class PushConsumer:
     ) -> None:
         self._group = check_group(group)
         self._names = TopicNames(topic_prefix)
+        self._names.retry(group)
         self._conf = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
         self._auto_offset_reset = str(self._conf.pop("auto.offset.reset", "latest"))
         _check_conf(self._conf, self._auto_offset_reset)
@@ -126,8 +127,11 @@ class PushConsumer:
             IllegalSetting: the topic or the expression cannot be, or the consumer has started.
         """
         self._must_not_run("subscribe")
-        if self._names.kafka_topic(topic) != topic:
+        kafka_topic = self._names.kafka_topic(topic)
+        if kafka_topic == self._names.retry(self._group):
             raise IllegalSetting(f"topic {topic!r}: the retry topic of the group is subscribed to by itself")
+        if kafka_topic != topic:
+            raise IllegalSetting(f"topic {topic!r}: subscribe to it by its name in Kafka, {kafka_topic}")
         self._subscriptions[topic] = TagExpression.parse(sub_expression)
         return self
 

@@ -1,0 +1,235 @@
+"""A whole installation on the Kafka under test: its topics, its groups, a scheduler in a thread, a way to look."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.scheduler.service import SchedulerService
+from reconsume.bridge.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
+from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.delay_levels.properties import Header
+from tests.support.waiting import wait_until
+
+__all__ = [
+    "LATER",
+    "LEVELS",
+    "SUCCESS",
+    "Deliveries",
+    "Installation",
+    "Record",
+    "installation",
+    "scheduler",
+    "settings_for",
+]
+
+SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+LEVELS = "1s 1s 1s 2s"
+"""The first retry waits 1 s (level 3), all others 2 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it stands on a topic."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    timestamp: int
+
+    def __getitem__(self, name: str) -> str | None:
+        """The text of a header, None where it is absent."""
+        return next((value.decode() for key, value in self.headers if key == name and value is not None), None)
+
+
+@dataclass
+class Deliveries:
+    """A listener that remembers what it was given and does what it is told.
+
+    Attributes:
+        decide: gives the status for a batch; it may raise.
+        batches: what it was called with, in order.
+    """
+
+    decide: Callable[[Sequence[Message], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus | None]
+    batches: list[list[Message]] = field(default_factory=list)
+    contexts: list[ConsumeConcurrentlyContext] = field(default_factory=list)
+
+    def __call__(
+        self, messages: Sequence[Message], context: ConsumeConcurrentlyContext
+    ) -> ConsumeConcurrentlyStatus | None:
+        self.batches.append(list(messages))
+        self.contexts.append(context)
+        return self.decide(messages, context)
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages that were delivered, those delivered twice too."""
+        return [message for batch in list(self.batches) for message in batch]
+
+    @property
+    def seen(self) -> list[tuple[bytes | None, int]]:
+        """Body and reconsume times of each delivery."""
+        return [(message.body, message.reconsume_times) for message in self.messages]
+
+
+@dataclass
+class Installation:
+    """Topics under a prefix of their own, so that tests on one Kafka do not disturb each other."""
+
+    settings: Settings
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        return KafkaAdmin(self.settings.client_settings())
+
+    def name(self, name: str) -> str:
+        """A name for an origin topic or a group that no other test uses."""
+        return f"{self.settings.topic_prefix}{name}"
+
+    def make_topics(self, groups: Sequence[SubscriptionGroupConfig] = ()) -> None:
+        """The topics of the level table, and whatever these groups' policies need more."""
+        maker = TopicMaker(self.admin, self.settings.names, self.settings.topics)
+        known = Groups(SystemConfig(message_delay_level=LEVELS), {group.group_name: group for group in groups})
+        for topic in wanted_topics(maker, known):
+            maker.make(topic)
+
+    def write_groups(self, groups: Sequence[SubscriptionGroupConfig] = (), *, auto_create: bool = True) -> None:
+        write_system(
+            self.settings, SystemConfig(message_delay_level=LEVELS, auto_create_subscription_group=auto_create)
+        )
+        for group in groups:
+            write_group(self.settings, group)
+
+    def topic(self, name: str, partitions: int = 1) -> str:
+        """Make an origin topic."""
+        topic = self.name(name)
+        self.admin.create(topic, partitions, -1, {})
+        return topic
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+    ) -> None:
+        """Produce and wait until it is acknowledged."""
+        producer = Producer(self.settings.client_settings())
+        for value in values:
+            producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)))
+        assert producer.flush(30) == 0
+        producer.close()
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        listener: Any,
+        *,
+        tags: str = "*",
+        conf: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> PushConsumer:
+        """A consumer that is not started; it reads its topic from the beginning."""
+        consumer = PushConsumer(
+            group,
+            bootstrap_servers=self.settings.bootstrap_servers,
+            conf={"auto.offset.reset": "earliest", "heartbeat.interval.ms": 500} | dict(conf or {}),
+            topic_prefix=self.settings.topic_prefix,
+            **more,
+        )
+        return consumer.subscribe(topic, tags).register_message_listener(listener)
+
+    def read(self, topic: str) -> list[Record]:
+        """All committed records of a topic as it is now; none if it does not exist."""
+        partitions = self.admin.partitions([topic]).get(topic, 0)
+        reading = {"group.id": "looks", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        consumer = Consumer(self.settings.client_settings() | reading)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+        records: list[Record] = []
+        while partitions:
+            message = wait_until(lambda: consumer.poll(0.1), 20, f"more of {topic}, or its end")
+            assert message is not None
+            error = message.error()
+            if error is None:
+                headers = cast("list[Header]", message.headers() or [])
+                records.append(Record(message.key(), message.value(), headers, message.timestamp()[1]))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                partitions -= 1
+        consumer.close()
+        return records
+
+    def retries(self, group: str) -> list[Record]:
+        return self.read(self.settings.names.retry(group))
+
+    def dead_letters(self, group: str) -> list[Record]:
+        return self.read(self.settings.names.dead_letter(group))
+
+    def waiting(self, delay_ms: int, group: str) -> list[Record]:
+        """What was ever put on a delay topic for a group."""
+        records = self.read(self.settings.names.delay(delay_ms))
+        return [record for record in records if (record["REAL_TOPIC"] or "").endswith(f"%{group}")]
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
+        return self.admin.committed(group).get((topic, partition))
+
+
+@contextmanager
+def installation(
+    bootstrap_servers: str, groups: Sequence[SubscriptionGroupConfig] = (), *, auto_create: bool = True
+) -> Iterator[Installation]:
+    """An installation with all its topics and one scheduler."""
+    one = Installation(settings_for(bootstrap_servers))
+    one.make_topics(groups)
+    one.write_groups(groups, auto_create=auto_create)
+    with scheduler(one.settings):
+        yield one
+
+
+def settings_for(bootstrap_servers: str) -> Settings:
+    """Settings with a prefix that was never used; one partition for each delay topic keeps tests small."""
+    prefix = f"t{uuid.uuid4().hex[:8]}."
+    return Settings(
+        bootstrap_servers=bootstrap_servers,
+        topic_prefix=prefix,
+        topics=TopicSettings(delay_partitions=1),
+        scheduler=SchedulerSettings(instance_id=prefix),
+        management=ManagementSettings(port=0),
+    )
+
+
+@contextmanager
+def scheduler(settings: Settings) -> Iterator[None]:
+    """A scheduler worker; what ended it before its time fails the test."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            SchedulerService(settings).run(stop)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="scheduler-under-test")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+    if failures:
+        raise failures[0]
+    assert not thread.is_alive()

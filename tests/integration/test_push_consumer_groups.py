@@ -1,0 +1,199 @@
+"""PushConsumer on a real Kafka: what the group's configuration decides, and send-backs that fail."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups_store import write_group
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
+from reconsume.delay_levels.errors import KafkaRefused, SubscriptionGroupNotExist
+from tests.integration.installation import (
+    LATER,
+    SUCCESS,
+    Deliveries,
+    Installation,
+    installation,
+    scheduler,
+    settings_for,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+
+CUSTOMIZED = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [60_000, 60_000, 300, 700]}}
+EXPONENTIAL = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 200, "max": 500, "multiplier": 2}}
+GROUPS = [
+    SubscriptionGroupConfig(group_name="two", retry_max_times=2),
+    SubscriptionGroupConfig(group_name="none", retry_queue_nums=0),
+    SubscriptionGroupConfig(group_name="many", retry_queue_nums=3),
+    SubscriptionGroupConfig(group_name="customized", retry_max_times=3, group_retry_policy=CUSTOMIZED),
+    SubscriptionGroupConfig(group_name="exponential", retry_max_times=3, group_retry_policy=EXPONENTIAL),
+    SubscriptionGroupConfig(group_name="disabled", consume_enable=False),
+]
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Iterator[Installation]:
+    """Groups are made with the names above; Kafka's own groups are told apart by the prefix of each run."""
+    one = Installation(settings_for(bootstrap_servers))
+    groups = [group.model_copy(update={"group_name": one.name(group.group_name)}) for group in GROUPS]
+    one.make_topics(groups)
+    one.write_groups(groups, auto_create=False)
+    with scheduler(one.settings):
+        yield one
+
+
+def always_fails() -> Deliveries:
+    return Deliveries(lambda _messages, _context: LATER)
+
+
+@pytest.mark.rule("BR-01")
+def test_an_unknown_group_does_not_start_where_groups_must_be_registered(here: Installation) -> None:
+    consumer = here.consumer(here.name("nobody"), here.topic("nobody"), always_fails())
+    with pytest.raises(
+        SubscriptionGroupNotExist, match=r"SUBSCRIPTION_GROUP_NOT_EXIST: .*nobody.*reconsume groups set"
+    ):
+        consumer.start()
+    assert not consumer.running
+    consumer.shutdown()
+
+
+@pytest.mark.rule("GP-01")
+def test_a_group_that_may_not_consume_does_not_start(here: Installation) -> None:
+    consumer = here.consumer(here.name("disabled"), here.topic("disabled"), always_fails())
+    with pytest.raises(KafkaRefused, match="its consumeEnable is false"):
+        consumer.start()
+
+
+@pytest.mark.rule("BR-04", "T-16")
+def test_a_group_without_retry_queues_drops_what_fails_and_says_so_at_its_start(
+    here: Installation, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, topic = here.name("none"), here.topic("none")
+    here.produce(topic, b"1", b"2")
+    listener = always_fails()
+    with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, max_reconsume_times=0):
+        wait_until(lambda: here.committed(group, topic) == 2, what="what failed is committed")
+    assert len(listener.batches) == 2
+    assert f"group {group} has retryQueueNums 0: messages that fail are dropped" in caplog.text
+    assert here.waiting(0, group) == here.waiting(1_000, group) == here.dead_letters(group) == []
+
+
+@pytest.mark.rule("BR-12", "GP-01", "T-01")
+def test_the_groups_maximum_holds_unless_the_consumer_has_its_own(here: Installation) -> None:
+    group = here.name("two")
+    topics = {maximum: here.topic(f"two-{maximum}") for maximum in (None, 1, 3)}
+    for maximum, topic in topics.items():
+        here.produce(topic, str(maximum).encode())
+    seen: dict[bytes, set[int]] = {}
+    for maximum, topic in topics.items():
+        # A group's members share its retry topic, so one after the other; but all wait at the same time.
+        listener = always_fails()
+        with here.consumer(group, topic, listener, max_reconsume_times=maximum):
+            body = str(maximum).encode()
+            wait_until(lambda: [one for one in here.dead_letters(group) if one.value == body], what="the dead letter")  # noqa: B023
+        seen[body] = {times for value, times in listener.seen if value == body}
+    assert seen == {b"None": {0, 1, 2}, b"1": {0, 1}, b"3": {0, 1, 2, 3}}
+    letters = {record.value: record["MAX_RECONSUME_TIMES"] for record in here.dead_letters(group)}
+    assert letters == {b"None": None, b"1": "1", b"3": "3"}
+
+
+@pytest.mark.rule("GP-03", "GP-04", "GP-07")
+def test_a_group_waits_as_its_own_policy_says(here: Installation) -> None:
+    expected = {"customized": [300, 700, 700], "exponential": [200, 400, 500]}
+    listeners = {name: always_fails() for name in expected}
+    for name in expected:
+        here.produce(here.topic(name), b"flight")
+    customized, exponential = (here.consumer(here.name(name), here.name(name), listeners[name]) for name in expected)
+    with customized, exponential:
+        for name in expected:
+            wait_until(lambda: here.dead_letters(here.name(name)), what=f"the dead letter of {name}")  # noqa: B023
+    for name, delays in expected.items():
+        waits = sorted(
+            (record["RECONSUME_TIME"], delay)
+            for delay in set(delays)
+            for record in here.waiting(delay, here.name(name))
+        )
+        assert waits == [(str(number), delay) for number, delay in enumerate(delays, start=1)]
+        times = [message.kafka.timestamp for message in listeners[name].messages]
+        assert all(after - before >= delay for before, after, delay in zip(times, times[1:], delays, strict=False))
+
+
+@pytest.mark.rule("BR-05", "BR-06")
+def test_the_retry_topic_has_the_groups_number_of_partitions_and_keys_keep_theirs(here: Installation) -> None:
+    group, topic = here.name("many"), here.topic("many")
+    for key in (b"a", b"b", b"c", b"d"):
+        here.produce(topic, b"1", b"2", key=key)
+    listener = Deliveries(lambda messages, _context: SUCCESS if messages[0].is_retry else LATER)
+    with here.consumer(group, topic, listener):
+        wait_until(lambda: len(listener.batches) == 16, what="all came again")
+    assert here.admin.partitions([here.settings.names.retry(group)]) == {here.settings.names.retry(group): 3}
+    places: dict[bytes | None, set[int]] = {}
+    for message in listener.messages:
+        if message.is_retry:
+            places.setdefault(message.key, set()).add(message.kafka.partition)
+    assert all(len(partitions) == 1 for partitions in places.values())
+
+
+@pytest.mark.rule("SB-04", "SB-05", "SB-06", "SB-08", "T-07", "HR-05")
+def test_a_send_back_that_fails_goes_through_the_inbox_and_keeps_its_wish(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with installation(bootstrap_servers) as here, caplog.at_level(logging.WARNING):
+        group, topic = here.name("inbox"), here.topic("inbox")
+        here.produce(topic, b"no wish", b"wish", b"never", key=b"k", headers=[("user", None)])
+        wishes = {b"no wish": 0, b"wish": 4, b"never": -1}
+
+        def wishing(messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+            if messages[0].is_retry:
+                return SUCCESS
+            context.delay_level_when_next_consume = wishes[messages[0].body or b""]
+            return LATER
+
+        listener = Deliveries(wishing)
+        # A table of its own whose delay topic nobody has made.
+        with here.consumer(group, topic, listener, delay_levels="7s", max_reconsume_times=5):
+            wait_until(lambda: len(listener.batches) == 5, what="two retries")
+            wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
+        retries = {message.body: message for message in listener.messages if message.is_retry}
+        assert {body: message.delay_time_level for body, message in retries.items()} == {b"no wish": 3, b"wish": 4}
+        for body, message in retries.items():
+            assert (message.topic, message.origin.topic, message.origin.partition) == (topic, topic, 0)
+            assert (message.key, message.headers, message.reconsume_times) == (b"k", [("user", None)], 1)
+            assert message.properties["MAX_RECONSUME_TIMES"] == "5", body
+        assert [record.value for record in here.dead_letters(group)] == [b"never"]
+    assert "DELAY.7s does not exist; make it: reconsume topics apply; the scheduler has taken it through" in caplog.text
+
+
+@pytest.mark.rule("CC-11", "CC-12", "CC-13", "SB-11", "T-12", "T-15")
+def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = Installation(settings_for(bootstrap_servers))
+    group, topic = here.name("local"), here.topic("local")
+    here.produce(topic, b"first", b"fails", b"last")
+    times: list[float] = []
+
+    def one_fails(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+        if messages[0].body != b"fails":
+            return SUCCESS
+        times.append(time.monotonic())
+        return LATER
+
+    listener = Deliveries(one_fails)
+    with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, delay_levels="1s 1s 1s 2s"):
+        wait_until(lambda: len(times) == 2, what="the listener is called again")
+        assert here.committed(group, topic) == 1, "the failed one holds the offset"
+        # Somebody mends it, so the next send-back is acknowledged.
+        here.make_topics()
+        wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
+    assert times[1] - times[0] >= 5
+    assert "was not sent back, its listener is called again in 5 s" in caplog.text
+    local = [count for body, count in listener.seen if body == b"fails"]
+    assert local == list(range(len(local))), "each local failure is shown to the listener"
+    assert [record["RECONSUME_TIME"] for record in here.waiting(1_000, group)] == ["1"], "and is not in the record"

@@ -1,0 +1,109 @@
+"""What stands in for Kafka where Kafka is not what is tested: polled records, a writer, a clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.bridge.send_back import OnDone, SendBackWriter
+from reconsume.consumers.concurrently import ConcurrentlyService
+from reconsume.consumers.listener import Listener
+from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.message import Message
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.send_back import SendBackRequest
+
+__all__ = ["RETRY_TOPIC", "Clock", "RecordingWriter", "chunk_of", "message_at", "service_of"]
+
+RETRY_TOPIC = "reconsume.RETRY.departures"
+APPENDED_MS = 1_700_000_000_000
+
+
+def message_at(
+    offset: int,
+    *,
+    topic: str = "flights",
+    partition: int = 0,
+    headers: list[Header] | None = None,
+    key: bytes | None = b"key",
+    body: bytes | None = b"body",
+    timestamp: int = APPENDED_MS,
+) -> Message:
+    """A message as the poll loop makes one, for the group `departures`."""
+    polled = KafkaMessage(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        key=key,
+        value=body,
+        headers=cast("Any", headers),
+        timestamp=(TIMESTAMP_LOG_APPEND_TIME, timestamp),
+    )
+    return Message(polled, RETRY_TOPIC)
+
+
+def chunk_of(size: int, *, queue: ProcessQueue | None = None, start: int = 0) -> Chunk:
+    """A batch of messages that were read from one partition."""
+    queue = queue or ProcessQueue("flights", 0)
+    messages = tuple(message_at(offset, topic=queue.topic) for offset in range(start, start + size))
+    for message in messages:
+        queue.begin(message)
+    return Chunk(queue, messages)
+
+
+@dataclass
+class Clock:
+    """Stands still until it is told the time, in milliseconds."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class RecordingWriter:
+    """Has the signature of SendBackWriter.send_back, answers when told to.
+
+    Attributes:
+        answers: what the next send-backs get at once: None for acknowledged, or an error; without one they wait.
+        waiting: the `on_done` of those that wait.
+    """
+
+    answers: list[SendBackFailed | None] = field(default_factory=list)
+    requests: list[SendBackRequest] = field(default_factory=list)
+    keys_and_values: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+    waiting: list[OnDone] = field(default_factory=list)
+
+    def send_back(self, request: SendBackRequest, key: bytes | None, value: bytes | None, on_done: OnDone) -> None:
+        self.requests.append(request)
+        self.keys_and_values.append((key, value))
+        if self.answers:
+            on_done(self.answers.pop(0))
+        else:
+            self.waiting.append(on_done)
+
+    @property
+    def origins(self) -> list[str]:
+        """Which messages were sent back, in order."""
+        return [request.stored.origin_message_id for request in self.requests]
+
+
+def service_of(
+    listener: Listener, writer: RecordingWriter, clock: Clock, max_reconsume_times: int | None = None
+) -> ConcurrentlyService:
+    """The service under test, on doubles."""
+    return ConcurrentlyService(
+        "departures",
+        listener,
+        writer=cast("SendBackWriter", writer),
+        names=TopicNames(),
+        max_reconsume_times=max_reconsume_times,
+        clock=clock,
+    )

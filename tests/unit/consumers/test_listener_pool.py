@@ -1,0 +1,160 @@
+"""How many listeners run at once, and what closing does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from reconsume.consumers.listener import ConsumeConcurrentlyContext
+from reconsume.consumers.listener_pool import AsyncListenerPool, Chunk, ListenerPool, ThreadListenerPool, is_async
+from reconsume.consumers.message import Message
+from tests.support.waiting import wait_until
+from tests.unit.consumers.doubles import chunk_of
+
+AT_ONCE = 3
+
+
+class Work:
+    """Chunks that run until they are let go, in either pool."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running = 0
+        self.most = 0
+        self.began: list[Chunk] = []
+        self.ended: list[Chunk] = []
+        self.go = threading.Event()
+
+    def plain(self, chunk: Chunk) -> None:
+        self._begin(chunk)
+        assert self.go.wait(20)
+        self._end(chunk)
+
+    async def coroutine(self, chunk: Chunk) -> None:
+        self._begin(chunk)
+        assert await asyncio.to_thread(self.go.wait, 20)
+        self._end(chunk)
+
+    def _begin(self, chunk: Chunk) -> None:
+        with self.lock:
+            self.began.append(chunk)
+            self.running += 1
+            self.most = max(self.most, self.running)
+
+    def _end(self, chunk: Chunk) -> None:
+        with self.lock:
+            self.running -= 1
+            self.ended.append(chunk)
+
+
+MakePool = Callable[[Work, int], ListenerPool]
+
+
+def threads(work: Work, at_once: int) -> ListenerPool:
+    return ThreadListenerPool(at_once, work.plain)
+
+
+def coroutines(work: Work, at_once: int) -> ListenerPool:
+    return AsyncListenerPool(at_once, work.coroutine)
+
+
+@pytest.fixture
+def work() -> Iterator[Work]:
+    one = Work()
+    yield one
+    one.go.set()
+
+
+both = pytest.mark.parametrize("make", [threads, coroutines])
+
+
+@both
+@pytest.mark.rule("FC-01")
+def test_at_most_so_many_run_at_once(work: Work, make: MakePool) -> None:
+    pool = make(work, AT_ONCE)
+    for _ in range(3 * AT_ONCE):
+        pool.submit(chunk_of(1))
+    wait_until(lambda: work.running == AT_ONCE, 10, "as many run as may")
+    work.go.set()
+    wait_until(lambda: len(work.ended) == 3 * AT_ONCE, 10, "all have run")
+    assert work.most == AT_ONCE
+    assert pool.close(10)
+
+
+@both
+def test_chunks_begin_in_the_order_in_which_they_were_read(work: Work, make: MakePool) -> None:
+    pool = make(work, 1)
+    chunks = [chunk_of(1) for _ in range(10)]
+    work.go.set()
+    for chunk in chunks:
+        pool.submit(chunk)
+    wait_until(lambda: len(work.ended) == len(chunks), 10, "all have run")
+    assert [id(chunk) for chunk in work.began] == [id(chunk) for chunk in chunks]
+    assert pool.close(10)
+
+
+@both
+@pytest.mark.rule("FC-09")
+def test_closing_waits_for_those_that_run_and_begins_no_more(work: Work, make: MakePool) -> None:
+    pool = make(work, 1)
+    pool.submit(chunk_of(1))
+    pool.submit(chunk_of(1))
+    wait_until(lambda: work.running == 1, 10, "the first runs")
+    results: list[bool] = []
+    closer = threading.Thread(target=lambda: results.append(pool.close(20)))
+    closer.start()
+    wait_until(lambda: pool._closing, 10, "the pool closes")  # type: ignore[attr-defined]
+    assert closer.is_alive(), "it waits"
+    work.go.set()
+    closer.join(20)
+    assert results == [True]
+    assert (len(work.began), len(work.ended)) == (1, 1)
+
+
+@both
+def test_closing_says_when_one_still_runs(work: Work, make: MakePool) -> None:
+    pool = make(work, 1)
+    pool.submit(chunk_of(1))
+    wait_until(lambda: work.running == 1, 10, "it runs")
+    assert not pool.close(0.01)
+    assert work.ended == []
+
+
+@both
+def test_closing_an_idle_pool_is_quick_and_ends_its_threads(work: Work, make: MakePool) -> None:
+    before = threading.active_count()
+    assert make(work, AT_ONCE).close(20)
+    wait_until(lambda: threading.active_count() <= before, 10, "its threads are gone")
+
+
+def plain_listener(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:
+    return None
+
+
+async def async_listener(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:
+    return None
+
+
+class CallableListener:
+    def __call__(self, _messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:
+        return None
+
+
+class AsyncCallableListener:
+    async def __call__(self, _messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:
+        return None
+
+    async def method(self, _messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:
+        return None
+
+
+def test_async_listeners_are_told_from_plain_ones() -> None:
+    assert is_async(async_listener)
+    assert is_async(AsyncCallableListener())
+    assert is_async(AsyncCallableListener().method)
+    assert not is_async(plain_listener)
+    assert not is_async(CallableListener())
+    assert not is_async(print)

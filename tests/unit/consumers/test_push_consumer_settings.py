@@ -1,0 +1,157 @@
+"""What PushConsumer refuses, and what it says then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.delay_levels.errors import IllegalSetting
+
+
+def listener(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+def consumer_with(name: str, value: Any) -> PushConsumer:
+    return PushConsumer("departures", **{name: value})
+
+
+@pytest.mark.rule("FC-01", "FC-02", "FC-03", "FC-05")
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("consume_message_batch_max_size", 1, 1_024),
+        ("consume_thread_nums", 1, 1_000),
+        ("pull_threshold_for_queue", 1, 65_535),
+        ("pull_threshold_size_for_queue", 1, 1_024),
+        ("consume_concurrently_max_span", 1, 65_535),
+        ("max_reconsume_times", 0, 2**31 - 1),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_the_range(name: str, low: int, high: int) -> None:
+    for wrong in (low - 1, high + 1):
+        with pytest.raises(IllegalSetting, match=rf"{name} must be from {low} to {high}, not {wrong}"):
+            consumer_with(name, wrong)
+    for right in (low, high):
+        consumer_with(name, right)
+
+
+@pytest.mark.rule("EX-01")
+@pytest.mark.parametrize("timeout", [timedelta(0), timedelta(seconds=-1)])
+def test_a_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
+    with pytest.raises(IllegalSetting, match=r"consume_timeout must be longer than 0, not "):
+        PushConsumer("departures", consume_timeout=timeout)
+
+
+@pytest.mark.rule("CC-18", "EX-01", "FC-01", "FC-02", "FC-03", "FC-05")
+def test_the_defaults_are_rocketmqs() -> None:
+    consumer = PushConsumer("departures")
+    limits = consumer._limits
+    assert limits.batch_size == 1
+    assert limits.timeout_ms == 15 * 60_000
+    assert (limits.queue_records, limits.queue_bytes, limits.max_span) == (1_000, 100 * 1024 * 1024, 2_000)
+    assert consumer._threads == 20
+
+
+@pytest.mark.rule("NM-05")
+@pytest.mark.parametrize(
+    ("group", "why"),
+    [("", "is blank"), ("  ", "is blank"), ("DEFAULT_CONSUMER", "is reserved"), ("%SYS%", "is reserved")],
+)
+def test_a_group_that_cannot_be_is_refused(group: str, why: str) -> None:
+    with pytest.raises(IllegalSetting, match=why):
+        PushConsumer(group)
+
+
+@pytest.mark.rule("NM-04")
+def test_a_group_whose_retry_topic_would_be_too_long_is_refused_before_anything_starts() -> None:
+    with pytest.raises(IllegalSetting, match=r"Kafka allows 249; shorten the name"):
+        PushConsumer("g" * 250)
+
+
+def test_an_illegal_prefix_is_refused() -> None:
+    with pytest.raises(IllegalSetting, match=r"topic_prefix 'a b' is illegal in Kafka"):
+        PushConsumer("departures", topic_prefix="a b")
+
+
+@pytest.mark.rule("LV-03")
+@pytest.mark.parametrize("table", ["", "1s  5s", "1s 5", "5ms"])
+def test_a_bad_level_table_is_refused(table: str) -> None:
+    with pytest.raises(IllegalSetting, match="level"):
+        PushConsumer("departures", delay_levels=table)
+
+
+@pytest.mark.parametrize(
+    ("conf", "why"),
+    [
+        ({"auto.offset.reset": "none"}, r"auto\.offset\.reset 'none': use earliest or latest"),
+        ({"isolation.level": "read_uncommitted"}, r"isolation\.level must be read_committed"),
+        ({"partition.assignment.strategy": "range"}, r"'range': only cooperative-sticky, or group\.protocol"),
+        ({"group.id": "other"}, r"group\.id is decided by the consumer itself"),
+        ({"enable.auto.commit": True}, r"enable\.auto\.commit is decided by the consumer itself"),
+    ],
+)
+def test_a_kafka_setting_that_would_break_a_guarantee_is_refused(conf: dict[str, Any], why: str) -> None:
+    with pytest.raises(IllegalSetting, match=why):
+        PushConsumer("departures", conf=conf)
+
+
+@pytest.mark.rule("TN-01")
+@pytest.mark.parametrize("topic", ["%RETRY%departures", "%DLQ%departures", "reconsume.RETRY.departures"])
+def test_the_topics_of_groups_are_refused_by_their_rocketmq_names_and_the_own_retry_topic_by_any(topic: str) -> None:
+    if topic == "%DLQ%departures":
+        why = "subscribe to it by its name in Kafka, reconsume.DLQ.departures"
+    else:
+        why = "the retry topic of the group is subscribed to by itself"
+    with pytest.raises(IllegalSetting, match=why):
+        PushConsumer("departures").subscribe(topic)
+
+
+@pytest.mark.rule("NM-03")
+@pytest.mark.parametrize("topic", ["", "flights|late", "a b", "f" * 250])
+def test_a_topic_that_kafka_cannot_hold_is_refused(topic: str) -> None:
+    with pytest.raises(IllegalSetting, match="is illegal in Kafka; use at most 249 letters"):
+        PushConsumer("departures").subscribe(topic)
+
+
+@pytest.mark.rule("TF-03")
+def test_an_expression_without_a_tag_is_refused() -> None:
+    with pytest.raises(IllegalSetting, match="has no tag"):
+        PushConsumer("departures").subscribe("flights", "||")
+
+
+@pytest.mark.parametrize("wrong", [None, "listener", 3])
+def test_a_listener_must_be_a_function(wrong: Any) -> None:
+    with pytest.raises(IllegalSetting, match="the listener must be a function, not "):
+        PushConsumer("departures").register_message_listener(wrong)
+
+
+def test_starting_without_a_listener_is_refused_and_says_how_to_give_one() -> None:
+    with pytest.raises(IllegalSetting, match=r"group 'departures' needs a listener: @consumer\.listener"):
+        PushConsumer("departures").subscribe("flights").start()
+
+
+def test_starting_without_a_subscription_is_refused_and_says_how_to_give_one() -> None:
+    with pytest.raises(IllegalSetting, match=r"group 'departures' needs a topic: subscribe\(topic\)"):
+        PushConsumer("departures").register_message_listener(listener).start()
+
+
+def test_after_a_shutdown_nothing_can_be_changed_or_started() -> None:
+    consumer = PushConsumer("departures").subscribe("flights").register_message_listener(listener)
+    consumer.shutdown()
+    again = "this consumer was started before; make a new one"
+    with pytest.raises(IllegalSetting, match=f"start: {again}"):
+        consumer.start()
+    with pytest.raises(IllegalSetting, match=f"subscribe: {again}"):
+        consumer.subscribe("flights")
+    with pytest.raises(IllegalSetting, match=f"register_message_listener: {again}"):
+        consumer.register_message_listener(listener)
+    assert not consumer.running
+
+
+def test_the_decorator_gives_the_function_back() -> None:
+    assert PushConsumer("departures").listener(listener) is listener
