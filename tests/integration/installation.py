@@ -155,13 +155,13 @@ class Installation:
     def read(self, topic: str) -> list[Record]:
         """All committed records of a topic as it is now; none if it does not exist."""
         partitions = self.admin.partitions([topic]).get(topic, 0)
-        reading = {"group.id": "looks", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        reading = {"group.id": "looks", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
         consumer = Consumer(self.settings.client_settings() | reading)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         records: list[Record] = []
         while partitions:
-            message = wait_until(lambda: consumer.poll(0.1), 20, f"more of {topic}, or its end")
-            assert message is not None
+            # In a list, because a message without a value is false.
+            message = wait_until(lambda: consumer.consume(1, 0.1), 20, f"more of {topic}, or its end")[0]
             error = message.error()
             if error is None:
                 headers = cast("list[Header]", message.headers() or [])

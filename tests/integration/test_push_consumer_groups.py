@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import pytest
 
 from reconsume.bridge.groups import SubscriptionGroupConfig
-from reconsume.bridge.groups_store import write_group
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from reconsume.delay_levels.errors import KafkaRefused, SubscriptionGroupNotExist
 from tests.integration.installation import (
@@ -17,6 +17,7 @@ from tests.integration.installation import (
     SUCCESS,
     Deliveries,
     Installation,
+    Record,
     installation,
     scheduler,
     settings_for,
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
 CUSTOMIZED = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [60_000, 60_000, 300, 700]}}
 EXPONENTIAL = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 200, "max": 500, "multiplier": 2}}
 GROUPS = [
-    SubscriptionGroupConfig(group_name="two", retry_max_times=2),
+    *(SubscriptionGroupConfig(group_name=name, retry_max_times=2) for name in ("two", "two-less", "two-more")),
     SubscriptionGroupConfig(group_name="none", retry_queue_nums=0),
     SubscriptionGroupConfig(group_name="many", retry_queue_nums=3),
     SubscriptionGroupConfig(group_name="customized", retry_max_times=3, group_retry_policy=CUSTOMIZED),
@@ -50,6 +51,15 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 def always_fails() -> Deliveries:
     return Deliveries(lambda _messages, _context: LATER)
+
+
+def fails_on_level_1(_messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+    context.delay_level_when_next_consume = 1
+    return LATER
+
+
+def dead_letter(here: Installation, name: str) -> Record:
+    return wait_until(lambda: here.dead_letters(here.name(name)), what=f"the dead letter of {name}")[0]
 
 
 @pytest.mark.rule("BR-01")
@@ -86,21 +96,18 @@ def test_a_group_without_retry_queues_drops_what_fails_and_says_so_at_its_start(
 
 @pytest.mark.rule("BR-12", "GP-01", "T-01")
 def test_the_groups_maximum_holds_unless_the_consumer_has_its_own(here: Installation) -> None:
-    group = here.name("two")
-    topics = {maximum: here.topic(f"two-{maximum}") for maximum in (None, 1, 3)}
-    for maximum, topic in topics.items():
-        here.produce(topic, str(maximum).encode())
-    seen: dict[bytes, set[int]] = {}
-    for maximum, topic in topics.items():
-        # A group's members share its retry topic, so one after the other; but all wait at the same time.
-        listener = always_fails()
-        with here.consumer(group, topic, listener, max_reconsume_times=maximum):
-            body = str(maximum).encode()
-            wait_until(lambda: [one for one in here.dead_letters(group) if one.value == body], what="the dead letter")  # noqa: B023
-        seen[body] = {times for value, times in listener.seen if value == body}
-    assert seen == {b"None": {0, 1, 2}, b"1": {0, 1}, b"3": {0, 1, 2, 3}}
-    letters = {record.value: record["MAX_RECONSUME_TIMES"] for record in here.dead_letters(group)}
-    assert letters == {b"None": None, b"1": "1", b"3": "3"}
+    maximums = {"two": None, "two-less": 1, "two-more": 3}
+    listeners = {name: Deliveries(fails_on_level_1) for name in maximums}
+    with ExitStack() as stack:
+        for name, maximum in maximums.items():
+            here.produce(here.topic(name), b"flight")
+            consumer = here.consumer(here.name(name), here.name(name), listeners[name], max_reconsume_times=maximum)
+            stack.enter_context(consumer)
+        letters = {name: dead_letter(here, name) for name in maximums}
+    seen = {name: [times for _, times in listener.seen] for name, listener in listeners.items()}
+    assert seen == {"two": [0, 1, 2], "two-less": [0, 1], "two-more": [0, 1, 2, 3]}
+    own = {name: letter["MAX_RECONSUME_TIMES"] for name, letter in letters.items()}
+    assert own == {"two": None, "two-less": "1", "two-more": "3"}
 
 
 @pytest.mark.rule("GP-03", "GP-04", "GP-07")
@@ -112,7 +119,7 @@ def test_a_group_waits_as_its_own_policy_says(here: Installation) -> None:
     customized, exponential = (here.consumer(here.name(name), here.name(name), listeners[name]) for name in expected)
     with customized, exponential:
         for name in expected:
-            wait_until(lambda: here.dead_letters(here.name(name)), what=f"the dead letter of {name}")  # noqa: B023
+            assert dead_letter(here, name)["RECONSUME_TIME"] == "4"
     for name, delays in expected.items():
         waits = sorted(
             (record["RECONSUME_TIME"], delay)
@@ -187,13 +194,13 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
 
     listener = Deliveries(one_fails)
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, delay_levels="1s 1s 1s 2s"):
-        wait_until(lambda: len(times) == 2, what="the listener is called again")
-        assert here.committed(group, topic) == 1, "the failed one holds the offset"
+        wait_until(lambda: "its listener is called again in 5 s" in caplog.text, what="the send-back failed both ways")
+        wait_until(lambda: here.committed(group, topic) == 1, what="the failed one holds the offset")
         # Somebody mends it, so the next send-back is acknowledged.
         here.make_topics()
+        assert here.committed(group, topic) == 1
         wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
     assert times[1] - times[0] >= 5
-    assert "was not sent back, its listener is called again in 5 s" in caplog.text
     local = [count for body, count in listener.seen if body == b"fails"]
     assert local == list(range(len(local))), "each local failure is shown to the listener"
     assert [record["RECONSUME_TIME"] for record in here.waiting(1_000, group)] == ["1"], "and is not in the record"

@@ -121,6 +121,7 @@ class Router:
     def _send_back(self, message: Message, headers: Headers) -> Delivery:
         """Apply the send-back rule for a client that does not; even a dead letter takes the lane DELAY.0s."""
         request = inbox_request(headers, _position(message), message.timestamp()[1])
+        self.names.retry(request.group)  # a group that no topic can hold is refused now, not after its delay
         groups = self.groups()
         config = groups.find(request.group)
         if config.retry_queue_nums <= 0:
