@@ -228,6 +228,15 @@ class ConsumeLoop:
         for queue, offset in pending:
             queue.committed = offset
 
+    def committed(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
+        """The answer to a commit; what was not committed is tried again with the next one."""
+        for one in partitions:
+            refusal = error or one.error
+            queue = self._queues.get((one.topic, one.partition))
+            if refusal is not None and queue is not None:
+                logger.warning("%s", translate(refusal, f"committing offsets of {one.topic}-{one.partition}"))
+                queue.committed = None
+
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             self._queues[one.topic, one.partition] = ProcessQueue(one.topic, one.partition)

@@ -244,10 +244,11 @@ class PushConsumer:
             "group.id": self._group,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "on_commit": lambda error, partitions: loop.committed(error, partitions),
         }
         if settings.get("group.protocol") != "consumer":
             settings.setdefault("partition.assignment.strategy", "cooperative-sticky")
-        return ConsumeLoop(
+        loop = ConsumeLoop(
             Consumer(settings),
             service,
             pool,
@@ -257,6 +258,7 @@ class PushConsumer:
             limits=self._limits,
             flush_send_backs=writer.flush,
         )
+        return loop
 
     def _check_group(self, groups: Groups) -> None:
         config = groups.find(self._group)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import pytest
 
@@ -35,17 +36,18 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_is_lost(caplog: pytest.
         return SUCCESS
 
     listener = Deliveries(every_third_fails_once)
-    with local_kafka() as kafka:
+    with local_kafka() as kafka, ExitStack() as stack:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         here.write_groups()
         group, topic = here.name("away"), here.topic("away", 2)
         kafka.kill()
         consumer = here.consumer(group, topic, listener)
+        stack.callback(consumer.shutdown)
         starting = threading.Thread(target=consumer.start)
         with caplog.at_level(logging.WARNING):
             starting.start()
-            wait_until(lambda: "brokers are down" in caplog.text, 60, "the log says what it waits for")
+            wait_until(lambda: "waiting for Kafka" in caplog.text, 60, "the log says what it waits for")
         assert starting.is_alive(), "start() waits"
         kafka.start()
         starting.join(60)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.kafka import is_passing, producer_settings, translate
 from reconsume.bridge.scheduler.routing import Delivery
-from reconsume.delay_levels.errors import ReconsumeError, WorkerFenced
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 
 __all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchWriter", "TransactionalWriter", "WriterBroken"]
 
@@ -19,7 +21,9 @@ logger = logging.getLogger(__name__)
 
 _SERVE_EVERY: Final = 500
 """Records between two looks at the delivery reports, so that the queue of reports stays short."""
-_ABORT_SECONDS: Final = 10
+_PATIENCE_SECONDS: Final = 5.0
+"""For each step of a transaction."""
+_GRACE_SECONDS: Final = 2.0
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 
@@ -75,6 +79,10 @@ class TransactionalWriter:
 
     def __init__(self, base: Mapping[str, Any], transactional_id: str, transaction_timeout_ms: int) -> None:
         self._transactional_id = transactional_id
+        # By then the brokers have aborted it, so there is nothing left to wait for.
+        self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
+        self._bounded = _BoundedCalls()
+        self._stuck = False
         self._producer = Producer(
             producer_settings(base, transactional_id)
             | {
@@ -99,12 +107,22 @@ class TransactionalWriter:
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
+        positions, metadata = list(offsets()), consumer.consumer_group_metadata()
+        try:
+            self._bounded.run(lambda: self._transaction(batch, positions, metadata), self._longest_seconds)
+        except TimeoutError:
+            self._stuck = True
+            raise WriterBroken(
+                KafkaNotReachable(f"a transaction has not ended within {self._longest_seconds:.0f} s")
+            ) from None
+
+    def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
         producer = self._producer
         try:
             producer.begin_transaction()
             self._produce(batch)
-            producer.send_offsets_to_transaction(list(offsets()), consumer.consumer_group_metadata())
-            producer.commit_transaction()
+            producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
+            producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
             self._abort(error)
 
@@ -125,7 +143,7 @@ class TransactionalWriter:
         if cause.code() in _FENCED or cause.fatal():
             raise WriterBroken(self._explain(error, "committing a batch")) from error
         try:
-            self._producer.abort_transaction(_ABORT_SECONDS)
+            self._producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException as worse:
             raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
         raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
@@ -139,9 +157,53 @@ class TransactionalWriter:
         return translate(error, doing)
 
     def close(self) -> None:
-        """Let go at once; an open transaction was aborted before."""
-        self._producer.purge()
-        self._producer.close()
+        """Let go at once; an open transaction was aborted before, or the next `start` ends it."""
+        if self._stuck:
+            logger.warning("leaving the producer %s behind: it does not come back", self._transactional_id)
+            return
+        self._bounded.close()
+        try:
+            self._producer.purge()
+            self._producer.close()
+        except KafkaException as error:
+            # A producer that is broken cannot even be closed in order; there is nothing left to lose with it.
+            logger.info("closing the producer %s: %s", self._transactional_id, error)
+
+
+class _BoundedCalls:
+    """Runs one call at a time in a thread of its own, and gives up on one that does not end.
+
+    librdkafka can wait for ever in `send_offsets_to_transaction`, whatever its timeout, when the broker was killed
+    before and has come back; the thread that owns the consumer must not hang with it.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._results: SimpleQueue[BaseException | None] = SimpleQueue()
+        threading.Thread(target=self._work, name="reconsume-transactions", daemon=True).start()
+
+    def run(self, call: Callable[[], None], seconds: float) -> None:
+        """Raises what the call raises, or `TimeoutError`; after that this object must not be used again."""
+        self._calls.put(call)
+        try:
+            error = self._results.get(timeout=seconds)
+        except Empty:
+            raise TimeoutError from None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """End the thread."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised again in `run`
+                self._results.put(error)
+            else:
+                self._results.put(None)
 
 
 class AtLeastOnceWriter:
