@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Self, TypeVar
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
@@ -240,15 +240,19 @@ class PushConsumer:
             if is_async(self._listener)
             else ThreadListenerPool(self._threads, service.consume)
         )
+
+        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+            loop.committed(error, partitions)
+
         settings = consumer_settings(self._conf, client_id) | {
             "group.id": self._group,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
-            "on_commit": lambda error, partitions: loop.committed(error, partitions),
+            "on_commit": on_commit,
         }
         if settings.get("group.protocol") != "consumer":
             settings.setdefault("partition.assignment.strategy", "cooperative-sticky")
-        loop = ConsumeLoop(
+        loop: ConsumeLoop = ConsumeLoop(
             Consumer(settings),
             service,
             pool,

@@ -100,12 +100,14 @@ class SchedulerService:
         if not self._follower.wait_until_loaded(stop):
             return
         writer = self._writer()
-        writer.start()
-        consumer = Consumer(self._consumer_settings())
         try:
-            self._worker(consumer, writer).run(stop)
+            writer.start()
+            consumer = Consumer(self._consumer_settings())
+            try:
+                self._worker(consumer, writer).run(stop)
+            finally:
+                consumer.close()
         finally:
-            consumer.close()
             writer.close()
 
     def _worker(self, consumer: Consumer, writer: BatchWriter) -> Worker:

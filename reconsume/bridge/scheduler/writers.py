@@ -82,7 +82,7 @@ class TransactionalWriter:
         # By then the brokers have aborted it, so there is nothing left to wait for.
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
         self._bounded = _BoundedCalls()
-        self._stuck = False
+        self._broken = False
         self._producer = Producer(
             producer_settings(base, transactional_id)
             | {
@@ -101,6 +101,7 @@ class TransactionalWriter:
         try:
             self._producer.init_transactions(30)
         except KafkaException as error:
+            self._broken = True
             raise self._explain(error, "registering the transactional id") from error
 
     def write(
@@ -111,7 +112,7 @@ class TransactionalWriter:
         try:
             self._bounded.run(lambda: self._transaction(batch, positions, metadata), self._longest_seconds)
         except TimeoutError:
-            self._stuck = True
+            self._broken = True
             raise WriterBroken(
                 KafkaNotReachable(f"a transaction has not ended within {self._longest_seconds:.0f} s")
             ) from None
@@ -141,10 +142,12 @@ class TransactionalWriter:
         """Undo the transaction and say why; a fenced or broken producer is of no use any more."""
         cause: KafkaError = error.args[0]
         if cause.code() in _FENCED or cause.fatal():
+            self._broken = True
             raise WriterBroken(self._explain(error, "committing a batch")) from error
         try:
             self._producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException as worse:
+            self._broken = True
             raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
         raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
 
@@ -157,17 +160,15 @@ class TransactionalWriter:
         return translate(error, doing)
 
     def close(self) -> None:
-        """Let go at once; an open transaction was aborted before, or the next `start` ends it."""
-        if self._stuck:
-            logger.warning("leaving the producer %s behind: it does not come back", self._transactional_id)
-            return
+        """Let go at once; an open transaction was aborted before.
+
+        One that is broken is left as it is: `Producer.close` hangs or fails on it (SystemError in confluent-kafka
+        2.16), and the next `start` with the same transactional id ends what it has left open.
+        """
         self._bounded.close()
-        try:
+        if not self._broken:
             self._producer.purge()
             self._producer.close()
-        except KafkaException as error:
-            # A producer that is broken cannot even be closed in order; there is nothing left to lose with it.
-            logger.info("closing the producer %s: %s", self._transactional_id, error)
 
 
 class _BoundedCalls:
