@@ -1,0 +1,34 @@
+"""Kafka's errors in our words: what may pass, what must be changed, what nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from reconsume.bridge.kafka import is_passing, translate
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        (KafkaError._TRANSPORT, KafkaNotReachable, "no answer from Kafka"),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaNotReachable, "no answer from Kafka"),
+        (KafkaError.UNKNOWN_LEADER_EPOCH, KafkaNotReachable, "no answer from Kafka"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaRefused, "no right to use the topic .*grant it"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaRefused, "no right to use the consumer group"),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaRefused, r"do not accept this client .* check \[kafka\]"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, KafkaRefused, "MSG_SIZE_TOO_LARGE"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicNotReady, "reconsume topics apply"),
+    ],
+)
+def test_each_kind_of_error_has_its_class_and_its_way_out(code: int, error: type[ReconsumeError], said: str) -> None:
+    with pytest.raises(error, match=f"reading x: .*{said}"):
+        raise translate(KafkaError(code), "reading x")
+
+
+def test_an_error_that_nobody_has_thought_of_is_no_verdict() -> None:
+    """A new topic answers `no leaders` for a moment; a record must not go to the quarantine for that."""
+    unknown = KafkaError(KafkaError._NOENT)
+    assert not is_passing(unknown)
+    assert isinstance(translate(unknown, "reading x"), KafkaNotReachable)

@@ -1,0 +1,93 @@
+"""What a worker holds in memory: a bounded head of each partition, delivered in order and never early."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+
+from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
+
+
+def message(topic: str, partition: int, offset: int, stored_ms: int, value: bytes = b"v") -> Message:
+    return Message(
+        topic=topic, partition=partition, offset=offset, value=value, timestamp=(TIMESTAMP_LOG_APPEND_TIME, stored_ms)
+    )
+
+
+def offsets(runs: list[DueRun]) -> dict[tuple[str, int], list[int | None]]:
+    return {(run.queue.topic, run.queue.partition): [one.offset() for _, one in run.records] for run in runs}
+
+
+def reading(*partitions: tuple[str, int, int], records: int = 100, total: int = 10**9) -> ReadAhead:
+    ahead = ReadAhead(records, total)
+    for topic, partition, delay_ms in partitions:
+        ahead.assign(topic, partition, delay_ms)
+    return ahead
+
+
+@pytest.mark.rule("SC-03", "SC-04", "T-22")
+def test_the_head_of_a_partition_holds_up_what_is_behind_it() -> None:
+    ahead = reading(("d", 0, 1_000))
+    for offset, stored in enumerate([0, 10, 20, 15]):
+        ahead.add(message("d", 0, offset, stored))
+    assert ahead.next_due_ms() == 1_000
+    assert ahead.take_due(999, 10) == []
+    assert offsets(ahead.take_due(1_010, 10)) == {("d", 0): [0, 1]}
+    assert offsets(ahead.take_due(1_016, 10)) == {("d", 0): [0, 1]}
+    assert offsets(ahead.take_due(1_020, 10)) == {("d", 0): [0, 1, 2, 3]}
+
+
+def test_what_is_taken_stays_until_it_is_dropped() -> None:
+    ahead = reading(("d", 0, 0))
+    for offset in range(5):
+        ahead.add(message("d", 0, offset * 2, 0))
+    (run,) = ahead.take_due(1, 3)
+    assert (run.next_offset, len(run.queue)) == (5, 5)
+    run.queue.drop(3)
+    assert offsets(ahead.take_due(1, 3)) == {("d", 0): [6, 8]}
+
+
+def test_a_flooded_partition_leaves_room_for_the_others() -> None:
+    ahead = reading(("flood", 0, 0), ("quiet", 0, 0))
+    for offset in range(100):
+        ahead.add(message("flood", 0, offset, 0))
+    ahead.add(message("quiet", 0, 0, 50))
+    taken = offsets(ahead.take_due(60, 10))
+    assert taken["quiet", 0] == [0]
+    assert len(taken["flood", 0]) == 5
+
+
+def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
+    ahead = reading(("d", 0, 1_000), records=10)
+    for offset in range(10):
+        ahead.add(message("d", 0, offset, 0))
+    assert ahead.to_pause(1_500) == []
+    (queue,) = ahead.to_pause(500)
+    queue.paused = True
+    assert (ahead.to_pause(500), ahead.to_resume()) == ([], [])
+    queue.drop(6)
+    assert ahead.to_resume() == [queue]
+
+
+def test_memory_is_shared_between_the_partitions() -> None:
+    ahead = reading(("a", 0, 9), ("b", 0, 9), records=10**6, total=100_000)
+    for offset in range(5):
+        ahead.add(message("a", 0, offset, 10**9, b"x" * 10_000))
+    assert [queue.topic for queue in ahead.to_pause(0)] == ["a"]
+
+
+def test_a_partition_that_is_held_is_not_due_until_then() -> None:
+    ahead = reading(("d", 0, 0))
+    ahead.add(message("d", 0, 0, 0))
+    next(iter(ahead)).held_until_ms = 500
+    assert (ahead.take_due(499, 1), ahead.next_due_ms()) == ([], 500)
+    assert len(ahead.take_due(500, 1)) == 1
+
+
+@pytest.mark.rule("T-29")
+def test_a_revoked_partition_is_forgotten_and_its_late_records_too() -> None:
+    ahead = reading(("d", 0, 0))
+    ahead.add(message("d", 0, 0, 0))
+    ahead.revoke([("d", 0)])
+    ahead.add(message("d", 0, 1, 0))
+    assert (len(ahead), ahead.next_due_ms(), ahead.owns(("d", 0))) == (0, None, False)

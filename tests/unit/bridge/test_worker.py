@@ -1,0 +1,198 @@
+"""The worker's decisions: what it does after a batch is committed, refused, or not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
+
+from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.routing import Delivery, Router
+from reconsume.bridge.scheduler.worker import Worker
+from reconsume.bridge.scheduler.writers import BatchAborted
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.names import TopicNames
+
+NAMES = TopicNames()
+TOPIC = NAMES.delay(1_000)
+
+
+@dataclass
+class FakeConsumer:
+    """Gives what it is fed; our own logic is tested here, Kafka's behaviour in the integration tests."""
+
+    fed: list[Message] = field(default_factory=list)
+
+    def poll(self, _timeout: float) -> Message | None:
+        return self.fed.pop(0) if self.fed else None
+
+    def consume(self, _count: int, _timeout: float) -> list[Message]:
+        fed, self.fed = self.fed, []
+        return fed
+
+    def pause(self, _partitions: list[TopicPartition]) -> None: ...
+
+    def resume(self, _partitions: list[TopicPartition]) -> None: ...
+
+    def incremental_assign(self, _partitions: list[TopicPartition]) -> None: ...
+
+
+@dataclass
+class FakeWriter:
+    """Keeps what is written; `refuse` says what happens to a batch instead."""
+
+    refuse: Callable[[Sequence[Delivery]], Exception | None] = lambda _batch: None
+    written: list[Delivery] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
+        self.batches.append(len(batch))
+        error = self.refuse(batch)
+        if error is not None:
+            raise error
+        self.written.extend(one for one in batch if one.outcome != "dropped")
+        self.committed.update({(one.topic, one.partition): one.offset for one in offsets()})
+
+
+class FakeRouter:
+    """Delivers everything to one topic, and quarantines as the real one does."""
+
+    def route(self, message: Message, *, inbox: bool) -> Delivery:
+        assert not inbox
+        return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
+
+    def quarantine(self, message: Message, reason: str) -> Delivery:
+        return Router(NAMES, cast("Any", None), cast("Any", None)).quarantine(message, reason)
+
+
+class Bench:
+    """A worker with two partitions and a clock that is set by hand."""
+
+    def __init__(self, writer: FakeWriter) -> None:
+        self.now = 0.0
+        self.consumer, self.writer = FakeConsumer(), writer
+        self.worker = Worker(
+            cast("Any", self.consumer),
+            writer,
+            router=cast("Any", FakeRouter()),
+            names=NAMES,
+            read_ahead=ReadAhead(1_000, 10**9),
+            observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.now),
+            refused=lambda _topic: None,
+            max_batch_records=100,
+            clock=lambda: self.now,
+        )
+        self.worker._assigned(cast("Any", self.consumer), [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+
+    def feed(self, *values: bytes, partition: int = 0) -> None:
+        stored = (TIMESTAMP_LOG_APPEND_TIME, 0)
+        self.consumer.fed += [
+            Message(topic=TOPIC, partition=partition, offset=offset, value=value, timestamp=stored)
+            for offset, value in enumerate(values)
+        ]
+
+    def turn(self, times: int = 1) -> int:
+        return sum(self.worker.run_once(0) for _ in range(times))
+
+    def values(self, outcome: str = "delivered") -> list[bytes | None]:
+        return [one.value for one in self.writer.written if one.outcome == outcome]
+
+
+def refusing(*poison: bytes) -> Callable[[Sequence[Delivery]], Exception | None]:
+    """As a broker that takes no batch with one of these in it, but lets them into the quarantine."""
+
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        if any(one.value in poison and one.outcome == "delivered" for one in batch):
+            return BatchAborted(KafkaRefused("too large"), passing=False)
+        return None
+
+    return refuse
+
+
+@pytest.mark.rule("SC-03", "SC-14", "T-24")
+def test_nothing_leaves_before_it_is_due_and_offsets_follow_what_was_written() -> None:
+    bench = Bench(FakeWriter())
+    bench.feed(b"a", b"b")
+    bench.now = 999
+    assert (bench.turn(2), bench.writer.committed) == (0, {})
+    bench.now = 1_000
+    assert bench.turn() == 2
+    assert (bench.values(), bench.writer.committed) == ([b"a", b"b"], {(TOPIC, 0): 2})
+    assert bench.turn() == 0
+
+
+@pytest.mark.rule("SC-11", "SC-12")
+def test_a_batch_that_was_not_committed_is_delivered_again_after_a_moment() -> None:
+    answers: list[Exception | None] = [BatchAborted(KafkaNotReachable("away"), passing=True), None]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
+    bench.feed(b"a", b"b")
+    bench.now = 1_000
+    assert (bench.turn(), bench.writer.committed) == (0, {})
+    assert bench.turn() == 0, "it is held for half a second"
+    bench.now = 1_500
+    assert bench.turn() == 2
+    assert bench.values() == [b"a", b"b"]
+
+
+@pytest.mark.rule("SC-19", "T-26")
+def test_one_refused_record_is_singled_out_and_quarantined_and_all_others_are_delivered_once() -> None:
+    bench = Bench(FakeWriter(refuse=refusing(b"bad")))
+    bench.feed(*(b"%d" % number for number in range(20)), b"bad", *(b"%d" % number for number in range(20, 40)))
+    bench.now = 1_000
+    bench.turn(60)
+    assert bench.values() == [b"%d" % number for number in range(40)]
+    assert bench.values("quarantined") == [b"bad"]
+    assert bench.writer.committed == {(TOPIC, 0): 41}
+    (kept,) = [one for one in bench.writer.written if one.outcome == "quarantined"]
+    assert dict(kept.headers)["QUARANTINE_REASON"] == b"too large"
+
+
+def test_a_record_that_not_even_the_quarantine_takes_holds_up_only_its_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        bad = any(one.value == b"bad" for one in batch)
+        return BatchAborted(KafkaRefused("too large"), passing=False) if bad else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.feed(b"bad", b"behind")
+    bench.feed(b"a", b"b", b"c", partition=1)
+    bench.now = 1_000
+    bench.turn(30)
+    assert bench.values() == [b"a", b"b", b"c"]
+    assert bench.writer.committed == {(TOPIC, 1): 3}
+    assert "is stuck: too large" in caplog.text
+
+
+def test_what_was_stored_without_a_transaction_is_not_written_again() -> None:
+    answers: list[Exception | None] = [
+        BatchAborted(KafkaNotReachable("away"), passing=True, written=frozenset({0, 2})),
+        None,
+    ]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
+    bench.feed(b"a", b"b", b"c")
+    bench.now = 1_000
+    bench.turn()
+    bench.now = 2_000
+    bench.turn()
+    assert (bench.values(), bench.writer.committed) == ([b"b"], {(TOPIC, 0): 3})
+
+
+@pytest.mark.rule("T-29")
+def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
+    bench = Bench(FakeWriter())
+    bench.feed(b"a")
+    bench.turn()
+    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.now = 5_000
+    assert (bench.turn(), bench.writer.written) == (0, [])
