@@ -1,6 +1,6 @@
 """`python -m reconsume`."""
 
-from reconsume.cli.main import main
+from reconsume.cli.entry import main
 
 if __name__ == "__main__":
     main()

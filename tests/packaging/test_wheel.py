@@ -1,0 +1,52 @@
+"""The built wheel, alone in an empty environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+_LOOK = """
+import logging, sys
+from importlib.util import find_spec
+from reconsume.consumers import ConsumeConcurrentlyStatus, PushConsumer
+assert logging.getLogger().handlers == [], logging.getLogger().handlers
+assert logging.getLogger("reconsume").handlers == []
+for name in ("pyspark", "typer", "rich"):
+    assert find_spec(name) is None and name not in sys.modules, name
+print(PushConsumer.__name__, ConsumeConcurrentlyStatus.RECONSUME_LATER.value)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [*(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")]
+    subprocess.run([*build, "--wheel-dir", str(folder), str(ROOT)], check=True)
+    (built,) = folder.glob("reconsume-*.whl")
+    return built
+
+
+def test_the_wheel_has_types_and_the_demos_rows_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"reconsume/py.typed", "reconsume/cli/demo/flights.csv.gz"} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
+
+
+def test_it_works_without_extras_and_leaves_logging_alone(wheel: Path, tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
+    subprocess.run(install, check=True)
+    look = subprocess.run([str(python), "-c", _LOOK], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (look.stdout.strip(), look.stderr) == ("PushConsumer RECONSUME_LATER", "")
+    command = [str(tmp_path / "venv" / "bin" / "reconsume"), "--help"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "pip install 'reconsume[cli]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
