@@ -1,0 +1,96 @@
+"""Rights that are missing: what is told, and that the others go on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.integration.installation import Installation, scheduler, settings_for
+from tests.support.kafka import local_kafka
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Installation]:
+    """A Kafka that asks for rights; a topic with a rule is closed but for what the rule allows."""
+    authorizer = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with local_kafka(properties=authorizer) as kafka:
+        one = Installation(settings_for(kafka.bootstrap_servers))
+        one.make_topics()
+        one.write_groups()
+        yield one
+
+
+def deny(one: Installation, topic: str, operation: AclOperation) -> None:
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        operation,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient(one.settings.client_settings())
+    for future in admin.create_acls([binding]).values():
+        future.result()
+
+
+def test_a_retry_topic_that_may_not_be_written_costs_only_its_own_records(guarded: Installation) -> None:
+    names = guarded.settings.names
+    locked, free = guarded.name("locked"), guarded.name("free")
+    for group in (locked, free):
+        guarded.admin.create(names.retry(group), 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    deny(guarded, names.retry(locked), AclOperation.WRITE)
+    with scheduler(guarded.settings):
+        for number in range(6):
+            group = locked if number % 2 else free
+            headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
+            guarded.produce(names.delay(0), b"%d" % number, headers=headers)
+        wait_until(lambda: len(guarded.retries(free)) == 3, 60, "the free group's records")
+        kept = wait_until(lambda: (found := guarded.read(names.quarantine)) and len(found) == 3 and found, 60, "three")
+    assert {one.value for one in kept or []} == {b"1", b"3", b"5"}
+    for one in kept or []:
+        assert "no right to use the topic" in (one["QUARANTINE_REASON"] or "")
+
+
+def test_a_command_without_the_right_says_which_one(guarded: Installation) -> None:
+    names = guarded.settings.names
+    topic = guarded.topic("orders")
+    guarded.produce(topic, b"v")
+    for target in (names.delay(1_000), names.send_back):
+        deny(guarded, target, AclOperation.WRITE)
+    settings = {"RECONSUME_TOPIC_PREFIX": guarded.settings.topic_prefix, "PATH": "/usr/bin:/bin"}
+    refused = subprocess.run(
+        [
+            *(sys.executable, "-m", "reconsume", "send-back", "--group", "g", "--message", f"{topic}/0/0"),
+            *("--bootstrap-servers", guarded.settings.bootstrap_servers, "-o", "json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=settings,
+        timeout=60,
+    )
+    assert refused.returncode == 1
+    assert f"looking for topic {names.delay(1_000)}: no right to use the topic" in refused.stderr
+    assert "grant it to this client's principal" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert json.loads(refused.stdout or "null") is None
