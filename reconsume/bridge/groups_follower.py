@@ -86,7 +86,7 @@ class GroupsFollower:
     def _follow(self, partitions: int) -> None:
         """Read on until stopped; the end of each partition tells that what was there at start is known."""
         unread = set(range(partitions))
-        settings = {"group.id": "reconsume.groups", "enable.partition.eof": True}
+        settings = {"group.id": "reconsume.groups", "enable.partition.eof": True, "fetch.wait.max.ms": 100}
         consumer = Consumer(consumer_settings(self._base, "reconsume-groups") | settings)
         try:
             consumer.assign([TopicPartition(self._topic, one, OFFSET_BEGINNING) for one in unread])

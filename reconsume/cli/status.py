@@ -24,6 +24,7 @@ def show_status(settings: Settings, *, as_json: bool) -> None:
     rows = [(one["group"], one["retry_lag"], one["dead_letters"]) for one in report["groups"]]
     print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
     sys.stdout.write(f"quarantined: {report['quarantined']:,}\n")
+    sys.stdout.write("Counted by offsets: the end mark of a transaction counts too, about one for each partition.\n")
 
 
 def collect_status(settings: Settings) -> dict[str, Any]:
