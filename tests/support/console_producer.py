@@ -1,0 +1,67 @@
+"""Kafka's own console producer: a Java client, without a compiler. Its jar is not among those of a broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from reconsume.cli.broker import jars
+from reconsume.cli.broker.java import find_java
+
+__all__ = ["console_produce"]
+
+_MAIN_CLASS = "org.apache.kafka.tools.ConsoleProducer"
+
+
+def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapping[str, str]) -> None:
+    """Run the console producer on `lines`; it ends when all of them are acknowledged.
+
+    Args:
+        bootstrap_servers: of Kafka.
+        topic: to produce to.
+        lines: what a person would type, read as UTF-8.
+        reader: its `--reader-property` options.
+
+    Raises:
+        JarsNotFound: Kafka's jars, or the one of its tools, could not be fetched.
+        AssertionError: it ended with an error or printed one.
+    """
+    java = find_java()
+    folder = jars.kafka_jars(java, lambda _line: None)
+    options = [part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")]
+    run = subprocess.run(
+        [
+            *(str(java), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+            *("-cp", f"{_tools_jar(java)}{os.pathsep}{folder}/*", _MAIN_CLASS),
+            *("--bootstrap-server", bootstrap_servers, "--topic", topic, *options),
+        ],
+        input=lines.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    # A record that cannot be sent is logged as an error, and the exit code is 0 all the same.
+    assert run.returncode == 0, run.stderr.decode()
+    assert b"ERROR" not in run.stderr + run.stdout, run.stderr.decode()
+
+
+def _tools_jar(java: Path) -> Path:
+    """Fetched once, by the Ivy and into the cache that the broker's jars use."""
+    cache = jars.cache_folder()
+    version = jars.KAFKA_VERSION
+    jar = cache / f"kafka-tools-{version}" / f"kafka-tools-{version}.jar"
+    with jars._lock(cache / f"kafka-{version}.lock", lambda _line: None) as lock:
+        if jar.is_file():
+            return jar
+        with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
+            command = [
+                *(str(java), *jars._trust_store(), "-jar", str(jars._ivy()), "-cache", str(cache / "ivy")),
+                *("-dependency", "org.apache.kafka", "kafka-tools", version, "-notransitive", "-types", "jar"),
+                *("-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"),
+            ]
+            jars._run_ivy(command, lambda _line: None, lock)
+            Path(work, "jars").rename(jar.parent)
+    return jar
