@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -13,20 +15,24 @@ from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
 __all__ = ["run_broker"]
 
 
+class _Interrupted(BaseException):
+    """A signal to stop came while Kafka was not up yet."""
+
+
 def run_broker(port: int, data_dir: Path | None) -> None:
     """Start Kafka, print its address, and run until Ctrl-C or SIGTERM.
 
     Raises:
         BrokerFailed: it did not start, or it ended by itself.
+        SystemExit: 128 + the signal's number, if it came before Kafka was up.
     """
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     console = Console(stderr=True)
-    with console.status("starting Kafka") as status:
-        kafka = LocalKafka(port, data_dir=data_dir, progress=status.update)
-        kafka.start()
+    status = console.status("starting Kafka")
+    kafka = LocalKafka(port, data_dir=data_dir, progress=status.update)
     try:
+        with status:
+            _start(kafka, stop)
         print(f"bootstrap.servers: {kafka.bootstrap_servers}", flush=True)  # noqa: T201 - the command's output
         console.print(f"log: {kafka.log_file}; stop with Ctrl-C", highlight=False)
         while not stop.wait(0.5):
@@ -34,3 +40,22 @@ def run_broker(port: int, data_dir: Path | None) -> None:
                 raise BrokerFailed(f"Kafka ended by itself; its last lines:\n{kafka.log_tail()}")
     finally:
         kafka.stop()
+
+
+def _start(kafka: LocalKafka, stop: threading.Event) -> None:
+    """Looking for Java and downloading may take minutes, so until Kafka is up a signal ends what is being done."""
+    starting = True
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        first = not stop.is_set()
+        stop.set()
+        if starting and first:
+            raise _Interrupted(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    try:
+        kafka.start()
+        starting = False
+    except _Interrupted as interrupted:
+        sys.exit(128 + interrupted.args[0])

@@ -108,11 +108,15 @@ def _run_ivy(command: list[str], progress: Progress, lock: int) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, pass_fds=(lock,)
     ) as ivy:
-        for line in ivy.stdout or ():
-            last.append(line.rstrip())
-            if match := _FETCHING.match(line.strip()):
-                fetched += match[1].endswith(".jar")
-                progress(f"fetching {match[1]} ({fetched} of 46 jars)" if fetched else f"resolving {match[1]}")
+        try:
+            for line in ivy.stdout or ():
+                last.append(line.rstrip())
+                if match := _FETCHING.match(line.strip()):
+                    fetched += match[1].endswith(".jar")
+                    progress(f"fetching {match[1]} ({fetched} of 46 jars)" if fetched else f"resolving {match[1]}")
+        except BaseException:
+            ivy.kill()  # or leaving the block would wait until everything is fetched
+            raise
     if ivy.returncode != 0:
         raise JarsNotFound(
             "Kafka's jars could not be fetched from Maven Central; run it again, it goes on with what it has. "
