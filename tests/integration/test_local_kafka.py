@@ -13,9 +13,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+import reconsume.cli.broker.kafka as kafka_module
 from reconsume.cli.broker.jars import JarsNotFound, cache_folder, is_whole, kafka_jars
 from reconsume.cli.broker.java import find_java
-from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
 
@@ -81,6 +82,46 @@ def test_a_taken_port_is_a_clear_error(broker: LocalKafka) -> None:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     with pytest.raises(BrokerFailed, match=rf"port {port} is taken.*0 for any"), local_kafka(port):
         pass
+
+
+def holding_a_port(*, listening: bool) -> socket.socket:
+    """Held without listening, only Kafka's own attempt to take it tells that it is not free."""
+    one = socket.socket()
+    one.bind(("127.0.0.1", 0))
+    if listening:
+        one.listen()
+    return one
+
+
+def port_of(one: socket.socket) -> int:
+    return int(one.getsockname()[1])
+
+
+def test_a_port_that_was_named_and_is_taken_before_kafka_has_it_is_a_clear_error() -> None:
+    with holding_a_port(listening=False) as held:
+        port = port_of(held)
+        with pytest.raises(BrokerFailed, match=rf"port {port} is taken.*0 for any"), local_kafka(port):
+            pass
+
+
+@pytest.mark.parametrize("whose", ["broker", "controller"])
+def test_a_free_port_that_is_taken_meanwhile_is_exchanged(monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    with holding_a_port(listening=False) as held:
+        ports = [port_of(held)] if whose == "broker" else [free_port(), port_of(held)]
+        monkeypatch.setattr(kafka_module, "free_port", lambda: ports.pop(0) if ports else free_port())
+        with local_kafka() as kafka:
+            assert not kafka.bootstrap_servers.endswith(f":{port_of(held)}")
+            produce(kafka.bootstrap_servers, "exchanged", b"a record")
+            assert read_one(kafka.bootstrap_servers, "exchanged") == b"a record"
+
+
+def test_the_search_for_a_free_port_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with holding_a_port(listening=True) as held:
+        ports = [port_of(held)] * 11
+        monkeypatch.setattr(kafka_module, "free_port", ports.pop)
+        with pytest.raises(BrokerFailed, match=f"port {port_of(held)} is taken"), local_kafka():
+            pass
+    assert len(ports) == 1, "a port for the broker and one for the controller, five times"
 
 
 def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -55,11 +56,21 @@ _SETTINGS: Final = {
     "log.segment.bytes": "268435456",
     "log.retention.check.interval.ms": "60000",
 }
+_PORT_TRIES: Final = 5
+_BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
 _HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
 class BrokerFailed(ReconsumeError):
     """The broker did not start, or ended; the message has its last lines."""
+
+
+class _PortTaken(BrokerFailed):
+    """Somebody else has a port that was wanted, or was free a moment ago."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(f"port {port} is taken by another program; use another one, or 0 for any")
+        self.port = port
 
 
 class LocalKafka:
@@ -93,6 +104,7 @@ class LocalKafka:
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports = (0, 0)
         self._folder = Path()
+        self._log_start = 0
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
@@ -124,21 +136,35 @@ class LocalKafka:
         """
         self._java = self._java or find_java()
         self._jars = self._jars or kafka_jars(self._java, self._progress)
-        if self._ports == (0, 0):
-            self._ports = (self._wanted_port or free_port(), free_port())
+        restarted = self._ports != (0, 0)
+        if not restarted:
             self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._given_data_dir is None:
                 self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
         try:
-            self._start(deadline_seconds)
+            self._start_on(self._ports[0] if restarted else self._wanted_port, deadline_seconds)
         except BaseException:
             self.stop()
             raise
 
+    def _start_on(self, fixed: int, deadline_seconds: float) -> None:
+        """Start on this port, 0 for any; a free one may be taken before Kafka has it, so others are tried then."""
+        for tries_left in reversed(range(_PORT_TRIES)):
+            self._ports = (fixed or free_port(), free_port())
+            try:
+                self._start(deadline_seconds)
+            except _PortTaken as taken:
+                self.shut_down()
+                if taken.port == fixed or not tries_left:
+                    raise
+            else:
+                return
+
     def _start(self, deadline_seconds: float) -> None:
-        if _is_taken(self._ports[0]):
-            raise BrokerFailed(f"port {self._ports[0]} is taken by another program; use another one, or 0 for any")
+        for port in self._ports:
+            if _is_taken(port):
+                raise _PortTaken(port)
         self._write_settings()
         if not (self._folder / "log" / "meta.properties").exists():
             self._format()
@@ -212,6 +238,7 @@ class LocalKafka:
     def _launch(self) -> None:
         command = self._command("kafka.Kafka", str(self._folder / "server.properties"))
         with self.log_file.open("ab") as log:
+            self._log_start = log.tell()
             # Its own session keeps the terminal's Ctrl-C from the JVM, so that we can stop it in order.
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
@@ -231,6 +258,9 @@ class LocalKafka:
             with suppress(KafkaException):
                 if client.list_topics(timeout=0.5).brokers:
                     return
+        last = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
+        if not self.alive() and (bind := _BIND_FAILED.search(last)):
+            raise _PortTaken(int(bind[1]))
         what = f"did not answer within {deadline_seconds:.0f} s" if self.alive() else "ended while it started"
         raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
 
