@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -13,7 +15,7 @@ from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
-from reconsume.delay_levels.errors import ReconsumeError, SendBackFailed, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed, TopicNotReady
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy, send_back_copy
 
@@ -25,10 +27,20 @@ OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
 _SERVE_SECONDS: Final = 0.1
+_SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
+
+
+class _Waiting(NamedTuple):
+    """A record whose topic has to be looked up, or that the producer's full queue did not take."""
+
+    produce: Callable[[], None]
+    refuse: Callable[[ReconsumeError], None]
 
 
 class SendBackWriter:
-    """Sends failed messages back. Safe to use from several threads.
+    """Sends failed messages back. Safe to use from several threads, and `send_back` blocks none of them.
+
+    A topic that is not known to exist is looked up in a thread of the writer's own, once for all that wait for it.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
     after that the caller must keep the message. While no broker answers nothing fails: the record waits in the
@@ -50,8 +62,13 @@ class SendBackWriter:
         self._producer = Producer(producer_settings(base, client_id))
         self._existing: set[str] = set()
         self._stop = threading.Event()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._changed = threading.Condition()
+        self._settling = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="reconsume-send-back", daemon=True)
         self._thread.start()
+        self._lookups = threading.Thread(target=self._look_up, name="reconsume-send-back-lookups", daemon=True)
+        self._lookups.start()
 
     def send_back(self, request: SendBackRequest, key: bytes | None, value: bytes | None, on_done: OnDone) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
@@ -68,7 +85,6 @@ class SendBackWriter:
                 group_max_reconsume_times=config.retry_max_times,
                 real_qid=choose_partition(key, config.retry_queue_nums),
             )
-            self._require(copy.topic)
         except ReconsumeError as error:
             self._as_ordinary_message(request, key, value, error, on_done)
             return
@@ -81,16 +97,36 @@ class SendBackWriter:
                 cause = translate(error, f"sending back to {copy.topic}")
                 self._as_ordinary_message(request, key, value, cause, on_done)
 
-        self._produce(copy, key, value, acknowledged)
+        self._write(
+            copy.topic,
+            _Waiting(
+                lambda: self._produce(copy, key, value, acknowledged),
+                lambda error: self._as_ordinary_message(request, key, value, error, on_done),
+            ),
+        )
 
     def flush(self, seconds: float) -> int:
         """Wait until all are acknowledged; gives how many are not."""
-        return self._producer.flush(seconds)
+        end = time.monotonic() + seconds
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._waiting, max(0.0, end - time.monotonic()))
+            self._producer.flush(max(0.0, end - time.monotonic()))
+            with self._changed:
+                open_ones = sum(map(len, self._waiting.values())) + len(self._producer)
+            # One that failed may wait again, for the inbox.
+            if not open_ones or time.monotonic() >= end:
+                return open_ones
 
     def close(self) -> None:
         """Stop; what is not acknowledged is given up, its `on_done` gets an error."""
         # First of all, so that what is given up is not tried a second time as an ordinary message.
         self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        # The thread of the lookups may hang in one for 10 s; it finds nothing left to do then.
+        for topic in list(self._waiting):
+            self._settle(topic, _SHUT_DOWN)
         self._thread.join()
         self._producer.purge()
         self._producer.flush(1)
@@ -112,12 +148,29 @@ class SendBackWriter:
                 second = translate(error, f"sending back to {copy.topic}")
                 on_done(SendBackFailed(f"{first}; then {second}"))
 
-        try:
-            self._require(copy.topic)
-        except ReconsumeError as error:
-            on_done(SendBackFailed(f"{first}; then {error}"))
-            return
-        self._produce(copy, key, value, acknowledged)
+        self._write(
+            copy.topic,
+            _Waiting(
+                lambda: self._produce(copy, key, value, acknowledged),
+                lambda error: on_done(SendBackFailed(f"{first}; then {error}")),
+            ),
+        )
+
+    def _write(self, topic: str, one: _Waiting) -> None:
+        """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
+        if topic in self._existing and not self._stop.is_set():
+            try:
+                one.produce()
+            except BufferError:
+                pass
+            else:
+                return
+        with self._changed:
+            if not self._stop.is_set():
+                self._waiting.setdefault(topic, deque()).append(one)
+                self._changed.notify_all()
+                return
+        one.refuse(_SHUT_DOWN)
 
     def _require(self, topic: str) -> None:
         """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps."""
@@ -128,19 +181,56 @@ class SendBackWriter:
         self._existing.add(topic)
 
     def _produce(self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any) -> None:
-        while True:
+        """Hand it to the producer.
+
+        Raises:
+            BufferError: the producer's queue is full.
+        """
+        try:
+            self._producer.produce(
+                copy.topic, value=value, key=key, headers=list(copy.headers), on_delivery=on_delivery
+            )
+        except KafkaException as error:
+            # The copy is larger than any producer may send, or the producer is broken.
+            on_delivery(error.args[0], None)
+
+    def _look_up(self) -> None:
+        while not self._stop.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
+                topic = next(iter(self._waiting), "")
+            if not topic:
+                continue
             try:
-                self._producer.produce(
-                    copy.topic, value=value, key=key, headers=list(copy.headers), on_delivery=on_delivery
-                )
+                self._require(topic)
+            except ReconsumeError as error:
+                self._settle(topic, error)
+            else:
+                self._settle(topic, None)
+
+    def _settle(self, topic: str, error: ReconsumeError | None) -> None:
+        """Produce, or refuse, all that wait for a topic now; each of them once, whoever else settles."""
+        with self._settling:
+            for _ in range(len(self._waiting.get(topic, ()))):
+                # Only those who settle take away, and it counts as waiting until the producer has it.
+                self._settle_one(self._waiting[topic][0], error)
+                with self._changed:
+                    self._waiting[topic].popleft()
+            with self._changed:
+                if not self._waiting.get(topic, True):
+                    del self._waiting[topic]
+                    self._changed.notify_all()
+
+    def _settle_one(self, one: _Waiting, error: ReconsumeError | None) -> None:
+        while error is None:
+            try:
+                one.produce()
             except BufferError:
-                self._producer.poll(_SERVE_SECONDS)
-            except KafkaException as error:
-                # The copy is larger than any producer may send, or the producer is broken.
-                on_delivery(error.args[0], None)
-                return
+                if self._stop.wait(_SERVE_SECONDS):
+                    error = _SHUT_DOWN
             else:
                 return
+        one.refuse(error)
 
     def _serve(self) -> None:
         while not self._stop.is_set():
