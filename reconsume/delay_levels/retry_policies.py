@@ -108,7 +108,7 @@ def parse_retry_policy(policy: Mapping[str, object]) -> RetryPolicy:
         IllegalDelayLevels: an unknown type or key, or a number that cannot be.
     """
     known = {"type", "customizedRetryPolicy", "exponentialRetryPolicy"}
-    if unknown := sorted(set(policy) - known):
+    if unknown := sorted(set(policy) - known, key=repr):
         raise IllegalDelayLevels(f"groupRetryPolicy has unknown keys {unknown}; it knows {sorted(known)}")
     kind = policy.get("type")
     if kind not in (None, "CUSTOMIZED", "EXPONENTIAL"):
@@ -130,7 +130,7 @@ def _parameters(policy: Mapping[str, object], name: str) -> Mapping[str, object]
         return None
     if not isinstance(value, Mapping):
         raise IllegalDelayLevels(f"groupRetryPolicy.{name} must be a JSON object, not {value!r}")
-    if unknown := sorted(set(value) - _PARAMETERS[name]):
+    if unknown := sorted(set(value) - _PARAMETERS[name], key=repr):
         raise IllegalDelayLevels(
             f"groupRetryPolicy.{name} has unknown keys {unknown}; it knows {sorted(_PARAMETERS[name])}"
         )

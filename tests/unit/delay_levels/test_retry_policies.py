@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -133,6 +134,8 @@ def test_the_send_back_rule_uses_the_groups_policy(policy: Mapping[str, object],
         ({"type": "customized"}, "type 'customized' is unknown"),
         ({"type": 1}, "type 1 is unknown"),
         ({"Type": "CUSTOMIZED"}, r"unknown keys \['Type'\]; it knows \['customizedRetryPolicy'"),
+        ({1: 2, "b": 3}, r"unknown keys \['b', 1\]"),
+        ({"type": "CUSTOMIZED", "customizedRetryPolicy": {1: 2, None: 3}}, r"unknown keys \[1, None\]"),
         ({"type": "CUSTOMIZED", "customizedRetryPolicy": [1]}, "customizedRetryPolicy must be a JSON object"),
         ({"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": 5}}, "next must be a list of milliseconds, not 5"),
         (customized(1, "2"), "next must be a list of milliseconds"),
@@ -156,7 +159,7 @@ def test_the_send_back_rule_uses_the_groups_policy(policy: Mapping[str, object],
     ],
     ids=str,
 )
-def test_a_policy_that_cannot_be_is_refused(policy: Mapping[str, object], why: str) -> None:
+def test_a_policy_that_cannot_be_is_refused(policy: Mapping[Any, object], why: str) -> None:
     with pytest.raises(IllegalDelayLevels, match=why):
         parse_retry_policy(policy)
 
@@ -180,12 +183,15 @@ def test_every_wait_of_a_policy_that_was_accepted_has_a_delay_topic(policy: dict
     assert str(accepted)
 
 
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+# TOML, YAML and Python give keys that JSON cannot.
+keys = scalars | st.binary(max_size=3) | st.tuples(st.integers())
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=6,
 )
-parameters = st.dictionaries(st.sampled_from(["next", "initial", "max", "multiplier"]), json_values, max_size=4)
+parameters = st.dictionaries(st.sampled_from(["next", "initial", "max", "multiplier"]) | keys, json_values, max_size=4)
 policies = st.fixed_dictionaries(
     {},
     optional={
@@ -196,8 +202,8 @@ policies = st.fixed_dictionaries(
 )
 
 
-@given(policies, st.integers(0, 50))
-def test_any_json_is_a_policy_or_refused(policy: dict[str, object], sent_back: int) -> None:
+@given(policies | st.dictionaries(keys, json_values, max_size=3), st.integers(0, 50))
+def test_anything_is_a_policy_or_refused(policy: dict[Any, object], sent_back: int) -> None:
     try:
         parsed = parse_retry_policy(policy)
     except IllegalDelayLevels:
