@@ -46,6 +46,7 @@ __all__ = [
     "inbox_copy",
     "inbox_request",
     "send_back_copy",
+    "topic_of",
 ]
 
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
@@ -121,6 +122,14 @@ class Position:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
+def topic_of(origin_message_id: str) -> str | None:
+    """The topic that an origin message id names; None for ids of another form, as plain clients may have."""
+    try:
+        return Position.parse(origin_message_id).topic
+    except MalformedProperty:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why a message failed; it is written on dead letters, cut to 1 KiB and 4 KiB."""
@@ -155,13 +164,17 @@ class Stored:
     def of_retry(cls, headers: Headers, position: Position, timestamp_ms: int) -> Self:
         """A record that the loop has carried before.
 
+        Without `RETRY_TOPIC` the origin topic is the one that the origin id names; without either the record was
+        first published where it stands (RocketMQ: BR-10).
+
         Raises:
             MalformedProperty: one of the headers holds something else than it must.
         """
         born_ms = count_property(headers, BORN_TIMESTAMP)
+        identity = text_property(headers, ORIGIN_MESSAGE_ID) or str(position)
         return cls(
-            origin_topic=text_property(headers, RETRY_TOPIC) or None,
-            origin_message_id=text_property(headers, ORIGIN_MESSAGE_ID) or str(position),
+            origin_topic=text_property(headers, RETRY_TOPIC) or topic_of(identity) or position.topic,
+            origin_message_id=identity,
             reconsume_times=count_property(headers, RECONSUME_TIME) or 0,
             born_ms=timestamp_ms if born_ms is None else born_ms,
         )
@@ -310,15 +323,14 @@ def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> Se
         raise MalformedProperty(
             f"header {RECONSUME_TIME} must be at most {_HIGHEST_COUNT}, not {stored.reconsume_times}"
         )
-    if stored.origin_topic is None:
+    if not text_property(headers, RETRY_TOPIC):
+        # The inbox is nobody's origin, so here one of the two is needed.
         identity = text_property(headers, ORIGIN_MESSAGE_ID)
         if not identity:
             raise MalformedProperty(
                 f"header {RETRY_TOPIC} is missing; it names the topic in which the message was first published"
             )
-        stored = Stored(
-            Position.parse(identity).topic, stored.origin_message_id, stored.reconsume_times, stored.born_ms
-        )
+        Position.parse(identity)
     level = integer_property(headers, DELAY_LEVEL_WHEN_NEXT_CONSUME)
     if level is None:
         level = integer_property(headers, DELAY) or 0

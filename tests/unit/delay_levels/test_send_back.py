@@ -22,6 +22,7 @@ from reconsume.delay_levels.send_back import (
     SendBackRequest,
     Stored,
     decide_send_back,
+    inbox_copy,
     inbox_request,
     send_back_copy,
 )
@@ -182,8 +183,22 @@ def test_later_send_backs_keep_origin_and_birth_and_count_from_the_record() -> N
 @pytest.mark.parametrize("headers", [[], [("ORIGIN_MESSAGE_ID", b""), ("RETRY_TOPIC", b"")]], ids=["absent", "empty"])
 def test_without_an_origin_id_the_record_itself_is_the_origin(headers: Headers) -> None:
     stored = Stored.of_retry(headers, ON_RETRY_TOPIC, BORN)
-    assert stored == Stored(None, "reconsume.RETRY.departures/0/7", 0, BORN)
-    assert "RETRY_TOPIC" not in properties(send_back(headers, stored))
+    assert stored == Stored("reconsume.RETRY.departures", "reconsume.RETRY.departures/0/7", 0, BORN)
+
+
+@pytest.mark.rule("BR-10", "T-09")
+@pytest.mark.parametrize(
+    ("identity", "topic"),
+    [("flights/3/42", "flights"), ("AC1A0A65", "reconsume.RETRY.departures"), (None, "reconsume.RETRY.departures")],
+)
+def test_a_retry_without_an_origin_topic_gets_the_same_one_on_both_ways(identity: str | None, topic: str) -> None:
+    headers: Headers = [] if identity is None else [("ORIGIN_MESSAGE_ID", identity.encode())]
+    stored = Stored.of_retry(headers, ON_RETRY_TOPIC, BORN)
+    straight = send_back(headers, stored)
+    in_inbox = inbox_copy(SendBackRequest("departures", headers, stored), NAMES)
+    scheduled = inbox_request(in_inbox.headers, Position("reconsume.SEND_BACK", 0, 1), BORN + 1)
+    assert properties(send_back(scheduled.headers, scheduled.stored)) == properties(straight)
+    assert properties(straight)["RETRY_TOPIC"] == topic
 
 
 @pytest.mark.rule("T-40")
