@@ -15,6 +15,7 @@ from reconsume.delay_levels.properties import (
     DELAY,
     KEYS,
     ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
     RECONSUME_TIME,
     RETRY_TOPIC,
     TAGS,
@@ -25,7 +26,7 @@ from reconsume.delay_levels.properties import (
     text_property,
     user_headers,
 )
-from reconsume.delay_levels.send_back import Position, Stored
+from reconsume.delay_levels.send_back import Position, Stored, topic_of
 
 __all__ = ["KafkaRecord", "Message", "MessageQueue"]
 
@@ -107,16 +108,17 @@ class Message:
             return Stored.of_retry(self.all_headers, position, self.kafka.timestamp)
         except MalformedProperty as error:
             logger.warning("%s: %s; it is taken as missing", self, error)
+            identity = self._text(ORIGIN_MESSAGE_ID) or str(position)
             return Stored(
-                self._text(RETRY_TOPIC) or None,
-                self._text(ORIGIN_MESSAGE_ID) or str(position),
+                self._text(RETRY_TOPIC) or topic_of(identity) or position.topic,
+                identity,
                 self._count(RECONSUME_TIME, 0),
                 self._count(BORN_TIMESTAMP, self.kafka.timestamp),
             )
 
     @property
     def topic(self) -> str:
-        """The origin topic; a retry without one keeps the name that it was polled from (RocketMQ: TN-03)."""
+        """The origin topic; a retry that names none keeps the name that it was polled from (RocketMQ: TN-03)."""
         return self.kafka.topic if not self.is_retry else self.stored.origin_topic or self.kafka.topic
 
     @property
@@ -134,7 +136,13 @@ class Message:
 
     @property
     def delay_time_level(self) -> int:
-        """The level that it waited on; 0 for none."""
+        """The level that it waited on; 0 for none.
+
+        A record of an ordinary topic waited only if it was sent there with a delay (RocketMQ: SC-06), which the
+        target in its headers tells; on any other its `DELAY` is the left-over of a copy.
+        """
+        if not self.is_retry and self._text(REAL_TOPIC) != self.kafka.topic:
+            return 0
         try:
             return integer_property(self.all_headers, DELAY) or 0
         except MalformedProperty:

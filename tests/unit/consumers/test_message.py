@@ -52,13 +52,28 @@ def test_a_record_of_another_topic_keeps_its_topic_and_has_no_past(topic: str) -
     assert not message.is_retry
     assert message.topic == topic
     assert message.origin == Position(topic, 0, 7)
-    assert (message.reconsume_times, message.born_timestamp) == (0, APPENDED_MS)
+    assert (message.reconsume_times, message.delay_time_level, message.born_timestamp) == (0, 0, APPENDED_MS)
+
+
+@pytest.mark.rule("SC-06")
+@pytest.mark.parametrize(("real_topic", "level"), [(b"orders", 4), (b"flights", 0), (b"%RETRY%orders", 0), (None, 0)])
+def test_a_record_that_was_sent_with_a_delay_shows_its_level_where_it_was_sent_to(
+    real_topic: bytes | None, level: int
+) -> None:
+    headers: list[Header] = [("DELAY", b"4"), ("REAL_TOPIC", real_topic), ("REAL_QID", b"0")]
+    assert retry(headers, topic="orders").delay_time_level == level
 
 
 @pytest.mark.rule("TN-03")
 @pytest.mark.parametrize("more", [[], [("RETRY_TOPIC", b"")], [("RETRY_TOPIC", None)], [("RETRY_TOPIC", b"\xff")]])
-def test_a_retry_without_a_readable_origin_topic_keeps_the_retry_topic(more: list[Header]) -> None:
-    assert retry(without("RETRY_TOPIC", *more)).topic == RETRY_TOPIC
+@pytest.mark.parametrize(
+    ("identity", "topic"), [(b"flights/3/42", "flights"), (b"AC1A0A65", RETRY_TOPIC), (b"", RETRY_TOPIC)]
+)
+def test_a_retry_without_a_readable_origin_topic_has_that_of_its_id_or_keeps_the_retry_topic(
+    more: list[Header], identity: bytes, topic: str
+) -> None:
+    others = [one for one in without("RETRY_TOPIC", *more) if one[0] != "ORIGIN_MESSAGE_ID"]
+    assert retry([*others, ("ORIGIN_MESSAGE_ID", identity)]).topic == topic
 
 
 @pytest.mark.rule("T-40", "T-41")
