@@ -1,0 +1,76 @@
+"""What a reader of README and docs would copy: programs and command lines.
+
+A block that is fenced as `python` is a complete program; one that is not says so: `python fragment`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["Snippet", "command_lines", "pages", "python_blocks"]
+
+_ROOT: Final = Path(__file__).parents[2]
+_FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INLINE: Final = re.compile(r"`((?:[\w./]*/)?reconsume(?:\s[^`]*)?)`")
+_LINE: Final = re.compile(r"^\s*((?:[\w./]*/)?reconsume\s.*)$", re.MULTILINE)
+_NEXT_COMMAND: Final = frozenset({"|", "||", "&&", ";", "&", ">"})
+
+
+class Snippet(NamedTuple):
+    """A piece of a page; `where` is file and line, as editors understand it."""
+
+    where: str
+    text: str
+
+
+def pages() -> list[Path]:
+    """README in all languages, and the documentation."""
+    return sorted([*_ROOT.glob("README*.md"), *(_ROOT / "docs").rglob("*.md")])
+
+
+def python_blocks(*, complete: bool) -> list[Snippet]:
+    """The complete programs, or the fragments."""
+    found = []
+    for page in pages():
+        for info, where, text in _blocks(page):
+            if info[:1] == ["python"] and ("fragment" not in info) == complete:
+                found.append(Snippet(where, text))
+    return found
+
+
+def command_lines() -> list[tuple[str, list[str]]]:
+    """The arguments of each `reconsume …` that stands in a shell block, an indented block or in the text."""
+    found = []
+    for page in pages():
+        for where, text in _commands(page):
+            words = shlex.split(text, comments=True)
+            end = next((at for at, word in enumerate(words) if word in _NEXT_COMMAND), len(words))
+            found.append((where, words[1:end]))
+    return found
+
+
+def _blocks(page: Path) -> Iterator[tuple[list[str], str, str]]:
+    text = page.read_text(encoding="utf-8")
+    for match in _FENCE.finditer(text):
+        yield match[1].split(), _where(page, text, match.start()), match[2]
+
+
+def _commands(page: Path) -> Iterator[tuple[str, str]]:
+    text = page.read_text(encoding="utf-8")
+    for info, where, block in _blocks(page):
+        if info[:1] == ["sh"]:
+            for match in _LINE.finditer(block.replace("\\\n", " ")):
+                yield where, match[1]
+    # Of the same length, so that lines keep their numbers.
+    prose = _FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    for pattern in (_INLINE, re.compile(r"^ {4}((?:[\w./]*/)?reconsume\s.*)$", re.MULTILINE)):
+        for match in pattern.finditer(prose):
+            yield _where(page, prose, match.start()), match[1]
+
+
+def _where(page: Path, text: str, at: int) -> str:
+    return f"{page.relative_to(_ROOT)}:{text.count(chr(10), 0, at) + 1}"
