@@ -17,7 +17,7 @@ from reconsume.delay_levels.errors import ReconsumeError, SendBackFailed, TopicN
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy, send_back_copy
 
-__all__ = ["OnDone", "SendBackWriter"]
+__all__ = ["ExistingTopics", "OnDone", "SendBackWriter", "direct_copy"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,45 @@ OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
 _SERVE_SECONDS: Final = 0.1
+
+
+def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups) -> SendBackCopy | None:
+    """The copy that the send-back rule asks for; None for a group without retry queues.
+
+    Raises:
+        SubscriptionGroupNotExist: the group must be registered first.
+    """
+    config = groups.find(request.group)
+    if config.retry_queue_nums <= 0:
+        # RocketMQ: BR-04. The consumer has warned of it at its start.
+        return None
+    return send_back_copy(
+        request,
+        names,
+        config.policy(groups.table),
+        group_max_reconsume_times=config.retry_max_times,
+        real_qid=choose_partition(key, config.retry_queue_nums),
+    )
+
+
+class ExistingTopics:
+    """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps."""
+
+    def __init__(self, admin: KafkaAdmin) -> None:
+        self._admin = admin
+        self._known: set[str] = set()
+
+    def require(self, topic: str) -> None:
+        """Raises `TopicNotReady` if it does not exist, `KafkaNotReachable` if nobody can tell."""
+        if topic in self._known:
+            return
+        if topic not in self._admin.partitions([topic]):
+            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+        self._known.add(topic)
+
+    def forget(self, topic: str) -> None:
+        """Look again the next time."""
+        self._known.discard(topic)
 
 
 class SendBackWriter:
@@ -46,9 +85,8 @@ class SendBackWriter:
     ) -> None:
         self._names = names
         self._groups = groups
-        self._admin = KafkaAdmin(base, client_id)
+        self._existing = ExistingTopics(KafkaAdmin(base, client_id))
         self._producer = Producer(producer_settings(base, client_id))
-        self._existing: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="reconsume-send-back", daemon=True)
         self._thread.start()
@@ -56,19 +94,11 @@ class SendBackWriter:
     def send_back(self, request: SendBackRequest, key: bytes | None, value: bytes | None, on_done: OnDone) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
         try:
-            config = self._groups().find(request.group)
-            if config.retry_queue_nums <= 0:
-                # RocketMQ: BR-04. The consumer has warned of it at its start.
+            copy = direct_copy(request, key, self._names, self._groups())
+            if copy is None:
                 on_done(None)
                 return
-            copy = send_back_copy(
-                request,
-                self._names,
-                config.policy(self._groups().table),
-                group_max_reconsume_times=config.retry_max_times,
-                real_qid=choose_partition(key, config.retry_queue_nums),
-            )
-            self._require(copy.topic)
+            self._existing.require(copy.topic)
         except ReconsumeError as error:
             self._as_ordinary_message(request, key, value, error, on_done)
             return
@@ -77,7 +107,7 @@ class SendBackWriter:
             if error is None:
                 on_done(None)
             else:
-                self._existing.discard(copy.topic)
+                self._existing.forget(copy.topic)
                 cause = translate(error, f"sending back to {copy.topic}")
                 self._as_ordinary_message(request, key, value, cause, on_done)
 
@@ -113,19 +143,11 @@ class SendBackWriter:
                 on_done(SendBackFailed(f"{first}; then {second}"))
 
         try:
-            self._require(copy.topic)
+            self._existing.require(copy.topic)
         except ReconsumeError as error:
             on_done(SendBackFailed(f"{first}; then {error}"))
             return
         self._produce(copy, key, value, acknowledged)
-
-    def _require(self, topic: str) -> None:
-        """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps."""
-        if topic in self._existing:
-            return
-        if topic not in self._admin.partitions([topic]):
-            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
-        self._existing.add(topic)
 
     def _produce(self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any) -> None:
         while True:
