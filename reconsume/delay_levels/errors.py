@@ -69,7 +69,15 @@ class KafkaRefused(ReconsumeError):
 
 
 class SendBackFailed(ReconsumeError):
-    """The brokers did not acknowledge a send-back; its record must not be committed."""
+    """The brokers did not acknowledge a send-back; its record must not be committed.
+
+    Attributes:
+        failed: of several, the positions of those that failed.
+    """
+
+    def __init__(self, message: str, failed: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed = failed
 
 
 class PartitionLost(ReconsumeError):
