@@ -185,6 +185,9 @@ class ExactlyOnceWriter:
             ) from error
         if is_passing(cause):
             raise KafkaNotReachable(str(why)) from error
+        # After a refused record librdkafka goes on with a gap in its sequence numbers, which the brokers refuse too.
+        self._producer = None
+        producer.close()
         raise why from error
 
     def _resolve(self, positions: Sequence[TopicPartition], why: ReconsumeError) -> None:
