@@ -8,22 +8,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.kafka import translate
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
 from reconsume.consumers.retry_message import RetryMessage, as_polled, polled_from
 from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
-from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, PartitionLost
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Consumer"]
 
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
 _PREPARE_SECONDS: Final = 5.0
+_COMMITTED_SECONDS: Final = 10.0
 _REMEMBERED: Final = 1_000
 _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -229,7 +231,7 @@ class Consumer(KafkaConsumer):
         assigned = {(one.topic, one.partition) for one in super().assignment()}
         # Away and back: another member may have gone on from where we stood.
         again = [TopicPartition(*where) for where in partitions if self._times_assigned[where] > 1]
-        moved = {(one.topic, one.partition): one.offset for one in super().committed(again, 10)} if again else {}
+        moved = self._committed(again)
         for where, offset in partitions.items():
             if where not in assigned or moved.get(where, -1) > offset:
                 raise PartitionLost(
@@ -239,10 +241,23 @@ class Consumer(KafkaConsumer):
 
     def _come_again(self, partitions: dict[tuple[str, int], int]) -> None:
         """What was fenced and is still ours is read again, or it would be passed over."""
-        assigned = {(one.topic, one.partition) for one in super().assignment()}
-        for where, offset in partitions.items():
-            if where in assigned:
-                super().seek(TopicPartition(*where, offset))
+        assigned = [one for one in super().assignment() if (one.topic, one.partition) in partitions]
+        try:
+            moved = self._committed(assigned)
+        except KafkaNotReachable:
+            moved = {}
+        for where in {(one.topic, one.partition) for one in assigned}:
+            if moved.get(where, -1) <= partitions[where]:
+                super().seek(TopicPartition(*where, partitions[where]))
+
+    def _committed(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
+        if not partitions:
+            return {}
+        try:
+            found = super().committed(partitions, _COMMITTED_SECONDS)
+        except KafkaException as error:
+            raise KafkaNotReachable(str(translate(error, "asking what is committed"))) from error
+        return {(one.topic, one.partition): one.offset for one in found}
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
         self,

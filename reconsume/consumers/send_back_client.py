@@ -212,10 +212,13 @@ class SendBackClient:
         """Stop all of it."""
         self._stop.set()
         with self._lock:
-            closing = [one.close for one in (self._writer, self._transactions) if one is not None]
-            self._writer, self._transactions = None, None
-        for close in closing:
-            close()
+            writer, self._writer = self._writer, None
+            transactions, self._transactions = self._transactions, None
+        if writer is not None:
+            writer.close()
+        if transactions is not None:
+            with self._transaction_lock:
+                transactions.close()
         if self._follower is not None:
             self._follower.close()
         if self._thread is not None:
