@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.kafka import translate
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
+from reconsume.consumers.ownership import Ownership
 from reconsume.consumers.retry_message import RetryMessage, as_polled, polled_from
 from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, PartitionLost
+from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Consumer"]
 
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
 _PREPARE_SECONDS: Final = 5.0
-_COMMITTED_SECONDS: Final = 10.0
 _REMEMBERED: Final = 1_000
 _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -82,7 +81,7 @@ class Consumer(KafkaConsumer):
             max_reconsume_times=max_reconsume_times,
         )
         self._changed_assignment = False
-        self._times_assigned: dict[tuple[str, int], int] = defaultdict(int)
+        self._ownership = Ownership()
         self._retries: dict[tuple[str, int], deque[int]] = {}
 
     @property
@@ -219,45 +218,11 @@ class Consumer(KafkaConsumer):
         offsets = [TopicPartition(*where, offset + 1) for where, offset in last.items()]
         try:
             self._client.send_back_exactly_once(
-                messages[acknowledged:], delay_level, why, offsets, lambda: self._owned_metadata(first)
+                messages[acknowledged:], delay_level, why, offsets, lambda: self._ownership.metadata(self, first)
             )
         except PartitionLost:
-            self._come_again(first)
+            self._ownership.come_again(self, first)
             raise
-
-    def _owned_metadata(self, partitions: dict[tuple[str, int], int]) -> Any:
-        """The group metadata, if these partitions are still ours; taken first, so that a later loss fences it."""
-        metadata = super().consumer_group_metadata()
-        assigned = {(one.topic, one.partition) for one in super().assignment()}
-        # Away and back: another member may have gone on from where we stood.
-        again = [TopicPartition(*where) for where in partitions if self._times_assigned[where] > 1]
-        moved = self._committed(again)
-        for where, offset in partitions.items():
-            if where not in assigned or moved.get(where, -1) > offset:
-                raise PartitionLost(
-                    f"{where[0]}-{where[1]}@{offset} was taken over by another member of the group; nothing was sent"
-                )
-        return metadata
-
-    def _come_again(self, partitions: dict[tuple[str, int], int]) -> None:
-        """What was fenced and is still ours is read again, or it would be passed over."""
-        assigned = [one for one in super().assignment() if (one.topic, one.partition) in partitions]
-        try:
-            moved = self._committed(assigned)
-        except KafkaNotReachable:
-            moved = {}
-        for where in {(one.topic, one.partition) for one in assigned}:
-            if moved.get(where, -1) <= partitions[where]:
-                super().seek(TopicPartition(*where, partitions[where]))
-
-    def _committed(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
-        if not partitions:
-            return {}
-        try:
-            found = super().committed(partitions, _COMMITTED_SECONDS)
-        except KafkaException as error:
-            raise KafkaNotReachable(str(translate(error, "asking what is committed"))) from error
-        return {(one.topic, one.partition): one.offset for one in found}
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
         self,
@@ -333,8 +298,7 @@ class Consumer(KafkaConsumer):
     def _on_assign(self, of_user: _Callback | None) -> _Callback:
         def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:
             wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
-            for one in wanted:
-                self._times_assigned[one.topic, one.partition] += 1
+            self._ownership.assigned(wanted)
             self._changed_assignment = False
             try:
                 if of_user is not None:

@@ -240,3 +240,31 @@ def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
         sent_back = Counter(record["ORIGIN_MESSAGE_ID"] for record in here.waiting(1_000, group))
     assert len(sent_back) == total
     assert set(sent_back.values()) == {1}
+
+
+def test_what_was_fenced_and_is_still_ours_comes_again(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    group, topic = here.name("fenced"), here.topic("fenced")
+    here.produce(topic, b"one", b"two")
+
+    def fenced(*_args: Any) -> None:
+        raise PartitionLost("as if the group had rebalanced")
+
+    with exactly_once(here, group) as consumer:
+        consumer.subscribe([topic])
+        reading = Reading(consumer)
+        one, two = reading.until(2)
+        with monkeypatch.context() as patch:
+            patch.setattr(ExactlyOnceWriter, "send_back", fenced)
+            with pytest.raises(PartitionLost):
+                consumer.send_message_back(one)
+        again = reading.until(2)
+        assert [(message.value(), message.offset()) for message in again] == [(b"one", 0), (b"two", 1)]
+        consumer.send_message_back(again[0])
+        consumer.commit(message=again[1], asynchronous=False)
+        # Somebody has gone past it: it does not come again.
+        with monkeypatch.context() as patch:
+            patch.setattr(ExactlyOnceWriter, "send_back", fenced)
+            with pytest.raises(PartitionLost):
+                consumer.send_message_back(two)
+        here.produce(topic, b"three")
+        assert {message.value() for message in reading.until(2)} == {b"one", b"three"}
