@@ -1,7 +1,8 @@
-"""`python -m benchmarks`: throughput as a ratio to a bare loop, lateness under load, memory."""
+"""`python -m benchmarks`: throughput as a ratio to a bare loop, lateness under load, memory, the drop-in's cost."""
 
 from __future__ import annotations
 
+from benchmarks.drop_in import measure_drop_in
 from benchmarks.lateness import measure_lateness
 from benchmarks.memory import measure_memory
 from benchmarks.throughput import measure_throughput
@@ -14,6 +15,7 @@ def main() -> None:
         for per_second in (1_000, 10_000):
             measure_lateness(kafka.bootstrap_servers, per_second, seconds=15)
         measure_memory(kafka.bootstrap_servers)
+        measure_drop_in(kafka.bootstrap_servers)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,15 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.properties import Header
 
-__all__ = ["client_settings", "consumer_settings", "headers_of", "is_passing", "producer_settings", "translate"]
+__all__ = [
+    "client_settings",
+    "consumer_settings",
+    "headers_of",
+    "is_passing",
+    "producer_settings",
+    "transactional_settings",
+    "translate",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +171,23 @@ def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
         "queue.buffering.max.messages": 200_000,
     }
     return defaults | client_settings(base, client_id)
+
+
+def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+    """Settings for a transactional producer; its transactional id is its client id too.
+
+    The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
+    default then waits 100 ms.
+    """
+    return producer_settings(base, transactional_id) | {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        # librdkafka wants a record's patience to be shorter than the transaction's.
+        "message.timeout.ms": max(1_000, timeout_ms - 1_000),
+        "linger.ms": 1,
+        "retry.backoff.ms": 1,
+        "retry.backoff.max.ms": 10,
+    }
 
 
 def headers_of(message: Message) -> list[Header]:

@@ -19,7 +19,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, Sen
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy, send_back_copy
 
-__all__ = ["OnDone", "SendBackWriter"]
+__all__ = ["ExistingTopics", "OnDone", "SendBackWriter", "direct_copy"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,49 @@ class _Waiting(NamedTuple):
 
     produce: Callable[[], None]
     refuse: Callable[[ReconsumeError], None]
+
+
+def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups) -> SendBackCopy | None:
+    """The copy that the send-back rule asks for; None for a group without retry queues.
+
+    Raises:
+        SubscriptionGroupNotExist: the group must be registered first.
+    """
+    config = groups.find(request.group)
+    if config.retry_queue_nums <= 0:
+        # RocketMQ: BR-04. The consumer has warned of it at its start.
+        return None
+    return send_back_copy(
+        request,
+        names,
+        config.policy(groups.table),
+        group_max_reconsume_times=config.retry_max_times,
+        real_qid=choose_partition(key, config.retry_queue_nums),
+    )
+
+
+class ExistingTopics:
+    """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps."""
+
+    def __init__(self, admin: KafkaAdmin) -> None:
+        self._admin = admin
+        self._known: set[str] = set()
+
+    def knows(self, topic: str) -> bool:
+        """Whether it is known to exist, without asking."""
+        return topic in self._known
+
+    def require(self, topic: str) -> None:
+        """Raises `TopicNotReady` if it does not exist, `KafkaNotReachable` if nobody can tell."""
+        if topic in self._known:
+            return
+        if topic not in self._admin.partitions([topic]):
+            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+        self._known.add(topic)
+
+    def forget(self, topic: str) -> None:
+        """Look again the next time."""
+        self._known.discard(topic)
 
 
 class SendBackWriter:
@@ -58,9 +101,8 @@ class SendBackWriter:
     ) -> None:
         self._names = names
         self._groups = groups
-        self._admin = KafkaAdmin(base, client_id)
+        self._existing = ExistingTopics(KafkaAdmin(base, client_id))
         self._producer = Producer(producer_settings(base, client_id))
-        self._existing: set[str] = set()
         self._stop = threading.Event()
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._changed = threading.Condition()
@@ -73,18 +115,10 @@ class SendBackWriter:
     def send_back(self, request: SendBackRequest, key: bytes | None, value: bytes | None, on_done: OnDone) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
         try:
-            config = self._groups().find(request.group)
-            if config.retry_queue_nums <= 0:
-                # RocketMQ: BR-04. The consumer has warned of it at its start.
+            copy = direct_copy(request, key, self._names, self._groups())
+            if copy is None:
                 on_done(None)
                 return
-            copy = send_back_copy(
-                request,
-                self._names,
-                config.policy(self._groups().table),
-                group_max_reconsume_times=config.retry_max_times,
-                real_qid=choose_partition(key, config.retry_queue_nums),
-            )
         except ReconsumeError as error:
             self._as_ordinary_message(request, key, value, error, on_done)
             return
@@ -93,7 +127,7 @@ class SendBackWriter:
             if error is None:
                 on_done(None)
             else:
-                self._existing.discard(copy.topic)
+                self._existing.forget(copy.topic)
                 cause = translate(error, f"sending back to {copy.topic}")
                 self._as_ordinary_message(request, key, value, cause, on_done)
 
@@ -158,7 +192,7 @@ class SendBackWriter:
 
     def _write(self, topic: str, one: _Waiting) -> None:
         """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
-        if topic in self._existing and not self._stop.is_set():
+        if self._existing.knows(topic) and not self._stop.is_set():
             try:
                 one.produce()
             except BufferError:
@@ -171,14 +205,6 @@ class SendBackWriter:
                 self._changed.notify_all()
                 return
         one.refuse(_SHUT_DOWN)
-
-    def _require(self, topic: str) -> None:
-        """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps."""
-        if topic in self._existing:
-            return
-        if topic not in self._admin.partitions([topic]):
-            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
-        self._existing.add(topic)
 
     def _produce(self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any) -> None:
         """Hand it to the producer.
@@ -202,7 +228,7 @@ class SendBackWriter:
             if not topic:
                 continue
             try:
-                self._require(topic)
+                self._existing.require(topic)
             except ReconsumeError as error:
                 self._settle(topic, error)
             else:

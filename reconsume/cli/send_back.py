@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from reconsume.bridge.groups_store import read_groups
-from reconsume.bridge.kafka import consumer_settings, headers_of, translate
+from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.read_again import read_again
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json
-from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, SendBackFailed
 from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest, Stored
 
 __all__ = ["send_back_record"]
@@ -33,7 +34,7 @@ def send_back_record(
         position = Position.parse(message)
     except MalformedProperty as error:
         raise IllegalSetting(f"--message: {error}") from None
-    record = _read(settings, position)
+    record = read_again(settings.client_settings(), position)
     headers = headers_of(record)
     timestamp = record.timestamp()[1]
     retried = position.topic == settings.names.retry(group)
@@ -68,20 +69,3 @@ def _write(settings: Settings, request: SendBackRequest, record: Message) -> Non
         writer.close()
     if failed:
         raise failed[0]
-
-
-def _read(settings: Settings, position: Position) -> Message:
-    group = {"group.id": "reconsume-send-back", "auto.offset.reset": "error"}
-    consumer = Consumer(consumer_settings(settings.client_settings(), "reconsume-send-back") | group)
-    try:
-        consumer.assign([TopicPartition(position.topic, position.partition, position.offset)])
-        found = consumer.poll(_SECONDS)
-    except KafkaException as error:
-        raise translate(error, f"reading {position}") from error
-    finally:
-        consumer.close()
-    if found is None or found.error() is not None or found.offset() != position.offset:
-        refusal = found.error() if found is not None else None
-        reason = f" ({refusal.str()})" if refusal is not None else ""
-        raise ReconsumeError(f"look message by offset failed: there is no record at {position}{reason}")
-    return found

@@ -1,13 +1,22 @@
 """The client side: consumers with RocketMQ's retry semantics."""
 
+from reconsume.consumers.aio_consumer import AIOConsumer
+from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.push_consumer import PushConsumer
+from reconsume.consumers.retry_message import RetryMessage, origin, polled_from, reconsume_times
 
 __all__ = [
+    "AIOConsumer",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
+    "Consumer",
     "Message",
     "MessageQueue",
     "PushConsumer",
+    "RetryMessage",
+    "origin",
+    "polled_from",
+    "reconsume_times",
 ]

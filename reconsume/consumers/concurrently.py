@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Awaitable
 from functools import partial
@@ -122,12 +121,7 @@ class ConcurrentlyService:
 
     def _report(self, chunk: Chunk, error: BaseException) -> Cause:
         logger.warning("the listener failed for %r", chunk.messages, exc_info=error)
-        kind = type(error)
-        return Cause(
-            str(error) or kind.__name__,
-            f"{kind.__module__}.{kind.__qualname__}",
-            "".join(traceback.format_exception(error)),
-        )
+        return Cause.of(error)
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, status: object, cause: Cause | None) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""

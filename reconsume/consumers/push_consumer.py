@@ -11,19 +11,17 @@ from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.send_back import SendBackWriter
-from reconsume.bridge.settings import TopicSettings
-from reconsume.bridge.topics import TopicMaker
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener import Listener
 from reconsume.consumers.listener_pool import AsyncListenerPool, ListenerPool, ThreadListenerPool, is_async
+from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
 from reconsume.consumers.subscription import TagExpression
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames, check_group
 
@@ -34,12 +32,6 @@ L = TypeVar("L", bound=Listener)
 
 _MAX_BATCH: Final = 1_024
 _MAX_THREADS: Final = 1_000
-_AGAIN_SECONDS: Final = 2.0
-_OF_CONSUMERS_ONLY: Final = (
-    *("group.", "fetch.", "queued.", "enable.auto.", "enable.partition.eof", "auto.", "session.timeout.ms"),
-    *("heartbeat.interval.ms", "max.poll.interval.ms", "max.partition.fetch.bytes", "partition.assignment.strategy"),
-    *("isolation.level", "check.crcs", "coordinator.query.interval.ms", "consume."),
-)
 
 
 class PushConsumer:
@@ -160,7 +152,7 @@ class PushConsumer:
         if self._listener is None or not self._subscriptions:
             missing = "a listener: @consumer.listener" if self._listener is None else "a topic: subscribe(topic)"
             raise IllegalSetting(f"the consumer of group {self._group!r} needs {missing}")
-        base = {key: value for key, value in self._conf.items() if not key.startswith(_OF_CONSUMERS_ONLY)}
+        base = settings_for_other_clients(self._conf)
         if self._own_table is not None:
             logger.warning("group %s uses its own level table: %s", self._group, self._own_table)
         follower = GroupsFollower(base, self._names.groups, Groups(own_table=self._own_table))
@@ -169,8 +161,8 @@ class PushConsumer:
         try:
             if not follower.wait_until_loaded(self._stop):
                 return
-            self._check_group(follower.groups)
-            self._make_retry_topic(base, follower.groups)
+            check_group_consumes(self._group, follower.groups)
+            make_retry_topic(base, self._names, self._group, follower.groups, self._stop)
             loop = self._build(base, follower)
         except BaseException:
             self._close_all()
@@ -263,35 +255,6 @@ class PushConsumer:
             flush_send_backs=writer.flush,
         )
         return loop
-
-    def _check_group(self, groups: Groups) -> None:
-        config = groups.find(self._group)
-        if not config.consume_enable:
-            raise KafkaRefused(f"group {self._group!r} may not consume: its consumeEnable is false in the GROUPS topic")
-        if config.retry_queue_nums <= 0:
-            logger.warning(
-                "group %s has retryQueueNums %d: messages that fail are dropped, neither retried nor dead-lettered",
-                self._group,
-                config.retry_queue_nums,
-            )
-
-    def _make_retry_topic(self, base: Mapping[str, Any], groups: Groups) -> None:
-        """The retry topic must be there before the first retry is; without the right the scheduler makes it."""
-        admin = KafkaAdmin(base)
-        maker = TopicMaker(admin, self._names, TopicSettings())
-        topic = self._names.retry(self._group)
-        while not self._stop.is_set():
-            try:
-                if topic not in admin.partitions([topic]):
-                    maker.make(maker.retry_topic(self._group, groups))
-            except KafkaNotReachable as error:
-                logger.warning("waiting for Kafka: %s", error)
-                self._stop.wait(_AGAIN_SECONDS)
-            except ReconsumeError as error:
-                logger.info("the scheduler will make %s: %s", topic, error)
-                return
-            else:
-                return
 
     def _must_not_run(self, doing: str) -> None:
         if self._thread is not None or self._stop.is_set():

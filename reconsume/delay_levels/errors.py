@@ -10,6 +10,7 @@ ReconsumeError
 ├── KafkaNotReachable         no broker answered: wait, then try again
 ├── KafkaRefused              the cluster said no (rights, limits): ask its operator
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
+├── PartitionLost             the group has rebalanced: nothing was sent, the record comes again
 └── WorkerFenced              another worker took this one's identity
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "KafkaNotReachable",
     "KafkaRefused",
     "MalformedProperty",
+    "PartitionLost",
     "ReconsumeError",
     "SendBackFailed",
     "SubscriptionGroupNotExist",
@@ -67,7 +69,19 @@ class KafkaRefused(ReconsumeError):
 
 
 class SendBackFailed(ReconsumeError):
-    """The brokers did not acknowledge a send-back; its record must not be committed."""
+    """The brokers did not acknowledge a send-back; its record must not be committed.
+
+    Attributes:
+        failed: of several, the positions of those that failed.
+    """
+
+    def __init__(self, message: str, failed: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed = failed
+
+
+class PartitionLost(ReconsumeError):
+    """A send-back with its offset came too late: the group has rebalanced. Nothing was sent, nothing committed."""
 
 
 class WorkerFenced(ReconsumeError):

@@ -7,6 +7,7 @@ counter lives in the record and is raised here, nowhere else (RocketMQ: BR-17, B
 from __future__ import annotations
 
 import re
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
@@ -137,6 +138,16 @@ class Cause:
     message: str
     exception_class: str | None = None
     stacktrace: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """What an exception tells."""
+        kind = type(error)
+        return cls(
+            str(error) or kind.__name__,
+            f"{kind.__module__}.{kind.__qualname__}",
+            "".join(traceback.format_exception(error)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

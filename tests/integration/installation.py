@@ -98,6 +98,10 @@ class Installation:
         """A name for an origin topic or a group that no other test uses."""
         return f"{self.settings.topic_prefix}{name}"
 
+    def unique(self, name: str) -> str:
+        """The same where the prefix is shared with others."""
+        return f"{name}-{uuid.uuid4().hex[:8]}"
+
     def make_topics(self, groups: Sequence[SubscriptionGroupConfig] = ()) -> None:
         """The topics of the level table, and whatever these groups' policies need more."""
         maker = TopicMaker(self.admin, self.settings.names, self.settings.topics)
@@ -189,19 +193,23 @@ class Installation:
 
 @contextmanager
 def installation(
-    bootstrap_servers: str, groups: Sequence[SubscriptionGroupConfig] = (), *, auto_create: bool = True
+    bootstrap_servers: str,
+    groups: Sequence[SubscriptionGroupConfig] = (),
+    *,
+    auto_create: bool = True,
+    prefix: str | None = None,
 ) -> Iterator[Installation]:
     """An installation with all its topics and one scheduler."""
-    one = Installation(settings_for(bootstrap_servers))
+    one = Installation(settings_for(bootstrap_servers, prefix))
     one.make_topics(groups)
     one.write_groups(groups, auto_create=auto_create)
     with scheduler(one.settings):
         yield one
 
 
-def settings_for(bootstrap_servers: str) -> Settings:
+def settings_for(bootstrap_servers: str, prefix: str | None = None) -> Settings:
     """Settings with a prefix that was never used; one partition for each delay topic keeps tests small."""
-    prefix = f"t{uuid.uuid4().hex[:8]}."
+    prefix = prefix or f"t{uuid.uuid4().hex[:8]}."
     return Settings(
         bootstrap_servers=bootstrap_servers,
         topic_prefix=prefix,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from reconsume.bridge.kafka import is_passing, producer_settings, translate
+from reconsume.bridge.bounded_calls import BoundedCalls
+from reconsume.bridge.kafka import is_passing, producer_settings, transactional_settings, translate
 from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 
@@ -71,30 +70,15 @@ class BatchWriter(Protocol):
 
 
 class TransactionalWriter:
-    """Deliveries and offsets become visible together or not at all.
-
-    The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
-    default then waits 100 ms.
-    """
+    """Deliveries and offsets become visible together or not at all."""
 
     def __init__(self, base: Mapping[str, Any], transactional_id: str, transaction_timeout_ms: int) -> None:
         self._transactional_id = transactional_id
         # By then the brokers have aborted it, so there is nothing left to wait for.
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
-        self._bounded = _BoundedCalls()
+        self._bounded = BoundedCalls()
         self._broken = False
-        self._producer = Producer(
-            producer_settings(base, transactional_id)
-            | {
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": transaction_timeout_ms,
-                # librdkafka wants a record's patience to be shorter than the transaction's.
-                "message.timeout.ms": max(1_000, transaction_timeout_ms - 1_000),
-                "linger.ms": 1,
-                "retry.backoff.ms": 1,
-                "retry.backoff.max.ms": 10,
-            }
-        )
+        self._producer = Producer(transactional_settings(base, transactional_id, transaction_timeout_ms))
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
@@ -169,42 +153,6 @@ class TransactionalWriter:
         if not self._broken:
             self._producer.purge()
             self._producer.close()
-
-
-class _BoundedCalls:
-    """Runs one call at a time in a thread of its own, and gives up on one that does not end.
-
-    librdkafka can wait for ever in `send_offsets_to_transaction`, whatever its timeout, when the broker was killed
-    before and has come back; the thread that owns the consumer must not hang with it.
-    """
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._results: SimpleQueue[BaseException | None] = SimpleQueue()
-        threading.Thread(target=self._work, name="reconsume-transactions", daemon=True).start()
-
-    def run(self, call: Callable[[], None], seconds: float) -> None:
-        """Raises what the call raises, or `TimeoutError`; after that this object must not be used again."""
-        self._calls.put(call)
-        try:
-            error = self._results.get(timeout=seconds)
-        except Empty:
-            raise TimeoutError from None
-        if error is not None:
-            raise error
-
-    def close(self) -> None:
-        """End the thread."""
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - raised again in `run`
-                self._results.put(error)
-            else:
-                self._results.put(None)
 
 
 class AtLeastOnceWriter:

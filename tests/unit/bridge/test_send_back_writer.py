@@ -69,7 +69,7 @@ def lookups() -> Lookups:
 
 def writer_with(lookups: Lookups) -> SendBackWriter:
     one = SendBackWriter({"bootstrap.servers": "127.0.0.1:9"}, NAMES, Groups, "writer-under-test")
-    one._admin = cast("Any", lookups)
+    one._existing._admin = cast("Any", lookups)
     return one
 
 
@@ -116,7 +116,7 @@ def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch
     lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()
     outcomes = send_back(writer, 2)
-    wait_until(lambda: NAMES.delay(10_000) in writer._existing, what="the topic is known")
+    wait_until(lambda: writer._existing.knows(NAMES.delay(10_000)), what="the topic is known")
     send_back(writer)  # it would hang here
     assert (outcomes, writer.flush(0)) == ([], 3)
     full.room = True

@@ -1,0 +1,81 @@
+"""The drop-in Consumer against confluent-kafka's own: the same topic, one process each, in turn.
+
+The rate is that of the loop alone, from its first message to its last. Pairs run in both orders, so that neither
+always has the warmer page cache. librdkafka's pause of 1 s after a full queue is taken out for both: it would be all
+that is measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+from confluent_kafka import Producer
+
+from benchmarks.installation import PAYLOAD, install
+from reconsume.bridge.admin import KafkaAdmin
+
+RECORDS = 1_000_000
+PAIRS = 6
+
+_LOOP = """
+import sys, time, uuid
+kind, way, servers, prefix, topic, wanted = *sys.argv[1:6], int(sys.argv[6])
+conf = {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "fetch.queue.backoff.ms": 1}
+if kind == "drop-in":
+    from reconsume.consumers import Consumer
+    consumer = Consumer(conf, topic_prefix=prefix)
+else:
+    from confluent_kafka import Consumer
+    consumer = Consumer(conf)
+consumer.subscribe([topic])
+done = 0
+while not (first := consumer.consume(1, 1)):
+    pass
+started = time.perf_counter()
+if way == "poll":
+    while done < wanted:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            done += 1
+else:
+    while done < wanted:
+        for message in consumer.consume(500, 0.1):
+            if message.error() is None:
+                done += 1
+print(done / (time.perf_counter() - started))
+consumer.close()
+"""
+
+
+def measure_drop_in(bootstrap_servers: str) -> None:
+    """Print the rates of both, and their ratio, for `consume` and `poll`."""
+    settings = install(bootstrap_servers)
+    topic = f"{settings.topic_prefix}flights"
+    KafkaAdmin(settings.client_settings()).create(topic, 1, -1, {})
+    producer = Producer(settings.client_settings() | {"linger.ms": 20})
+    for _ in range(RECORDS):
+        while True:
+            try:
+                producer.produce(topic, PAYLOAD)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+    producer.flush()
+    for way in ("consume", "poll"):
+        ratios = []
+        for pair in range(PAIRS):
+            kinds = ("bare", "drop-in") if pair % 2 else ("drop-in", "bare")
+            arguments = (bootstrap_servers, settings.topic_prefix, topic, str(RECORDS - 1_000))
+            rates = {kind: _rate(kind, way, *arguments) for kind in kinds}
+            ratios.append(rates["drop-in"] / rates["bare"])
+            print(f"{way}: drop-in {rates['drop-in']:,.0f}/s, bare {rates['bare']:,.0f}/s, ratio {ratios[-1]:.2f}")
+        print(f"{way}: ratio min {min(ratios):.2f} median {statistics.median(ratios):.2f} max {max(ratios):.2f}")
+
+
+def _rate(*arguments: str) -> float:
+    done = subprocess.run([sys.executable, "-c", _LOOP, *arguments], check=True, capture_output=True, text=True)
+    return float(done.stdout)

@@ -1,0 +1,1 @@
+"""The examples before the change: confluent-kafka alone."""

@@ -1,0 +1,45 @@
+"""Calls into librdkafka that may never come back, made in a thread that may be left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+__all__ = ["BoundedCalls"]
+
+
+class BoundedCalls:
+    """Runs one call at a time in a thread of its own, and gives up on one that does not end.
+
+    librdkafka can wait for ever in `send_offsets_to_transaction`, whatever its timeout, when the broker was killed
+    before and has come back; the thread that owns the consumer must not hang with it.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._results: SimpleQueue[BaseException | None] = SimpleQueue()
+        threading.Thread(target=self._work, name="reconsume-transactions", daemon=True).start()
+
+    def run(self, call: Callable[[], None], seconds: float) -> None:
+        """Raises what the call raises, or `TimeoutError`; after that this object must not be used again."""
+        self._calls.put(call)
+        try:
+            error = self._results.get(timeout=seconds)
+        except Empty:
+            raise TimeoutError from None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """End the thread."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised again in `run`
+                self._results.put(error)
+            else:
+                self._results.put(None)

@@ -1,0 +1,238 @@
+"""Send-backs and the offsets that they stand for, in one Kafka transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.bounded_calls import BoundedCalls
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.kafka import is_passing, transactional_settings, translate
+from reconsume.bridge.send_back import ExistingTopics, direct_copy
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    KafkaRefused,
+    PartitionLost,
+    ReconsumeError,
+    SendBackFailed,
+    SubscriptionGroupNotExist,
+    TopicNotReady,
+)
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy
+
+__all__ = ["ExactlyOnceWriter", "Failed"]
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS: Final = 5.0
+"""For each step of a transaction."""
+_START_SECONDS: Final = 30.0
+_TRANSACTION_MS: Final = 10_000
+_LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
+"""By then the brokers have aborted it, so there is nothing left to wait for."""
+_SERVE_SECONDS: Final = 0.05
+_REBALANCED: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+    }
+)
+_BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
+
+
+class Failed(NamedTuple):
+    """One failed message with its own key and value."""
+
+    request: SendBackRequest
+    key: bytes | None
+    value: bytes | None
+
+
+class _Copy(NamedTuple):
+    copy: SendBackCopy
+    key: bytes | None
+    value: bytes | None
+
+
+class ExactlyOnceWriter:
+    """Sends failed messages back and commits their offsets, both or neither. For one thread at a time.
+
+    A member that the group has put out is fenced by its group metadata (KIP-447), so the transactional id only has
+    to be unique for each consumer.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        groups: the groups as known now.
+        group: the consumer group whose offsets are committed.
+        transactional_id: unique for each live consumer.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        names: TopicNames,
+        groups: Callable[[], Groups],
+        group: str,
+        transactional_id: str,
+    ) -> None:
+        self._names = names
+        self._groups = groups
+        self._group = group
+        self._transactional_id = transactional_id
+        self._settings = transactional_settings(base, transactional_id, _TRANSACTION_MS)
+        self._admin = KafkaAdmin(base, transactional_id)
+        self._existing = ExistingTopics(self._admin)
+        self._producer: Producer | None = None
+        self._bounded = BoundedCalls()
+
+    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], group_metadata: Any) -> None:
+        """Write all copies and commit the offsets, in one transaction; returns when it is committed.
+
+        What is refused goes through the inbox, in a second transaction, all of it (RocketMQ: SB-04, SB-05).
+
+        Args:
+            failed: the messages; none just commits the offsets.
+            offsets: of each partition the next one to read, with `metadata` to keep beside it.
+            group_metadata: the consumer's own, taken before it was asked whether it still has these partitions.
+
+        Raises:
+            PartitionLost: the group has rebalanced; nothing was sent.
+            KafkaNotReachable: nothing was sent, the same call may succeed later.
+            SendBackFailed: refused both ways; nothing was sent.
+        """
+        positions = list(offsets)
+        try:
+            self._write(self._direct(failed), positions, group_metadata)
+        except _BY_THE_INBOX as first:
+            try:
+                self._write(self._inbox(failed), positions, group_metadata)
+            except _BY_THE_INBOX as second:
+                raise SendBackFailed(f"{first}; then {second}") from second
+            logger.warning("%s; the scheduler has taken it through %s", first, self._names.send_back)
+
+    def close(self) -> None:
+        """Let go at once; no transaction is open."""
+        self._bounded.close()
+        if self._producer is not None:
+            self._producer.close()
+
+    def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
+        groups = self._groups()
+        copies = [
+            _Copy(copy, key, value)
+            for request, key, value in failed
+            if (copy := direct_copy(request, key, self._names, groups)) is not None
+        ]
+        for one in copies:
+            self._existing.require(one.copy.topic)
+        return copies
+
+    def _inbox(self, failed: Sequence[Failed]) -> list[_Copy]:
+        self._existing.require(self._names.send_back)
+        return [_Copy(inbox_copy(request, self._names), key, value) for request, key, value in failed]
+
+    def _write(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
+        producer = self._started()
+        try:
+            self._bounded.run(lambda: self._transaction(producer, copies, positions, metadata), _LONGEST_SECONDS)
+        except TimeoutError:
+            self._bounded.close()
+            self._bounded = BoundedCalls()
+            self._resolve(positions, KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s"))
+        except _OutcomeUnknown as unknown:
+            self._resolve(positions, unknown.error)
+        except KafkaRefused:
+            for one in copies:
+                self._existing.forget(one.copy.topic)
+            raise
+
+    def _transaction(
+        self, producer: Producer, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any
+    ) -> None:
+        try:
+            producer.begin_transaction()
+            for one in copies:
+                _produce(producer, one)
+            producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
+            producer.commit_transaction(_PATIENCE_SECONDS)
+        except KafkaException as error:
+            self._abort(producer, error)
+
+    def _abort(self, producer: Producer, error: KafkaException) -> None:
+        """Undo the transaction and say why; where that does not work, its outcome has to be looked up."""
+        cause: KafkaError = error.args[0]
+        why = translate(cause, f"sending back for group {self._group}")
+        if cause.fatal():
+            raise _OutcomeUnknown(KafkaNotReachable(str(why))) from error
+        try:
+            producer.abort_transaction(_PATIENCE_SECONDS)
+        except KafkaException:
+            raise _OutcomeUnknown(KafkaNotReachable(str(why))) from error
+        if cause.code() in _REBALANCED:
+            raise PartitionLost(
+                f"sending back for group {self._group}: {cause.name()}: the group has rebalanced meanwhile; nothing "
+                "was sent, go on with poll(): the message comes again, here or in another member"
+            ) from error
+        if is_passing(cause):
+            raise KafkaNotReachable(str(why)) from error
+        # After a refused record librdkafka goes on with a gap in its sequence numbers, which the brokers refuse too.
+        self._producer = None
+        producer.close()
+        raise why from error
+
+    def _resolve(self, positions: Sequence[TopicPartition], why: ReconsumeError) -> None:
+        """After a transaction without an answer: end it for certain, then see whether it was committed.
+
+        A new producer with the same transactional id makes the brokers end what the old one has left open. The old
+        one is left as it is: closing it may hang.
+        """
+        self._producer = None
+        self._started()
+        committed = self._admin.committed(self._group)
+        if not positions or any(committed.get((one.topic, one.partition), -1) < one.offset for one in positions):
+            raise why
+        logger.warning("%s; but it was committed", why)
+
+    def _started(self) -> Producer:
+        """The producer, registered with its transaction coordinator."""
+        if self._producer is None:
+            producer = Producer(self._settings)
+            try:
+                producer.init_transactions(_START_SECONDS)
+            except KafkaException as error:
+                raise translate(error, f"registering the transactional id {self._transactional_id}") from error
+            self._producer = producer
+        return self._producer
+
+
+class _OutcomeUnknown(Exception):
+    """Whether the transaction was committed is not known.
+
+    Attributes:
+        error: what the caller is told if it was not.
+    """
+
+    def __init__(self, error: ReconsumeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _produce(producer: Producer, one: _Copy) -> None:
+    """Without a callback: the commit fails if a record does, and says why."""
+    while True:
+        try:
+            producer.produce(one.copy.topic, value=one.value, key=one.key, headers=list(one.copy.headers))
+        except BufferError:
+            producer.poll(_SERVE_SECONDS)
+        else:
+            return

@@ -1,0 +1,62 @@
+"""Read one record again by where it stands, as RocketMQ's broker does for a send-back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.kafka import consumer_settings, translate
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.send_back import Position
+
+__all__ = ["read_again"]
+
+_SECONDS: Final = 15.0
+_SLICE_SECONDS: Final = 0.5
+
+
+def read_again(base: Mapping[str, Any], position: Position, client_id: str = "reconsume-send-back") -> Message:
+    """The committed record at this position (RocketMQ: BR-09).
+
+    Raises:
+        IllegalSetting: there is none: no longer kept, not there yet, or no record but a transaction's marker.
+        KafkaNotReachable: no broker answered within 15 s.
+        KafkaRefused: rights are missing.
+        TopicNotReady: there is no such topic.
+    """
+    alone = {"group.id": client_id, "auto.offset.reset": "error", "enable.partition.eof": True}
+    consumer = Consumer(consumer_settings(base, client_id) | alone)
+    where = TopicPartition(position.topic, position.partition, position.offset)
+    try:
+        first, end = consumer.get_watermark_offsets(where, _SECONDS)
+        if not first <= position.offset < end:
+            raise _no_record(position, f"the partition holds {first} to {end - 1}" if end > first else "it is empty")
+        consumer.assign([where])
+        found = _poll(consumer)
+        if found is None:
+            raise _no_record(position, f"nothing came within {_SECONDS:.0f} s")
+        if (error := found.error()) is not None:
+            raise _no_record(position, error.str())
+        if found.offset() != position.offset:
+            raise _no_record(position, f"the next one is at {found.offset()}")
+    except KafkaException as error:
+        raise translate(error, f"reading {position} again") from error
+    finally:
+        consumer.close()
+    return found
+
+
+def _poll(consumer: Consumer) -> Message | None:
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        found = consumer.poll(_SLICE_SECONDS)
+        if found is not None:
+            return found
+    return None
+
+
+def _no_record(position: Position, why: str) -> IllegalSetting:
+    return IllegalSetting(f"look message by offset failed: there is no record at {position} ({why})")

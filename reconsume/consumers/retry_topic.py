@@ -1,0 +1,71 @@
+"""What every kind of consumer does about its group and its retry topic before it begins."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.settings import TopicSettings
+from reconsume.bridge.topics import TopicMaker
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["check_group_consumes", "make_retry_topic", "settings_for_other_clients"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 2.0
+_OF_CONSUMERS_ONLY: Final = (
+    *("group.", "fetch.", "queued.", "enable.auto.", "enable.partition.eof", "auto.", "session.timeout.ms"),
+    *("heartbeat.interval.ms", "max.poll.interval.ms", "max.partition.fetch.bytes", "partition.assignment.strategy"),
+    *("isolation.level", "check.crcs", "coordinator.query.interval.ms", "consume.", "default.topic.config"),
+    *("on_commit", "stats_cb", "statistics.interval.ms", "throttle_cb", "error_cb", "logger"),
+)
+
+
+def settings_for_other_clients(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """A consumer's settings without those that only a consumer, or only the user's consumer, may have."""
+    return {key: value for key, value in conf.items() if not key.startswith(_OF_CONSUMERS_ONLY)}
+
+
+def check_group_consumes(group: str, groups: Groups) -> None:
+    """Warn of a group without retries.
+
+    Raises:
+        KafkaRefused: the group's `consumeEnable` is false.
+        SubscriptionGroupNotExist: the group must be registered first.
+    """
+    config = groups.find(group)
+    if not config.consume_enable:
+        raise KafkaRefused(f"group {group!r} may not consume: its consumeEnable is false in the GROUPS topic")
+    if config.retry_queue_nums <= 0:
+        logger.warning(
+            "group %s has retryQueueNums %d: messages that fail are dropped, neither retried nor dead-lettered",
+            group,
+            config.retry_queue_nums,
+        )
+
+
+def make_retry_topic(
+    base: Mapping[str, Any], names: TopicNames, group: str, groups: Groups, stop: threading.Event
+) -> None:
+    """The retry topic must be there before the first retry is; without the right the scheduler makes it."""
+    admin = KafkaAdmin(base)
+    maker = TopicMaker(admin, names, TopicSettings())
+    topic = names.retry(group)
+    while not stop.is_set():
+        try:
+            if topic not in admin.partitions([topic]):
+                maker.make(maker.retry_topic(group, groups))
+        except KafkaNotReachable as error:
+            logger.warning("waiting for Kafka: %s", error)
+            stop.wait(_AGAIN_SECONDS)
+        except ReconsumeError as error:
+            logger.info("the scheduler will make %s: %s", topic, error)
+            return
+        else:
+            return

@@ -1,0 +1,257 @@
+"""Blocking send-backs for consumers that have their own poll loop; what they need is started when it is needed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups_follower import GroupsFollower
+from reconsume.bridge.read_again import read_again
+from reconsume.bridge.send_back import SendBackWriter
+from reconsume.consumers.message import Message
+from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest
+
+__all__ = ["SendBackClient", "as_cause"]
+
+logger = logging.getLogger(__name__)
+
+_WAKE_SECONDS: Final = 0.2
+_AGAIN_SECONDS: Final = 0.5
+
+
+class SendBackClient:
+    """Follows the groups, makes the retry topic, sends back. Safe to use from several threads.
+
+    Args:
+        group: the consumer group.
+        conf: the consumer's settings; those of consumers alone are left out.
+        names: the installation's topics.
+        own_table: a level table for this process alone.
+        max_reconsume_times: the consumer's own maximum, None to take the group's.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        conf: Mapping[str, Any],
+        names: TopicNames,
+        *,
+        own_table: DelayLevels | None,
+        max_reconsume_times: int | None,
+    ) -> None:
+        self._group = group
+        self._base = settings_for_other_clients(conf)
+        self._client_id = str(conf.get("client.id", f"reconsume-{group}"))
+        self._names = names
+        self._own_table = own_table
+        self._max_reconsume_times = max_reconsume_times
+        self._lock = threading.Lock()
+        self._transaction_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._refusal: ReconsumeError | None = None
+        self._thread: threading.Thread | None = None
+        self._follower: GroupsFollower | None = None
+        self._writer: SendBackWriter | None = None
+        self._transactions: ExactlyOnceWriter | None = None
+
+    def prepare(self, seconds: float) -> None:
+        """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
+
+        Raises:
+            KafkaRefused: the group's `consumeEnable` is false.
+            SubscriptionGroupNotExist: the group must be registered first.
+        """
+        with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
+                self._follower = follower
+                self._thread = threading.Thread(
+                    target=self._prepare, args=(follower,), name="reconsume-retry-topic", daemon=True
+                )
+                follower.start()
+                self._thread.start()
+        if not self._ready.wait(seconds):
+            logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", self._group)
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _prepare(self, follower: GroupsFollower) -> None:
+        try:
+            if follower.wait_until_loaded(self._stop):
+                check_group_consumes(self._group, follower.groups)
+                make_retry_topic(self._base, self._names, self._group, follower.groups, self._stop)
+        except ReconsumeError as error:
+            logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
+            self._refusal = error
+        finally:
+            self._ready.set()
+
+    def _groups(self) -> Groups:
+        """The groups; a send-back before they are known would use the wrong table, so it waits."""
+        self._start_follower()
+        assert self._follower is not None
+        if not self._follower.wait_until_loaded(self._stop):
+            self._require_open()
+        return self._follower.groups
+
+    def _start_follower(self) -> None:
+        with self._lock:
+            if self._follower is None:
+                self._follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
+                self._follower.start()
+
+    def read_again(self, position: Position, timestamped_as: str) -> Message:
+        """The record at this position, as a message of the retry topic if it stands there."""
+        return Message(read_again(self._base, position, self._client_id), timestamped_as)
+
+    def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
+        """Send all back; returns when the brokers have acknowledged them.
+
+        Raises:
+            SendBackFailed: some were refused both ways; `failed` names them, the others are acknowledged.
+        """
+        writer = self._ordinary_writer()
+        waits = [_Wait() for _ in messages]
+        for message, wait in zip(messages, waits, strict=True):
+            request = self._failed(message, delay_level, cause)
+            writer.send_back(request.request, request.key, request.value, wait.done)
+        failed: list[Position] = []
+        errors: list[SendBackFailed] = []
+        for message, wait in zip(messages, waits, strict=True):
+            error = wait.result()
+            if error is not None:
+                failed.append(Position(*message.kafka[:3]))
+                errors.append(error)
+        if errors:
+            where = ", ".join(map(str, failed[:10]))
+            raise SendBackFailed(
+                f"{len(failed)} of {len(messages)} not sent back ({where}): {errors[0]}", tuple(failed)
+            ) from errors[0]
+
+    def send_back_exactly_once(
+        self,
+        messages: Sequence[Message],
+        delay_level: int,
+        cause: Cause | None,
+        offsets: Sequence[TopicPartition],
+        owned_metadata: Callable[[], Any],
+    ) -> None:
+        """Send all back and commit the offsets in one transaction; waits while no broker answers.
+
+        Args:
+            messages: what failed.
+            delay_level: the wish.
+            cause: why.
+            offsets: the next one to read of each partition.
+            owned_metadata: gives the group metadata, or raises `PartitionLost`; asked before each try.
+
+        Raises:
+            PartitionLost: the group has rebalanced; nothing was sent.
+            SendBackFailed: refused both ways; nothing was sent.
+        """
+        transactions = self._transactional_writer()
+        failed = [self._failed(message, delay_level, cause) for message in messages]
+        while True:
+            try:
+                with self._transaction_lock:
+                    transactions.send_back(failed, offsets, owned_metadata())
+            except KafkaNotReachable as error:
+                logger.warning("%s; trying again", error)
+                if self._stop.wait(_AGAIN_SECONDS):
+                    raise SendBackFailed(str(error)) from error
+            else:
+                return
+
+    def _transactional_writer(self) -> ExactlyOnceWriter:
+        self._groups()
+        with self._lock:
+            self._require_open()
+            if self._transactions is None:
+                transactional_id = f"{self._client_id}-{uuid.uuid4().hex}"
+                self._transactions = ExactlyOnceWriter(
+                    self._base, self._names, self._groups, self._group, transactional_id
+                )
+            return self._transactions
+
+    def _ordinary_writer(self) -> SendBackWriter:
+        self._groups()
+        with self._lock:
+            self._require_open()
+            if self._writer is None:
+                self._writer = SendBackWriter(self._base, self._names, self._groups, self._client_id)
+            return self._writer
+
+    def _require_open(self) -> None:
+        if self._stop.is_set():
+            raise SendBackFailed(f"sending back for group {self._group}: the consumer is closed")
+
+    def _failed(self, message: Message, delay_level: int, cause: Cause | None) -> Failed:
+        request = SendBackRequest(
+            group=self._group,
+            headers=message.all_headers,
+            stored=message.stored,
+            delay_level=delay_level,
+            max_reconsume_times=self._max_reconsume_times,
+            cause=cause,
+        )
+        return Failed(request, message.key, message.body)
+
+    def close(self) -> None:
+        """Stop all of it."""
+        self._stop.set()
+        with self._lock:
+            writer, self._writer = self._writer, None
+            transactions, self._transactions = self._transactions, None
+        if writer is not None:
+            writer.close()
+        if transactions is not None:
+            with self._transaction_lock:
+                transactions.close()
+        if self._follower is not None:
+            self._follower.close()
+        if self._thread is not None:
+            self._thread.join()
+
+
+class _Wait:
+    """The answer to one send-back, for a thread that waits for it."""
+
+    def __init__(self) -> None:
+        self._answered = threading.Event()
+        self._error: SendBackFailed | None = None
+
+    def done(self, error: SendBackFailed | None) -> None:
+        self._error = error
+        self._answered.set()
+
+    def result(self) -> SendBackFailed | None:
+        while not self._answered.wait(_WAKE_SECONDS):
+            """So that Ctrl-C ends the wait on Windows too."""
+        return self._error
+
+
+def as_cause(cause: object) -> Cause | None:
+    """The cause that a dead letter shows, of an exception or a text.
+
+    Raises:
+        IllegalSetting: something else.
+    """
+    if cause is None or isinstance(cause, Cause):
+        return cause
+    if isinstance(cause, str):
+        return Cause(cause)
+    if isinstance(cause, BaseException):
+        return Cause.of(cause)
+    raise IllegalSetting(f"cause must be an exception or a text, not {cause!r}")
