@@ -72,7 +72,7 @@ class FakeRouter:
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
-        return Router(NAMES, cast("Any", None), cast("Any", None)).quarantine(message, reason)
+        return Router(NAMES, cast("Any", None), cast("Any", None), cast("Any", None)).quarantine(message, reason)
 
 
 class Bench:
