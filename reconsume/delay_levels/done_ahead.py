@@ -89,7 +89,7 @@ class DoneAhead:
         """The offset to commit, and its metadata, when these are done as well."""
         done = self._done.union(offsets)
         safe = next((offset for offset in self._order if offset not in done), self._next)
-        return safe, encode_done(safe, (offset for offset in done if offset > safe))
+        return safe, encode_done(safe, (offset for offset in done if offset >= safe))
 
     def finish(self, offsets: Iterable[int]) -> None:
         """These are done, and that is committed."""
