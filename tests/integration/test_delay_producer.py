@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -329,3 +331,30 @@ def test_without_transactions_messages_come_at_their_moments_too(bootstrap_serve
         back = arrived(one, topic, len(due))
     assert [record.value for record in back] == [b"200", b"900", b"1900", b"2900"]
     assert min(record.timestamp - due[record.value or b""] for record in back) >= 0
+
+
+@pytest.mark.rule("TM-13")
+def test_a_withdrawal_outlives_the_schedulers(bootstrap_servers: str) -> None:
+    one = allowing(bootstrap_servers)
+    topic = orders(one, "nobody-there")
+    with producing(one) as producer:
+        gone = producer.send(topic, b"gone", delay=timedelta(seconds=2))
+        producer.send(topic, b"stays", delay=timedelta(seconds=2))
+        producer.cancel(gone.msg_id)
+        due_ms = int(gone.msg_id[:12], 16)
+        wait_until(lambda: now_ms() > due_ms, 10, "the moment to pass while no scheduler runs")
+        with scheduler(one.settings):
+            arrived(one, topic, 1)
+            producer.send(topic, b"end", delay=timedelta(seconds=1))
+            wait_until(lambda: len(one.read(topic)) >= 2, 30, "the end")
+    assert [record.value for record in one.read(topic)] == [b"stays", b"end"]
+
+
+def test_the_program_of_the_documentation_runs(here: Installation) -> None:
+    topic = orders(here, "documented", 4)
+    page = Path(__file__).parents[2] / "docs" / "delayed-messages.md"
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    servers = here.settings.bootstrap_servers
+    program = program.replace('"localhost:9092"', f'"{servers}", topic_prefix="{here.settings.topic_prefix}"')
+    exec(compile(program.replace('"orders"', f'"{topic}"'), str(page), "exec"), {})  # noqa: S102 - our own page
+    assert {one.value for one in arrived(here, topic, 5)} >= {b"placed", b"picked", b"packed", b"sent"}
