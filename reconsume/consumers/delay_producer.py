@@ -18,8 +18,8 @@ from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import producer_settings, translate
+from reconsume.consumers.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
-from reconsume.delay_levels.delay_wish import DelayWish
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.delay_levels.delay_wish import DelayWish
+from reconsume.consumers.delay_wish import DelayWish
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.timer import LONGEST_DELAY_MS
 from reconsume.delay_levels.uniq_key import make_uniq_key, withdrawable_until_ms
