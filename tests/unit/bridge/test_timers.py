@@ -42,7 +42,7 @@ def timers(admin: FakeAdmin) -> Timers:
 
 
 def record(**properties: str) -> Message:
-    headers = [(name, text.encode()) for name, text in properties.items()]
+    headers: list[tuple[str, str | bytes | None]] = [(name, text.encode()) for name, text in properties.items()]
     return Message(topic=NAMES.delay(0), headers=headers, timestamp=(TIMESTAMP_LOG_APPEND_TIME, NOW - 20))
 
 
