@@ -166,17 +166,12 @@ class DelayProducer:
         properties = {name: value for name, value in ((TAGS, tags), (KEYS, keys)) if value is not None}
         _check_headers(headers, properties)
         partition = -1 if selector is None else self._select(topic, selector, arg)
-        if not wish.waits:
-            msg_id = make_uniq_key(int(now), secrets.token_bytes(RANDOM_BYTES))
-            stored = self._produce(topic, partition, key, body, headers, properties | {UNIQ_KEY: msg_id})
-            return SendResult(msg_id, topic, stored)
-        self._require(topic, f"the target of a delayed message; make it, and let {topic} match allowed_real_topics")
-        properties |= {REAL_TOPIC: topic, BORN_TIMESTAMP: str(int(now))}
-        if partition >= 0:
-            properties[REAL_QID] = str(partition)
-        lane, due_ms, asking = self._lane(wish, int(now))
+        first, due_ms = topic, int(now)
+        if wish.waits:
+            first, due_ms, asking = self._lane(wish, topic, partition, due_ms)
+            properties, partition = properties | asking, -1
         msg_id = make_uniq_key(due_ms, secrets.token_bytes(RANDOM_BYTES))
-        stored = self._produce(lane, -1, key, body, headers, properties | asking | {UNIQ_KEY: msg_id})
+        stored = self._produce(first, partition, key, body, headers, properties | {UNIQ_KEY: msg_id})
         return SendResult(msg_id, topic, stored)
 
     def cancel(self, msg_id: str) -> None:
@@ -216,23 +211,28 @@ class DelayProducer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _lane(self, wish: DelayWish, now: int) -> tuple[str, int, dict[str, str]]:
+    def _lane(self, wish: DelayWish, topic: str, partition: int, now: int) -> tuple[str, int, dict[str, str]]:
         """Where the message waits first, when it is due by this machine's clock, and what its headers ask for.
 
         A moment goes through the inbox, where a target that is not allowed shows at once and not after the first lane.
         """
+        self._require(topic, f"the target of a delayed message; make it, and let {topic} match allowed_real_topics")
+        asking = {REAL_TOPIC: topic, BORN_TIMESTAMP: str(now)}
+        if partition >= 0:
+            asking[REAL_QID] = str(partition)
         if wish.level is not None:
             table = self._table()
             level = table.capped(wish.level)
-            delay_ms = table.delay_ms(level)
-            lane = self._names.delay(delay_ms)
-            self._require(lane, "make it: reconsume topics apply")
-            return lane, now + delay_ms, {DELAY: str(level)}
-        self._require(self._names.send_back, "make it: reconsume topics apply")
-        if wish.delay_ms is not None:
-            return self._names.send_back, now + wish.delay_ms, {TIMER_DELAY_MS: str(wish.delay_ms)}
-        deliver_ms = wish.deliver_ms or 0
-        return self._names.send_back, deliver_ms, {TIMER_DELIVER_MS: str(deliver_ms)}
+            lane, due_ms = self._names.delay(table.delay_ms(level)), now + table.delay_ms(level)
+            asking[DELAY] = str(level)
+        elif wish.delay_ms is not None:
+            lane, due_ms = self._names.send_back, now + wish.delay_ms
+            asking[TIMER_DELAY_MS] = str(wish.delay_ms)
+        else:
+            lane, due_ms = self._names.send_back, wish.deliver_ms or 0
+            asking[TIMER_DELIVER_MS] = str(due_ms)
+        self._require(lane, "make it: reconsume topics apply")
+        return lane, due_ms, asking
 
     def _table(self) -> DelayLevels:
         """The level table; the GROUPS topic is followed from the first wish for a level on."""
