@@ -1,7 +1,8 @@
-"""`python -m benchmarks`: throughput as a ratio to a bare loop, lateness under load, memory, the drop-in's cost."""
+"""`python -m benchmarks`: throughput, lateness, delayed messages, memory, and what the drop-in costs."""
 
 from __future__ import annotations
 
+from benchmarks.delayed import measure_delayed
 from benchmarks.drop_in import measure_drop_in
 from benchmarks.lateness import measure_lateness
 from benchmarks.memory import measure_memory
@@ -14,6 +15,8 @@ def main() -> None:
         measure_throughput(kafka.bootstrap_servers)
         for per_second in (1_000, 10_000):
             measure_lateness(kafka.bootstrap_servers, per_second, seconds=15)
+        for per_second in (100, 1_000):
+            measure_delayed(kafka.bootstrap_servers, per_second, seconds=20)
         measure_memory(kafka.bootstrap_servers)
         measure_drop_in(kafka.bootstrap_servers)
 

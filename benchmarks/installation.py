@@ -63,14 +63,18 @@ def fill(settings: Settings, topic: str, records: int) -> None:
 
 
 @contextmanager
-def scheduler(settings: Settings) -> Iterator[int]:
+def scheduler(settings: Settings, allowed_real_topics: str = "") -> Iterator[int]:
     """A scheduler worker in a process of its own; gives its process id."""
     worker = subprocess.Popen(
         [
             *(sys.executable, "-m", "reconsume", "scheduler", "--management", "127.0.0.1:0", "--instance-id", "bench"),
             *("--bootstrap-servers", settings.bootstrap_servers, "--log-level", "ERROR"),
         ],
-        env={"RECONSUME_TOPIC_PREFIX": settings.topic_prefix, "PATH": "/usr/bin:/bin"},
+        env={
+            "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
+            "RECONSUME_ALLOWED_REAL_TOPICS": allowed_real_topics,
+            "PATH": "/usr/bin:/bin",
+        },
     )
     try:
         yield worker.pid

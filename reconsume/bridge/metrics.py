@@ -74,7 +74,8 @@ class SchedulerMetrics:
         self.registry.register(self.lateness)
         self.records = Counter(
             "reconsume_scheduler_records",
-            "Records moved, by outcome: delivered, dead_lettered, sent_back, quarantined (look at the topic), dropped",
+            "Records moved, by outcome: delivered, dead_lettered, sent_back, rolled (to another delay topic), "
+            "quarantined (look at the topic), dropped, cancelled",
             ["outcome", "group"],
             registry=self.registry,
         )

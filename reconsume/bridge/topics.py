@@ -11,6 +11,7 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
 __all__ = ["TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
 
@@ -127,6 +128,10 @@ class TopicMaker:
             wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"cleanup.policy": "compact"}
         )
 
+    def cancel_topic(self) -> WantedTopic:
+        """Kept as long as a message may wait, and then as long as a worker remembers that it was withdrawn."""
+        return self._wanted(self._names.cancel, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
+
     def _retention_ms(self) -> int:
         return int(self._settings.retention_days * _DAY_MS)
 
@@ -153,6 +158,7 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         maker.groups_topic(),
         maker.send_back_topic(),
         maker.quarantine_topic(),
+        maker.cancel_topic(),
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),

@@ -2,6 +2,7 @@
 
 from reconsume.consumers.aio_consumer import AIOConsumer
 from reconsume.consumers.consumer import Consumer
+from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.push_consumer import PushConsumer
@@ -12,10 +13,13 @@ __all__ = [
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "Consumer",
+    "DelayProducer",
     "Message",
     "MessageQueue",
+    "MessageQueueSelector",
     "PushConsumer",
     "RetryMessage",
+    "SendResult",
     "origin",
     "polled_from",
     "reconsume_times",

@@ -128,6 +128,11 @@ class TopicNames:
         """The compacted topic of subscription groups and the level table."""
         return self._topic("GROUPS")
 
+    @property
+    def cancel(self) -> str:
+        """Requests to withdraw delayed messages; every scheduler worker reads all of them."""
+        return self._topic("CANCEL")
+
     def delay(self, delay_ms: int) -> str:
         """The delay topic of a duration: `reconsume.DELAY.10s`."""
         return self._topic("DELAY." + format_duration(delay_ms))

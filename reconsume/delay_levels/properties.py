@@ -26,6 +26,11 @@ __all__ = [
     "RECONSUME_TIME",
     "RETRY_TOPIC",
     "TAGS",
+    "TIMER_DELAY_MS",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELIVER_MS",
+    "TIMER_DEL_UNIQKEY",
+    "TIMER_ROLL_TIMES",
     "UNIQ_KEY",
     "Header",
     "Headers",
@@ -60,6 +65,15 @@ TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQ_KEY: Final = "UNIQ_KEY"
 
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+"""When a delayed message is due, in milliseconds since the epoch; the other two count from now (RocketMQ: TM-01)."""
+TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+"""How many lanes of the cascade a delayed message has gone down (RocketMQ: TM-08)."""
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+"""On a record of the CANCEL topic: the UNIQ_KEY of the message that is withdrawn (RocketMQ: TM-13)."""
+
 DELAY_LEVEL_WHEN_NEXT_CONSUME: Final = "DELAY_LEVEL_WHEN_NEXT_CONSUME"
 """A plain client's wish for one send-back, read from the SEND_BACK inbox only.
 
@@ -81,6 +95,11 @@ OUR_PROPERTIES: Final = frozenset(
         REAL_QID,
         BORN_TIMESTAMP,
         DELAY_LEVEL_WHEN_NEXT_CONSUME,
+        TIMER_DELAY_SEC,
+        TIMER_DELAY_MS,
+        TIMER_DELIVER_MS,
+        TIMER_ROLL_TIMES,
+        TIMER_DEL_UNIQKEY,
     }
 )
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -27,12 +27,15 @@ RECORDS = 10_000
 
 
 @contextmanager
-def worker_process(settings: Settings, instance: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(settings: Settings, instance: str, allowed: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", instance, "--management", "127.0.0.1:0"),
         *("--bootstrap-servers", settings.bootstrap_servers, "--log-level", "WARNING"),
     ]
-    environment = os.environ | {"RECONSUME_TOPIC_PREFIX": settings.topic_prefix}
+    environment = os.environ | {
+        "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
+        "RECONSUME_ALLOWED_REAL_TOPICS": " ".join(allowed),
+    }
     with subprocess.Popen(command, env=environment) as worker:
         try:
             yield worker

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
+from math import ceil
 
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
+from reconsume.delay_levels.done_ahead import DoneAhead
 
-__all__ = ["DueRun", "PartitionQueue", "ReadAhead"]
+__all__ = ["DueRun", "HeldQueue", "PartitionQueue", "ReadAhead"]
 
 _RECORD_OVERHEAD_BYTES = 1_000
 """About what a message costs in Python and librdkafka besides its value."""
@@ -40,6 +43,15 @@ class PartitionQueue:
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
 
     @property
+    def blocked(self) -> bool:
+        """Whether reading on makes no sense, whatever is due."""
+        return False
+
+    def after(self, records: list[tuple[int, Message]]) -> tuple[int, str]:
+        """The offset to commit when these are delivered, and its metadata."""
+        return _offset(records[-1][1]) + 1, ""
+
+    @property
     def next_due_ms(self) -> float | None:
         """When the head is due; None if nothing waits here."""
         return max(self._records[0][0], self.held_until_ms) if self._records else None
@@ -54,8 +66,9 @@ class PartitionQueue:
                 return first[:index]
         return first
 
-    def drop(self, count: int) -> None:
-        """Forget the first `count` records: they are delivered and committed."""
+    def drop(self, records: list[tuple[int, Message]]) -> None:
+        """Forget the records that `due` gave last: they are delivered and committed."""
+        count = len(records)
         # The exact size of each is not worth a look at it: the queue is emptied often.
         self.bytes -= self.bytes * count // len(self._records)
         popleft = self._records.popleft
@@ -63,19 +76,99 @@ class PartitionQueue:
             popleft()
 
 
+class HeldQueue(PartitionQueue):
+    """The records of a partition whose due moments are their own: the last stretch of delayed messages.
+
+    They leave in the order of their due moments. What has left before the first in the partition is remembered with
+    the committed offset, so the next owner of the partition does not deliver it again. Records too far behind the
+    first one wait until it has left: what is remembered has a limit.
+
+    Args:
+        topic: the lane `DELAY.0s`.
+        partition: of it.
+        due_of: when a record leaves, in milliseconds.
+        done: offsets that are done already, as the committed metadata says.
+    """
+
+    __slots__ = ("_behind", "_due_of", "_held", "_progress")
+
+    def __init__(
+        self, topic: str, partition: int, due_of: Callable[[Message], float], done: Iterable[int] = ()
+    ) -> None:
+        super().__init__(topic, partition, 0)
+        self._due_of = due_of
+        self._progress = DoneAhead(done)
+        self._held: list[tuple[int, int, Message]] = []
+        self._behind: deque[Message] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._behind)
+
+    def append(self, message: Message) -> None:
+        """Add the record that was read next, unless it is done already."""
+        if not self._progress.read(_offset(message)):
+            return
+        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+        self._behind.append(message)
+        self._hold()
+
+    def _hold(self) -> None:
+        while self._behind and self._progress.in_reach(_offset(self._behind[0])):
+            message = self._behind.popleft()
+            insort(self._held, (ceil(self._due_of(message)), _offset(message), message))
+
+    @property
+    def blocked(self) -> bool:
+        """Records are too far behind the first one; more of them would only take memory."""
+        return bool(self._behind)
+
+    @property
+    def next_due_ms(self) -> float | None:
+        """When the earliest is due; None if nothing waits here."""
+        return max(self._held[0][0], self.held_until_ms) if self._held else None
+
+    def due(self, now_ms: float, limit: int) -> list[tuple[int, Message]]:
+        """Up to `limit` records that are due, the earliest first; they stay here."""
+        if now_ms < self.held_until_ms:
+            return []
+        first = islice(self._held, limit)
+        return [(due, message) for due, _, message in takewhile(lambda record: record[0] <= now_ms, first)]
+
+    def after(self, records: list[tuple[int, Message]]) -> tuple[int, str]:
+        """The smallest offset that is not done when these are, and what is done above it."""
+        return self._progress.after(_offset(message) for _, message in records)
+
+    def drop(self, records: list[tuple[int, Message]]) -> None:
+        """Forget the records that `due` gave last: they are delivered and committed."""
+        self.bytes -= self.bytes * len(records) // len(self)
+        # They are the first ones still: nothing is read between the two.
+        del self._held[: len(records)]
+        self._progress.finish(_offset(message) for _, message in records)
+        self._hold()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
 @dataclass(slots=True)
 class DueRun:
-    """Due records of one partition, without a gap from its head."""
+    """Due records of one partition: without a gap from its head, or the earliest of a `HeldQueue`."""
 
     queue: PartitionQueue
     records: list[tuple[int, Message]]
 
     @property
-    def next_offset(self) -> int:
+    def position(self) -> TopicPartition:
         """What to commit when they are all delivered."""
-        last = self.records[-1][1].offset()
-        assert last is not None
-        return last + 1
+        offset, metadata = self.queue.after(self.records)
+        return TopicPartition(self.queue.topic, self.queue.partition, offset, metadata)
+
+    def drop(self) -> None:
+        """Forget them: they are delivered and committed."""
+        self.queue.drop(self.records)
 
 
 class ReadAhead:
@@ -104,6 +197,10 @@ class ReadAhead:
     def assign(self, topic: str, partition: int, delay_ms: int) -> None:
         """Begin with an empty queue for a partition."""
         self._queues[topic, partition] = PartitionQueue(topic, partition, delay_ms)
+
+    def assign_held(self, topic: str, partition: int, due_of: Callable[[Message], float], done: Iterable[int]) -> None:
+        """The same for a partition whose records have due moments of their own."""
+        self._queues[topic, partition] = HeldQueue(topic, partition, due_of, done)
 
     def revoke(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that another worker owns now; it reads their records again."""
@@ -144,12 +241,13 @@ class ReadAhead:
         return [
             queue
             for queue in self
-            if not queue.paused and self._is_filled(queue, 1.0) and (queue.next_due_ms or 0.0) > now_ms
+            if not queue.paused
+            and (queue.blocked or (self._is_filled(queue, 1.0) and (queue.next_due_ms or 0.0) > now_ms))
         ]
 
     def to_resume(self) -> list[PartitionQueue]:
         """Paused partitions that have drained to half, early enough to be read on before they run dry."""
-        return [queue for queue in self if queue.paused and not self._is_filled(queue, 0.5)]
+        return [queue for queue in self if queue.paused and not queue.blocked and not self._is_filled(queue, 0.5)]
 
     def _is_filled(self, queue: PartitionQueue, part: float) -> bool:
         share = self._total_bytes / max(1, len(self._queues))

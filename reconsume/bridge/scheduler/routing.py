@@ -12,12 +12,14 @@ from confluent_kafka import Message, murmur2
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
+from reconsume.bridge.scheduler.timers import Timers
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
 from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, Header, Headers
+from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Header, Headers, text_property
 from reconsume.delay_levels.send_back import Position, inbox_request, send_back_copy
+from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
 
-__all__ = ["Delivery", "Router", "choose_partition", "quarantine_headers"]
+__all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition", "quarantine_headers"]
 
 _ANY: Final = -1
 
@@ -29,7 +31,8 @@ class Delivery(NamedTuple):
         topic: Kafka topic.
         partition: -1 lets the partitioner choose by key, as a Java client would.
         headers: as they go out.
-        outcome: `delivered`, `dead_lettered`, `sent_back`, `quarantined` or `dropped` (then nothing is written).
+        outcome: `delivered`, `dead_lettered`, `sent_back`, `rolled` (to the next lane), `quarantined`, or one of
+            `UNWRITTEN`: `dropped`, `cancelled`.
         group: the consumer group it is for, empty where there is none.
     """
 
@@ -42,6 +45,8 @@ class Delivery(NamedTuple):
     group: str
 
 
+UNWRITTEN: Final = frozenset({"dropped", "cancelled"})
+"""Outcomes of records that end here: their offsets are committed and nothing is written."""
 _new_tuple: Final = tuple.__new__
 _OUTCOMES: Final = {"retry": "delivered", "topic": "delivered", "dlq": "dead_lettered"}
 
@@ -71,24 +76,27 @@ class Router:
         names: the installation's topics.
         targets: finds and makes the topics to deliver to.
         groups: the groups as known now.
+        timers: what is to know of delayed messages.
     """
 
     names: TopicNames
     targets: Targets
     groups: Callable[[], Groups]
+    timers: Timers
 
     def route(self, message: Message, *, inbox: bool) -> Delivery:
         """What to write for a record that is due; one that cannot be delivered goes to the quarantine.
 
         Raises:
             KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
+            CancelsNotRead: the record is a delayed message of which nobody knows yet whether it was withdrawn.
         """
         try:
             headers = headers_of(message)
         except UnicodeDecodeError as error:
             return self.quarantine(message, f"a header's name is not UTF-8: {error}", headers=[])
         try:
-            return self._send_back(message, headers) if inbox else self._deliver(message, headers)
+            return self._take_in(message, headers) if inbox else self._deliver(message, headers)
         except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
             return self.quarantine(message, str(error), headers=headers)
 
@@ -113,10 +121,45 @@ class Router:
         target = self.targets.find(real_topic)
         key = message.key()
         partition = 0 if target.partitions == 1 else _partition(target, key, real_qid)
+        if target.kind == "topic" and (other := self._not_yet(message, headers)) is not None:
+            return other
         # A named tuple's own constructor takes three times as long, and this runs for every record.
         return _new_tuple(
             Delivery, (target.topic, partition, key, message.value(), headers, _OUTCOMES[target.kind], target.group)
         )
+
+    def _not_yet(self, message: Message, headers: Headers) -> Delivery | None:
+        """What happens to a delayed message in place of its delivery: withdrawn, or on to the next lane."""
+        now, cancels = self.timers.clock(), self.timers.cancels
+        deliver_ms = deliver_ms_of(headers, now)
+        waits = deliver_ms is not None and deliver_ms > now
+        uniq_key = _uniq_key(headers)
+        if uniq_key is not None:
+            if not waits:
+                cancels.require(now if deliver_ms is None else deliver_ms)
+            if uniq_key in cancels:
+                return Delivery("", _ANY, None, None, [], "cancelled", "")
+        if deliver_ms is None or not waits:
+            return None
+        lane = self.timers.next_lane(deliver_ms, now)
+        return Delivery(lane, _ANY, message.key(), message.value(), rolled(headers), "rolled", "")
+
+    def _take_in(self, message: Message, headers: Headers) -> Delivery:
+        """A record of the inbox: a delayed message where REAL_TOPIC is an ordinary topic, else a send-back."""
+        real_topic = text_property(headers, REAL_TOPIC)
+        if real_topic is None or not is_delayed_message(real_topic):
+            return self._send_back(message, headers)
+        self.targets.find(real_topic.encode())  # what may not be delivered is refused now, not in forty days
+        position, stored_ms, table = _position(message), message.timestamp()[1], self.groups().table
+        deliver_ms, lane, kept = delayed_copy(headers, position, stored_ms, table, self.names)
+        if deliver_ms is not None:
+            lane = self.timers.next_lane(deliver_ms, self.timers.clock())
+        return Delivery(lane, _ANY, message.key(), message.value(), kept, "rolled", "")
+
+    def forget(self) -> None:
+        """Look up all topics again: one that was known is gone."""
+        self.targets.forget()
+        self.timers.lanes.forget()
 
     def _send_back(self, message: Message, headers: Headers) -> Delivery:
         """Apply the send-back rule for a client that does not; even a dead letter takes the lane DELAY.0s."""
@@ -134,6 +177,14 @@ class Router:
             real_qid=choose_partition(message.key(), config.retry_queue_nums),
         )
         return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
+
+
+def _uniq_key(headers: Headers) -> str | None:
+    """The id by which a message can be withdrawn; one that is no text is the user's own affair."""
+    try:
+        return text_property(headers, UNIQ_KEY)
+    except MalformedProperty:
+        return None
 
 
 def _partition(target: Target, key: bytes | None, real_qid: bytes | None) -> int:

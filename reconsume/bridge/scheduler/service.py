@@ -17,10 +17,12 @@ from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.management import ManagementServer
 from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
 from reconsume.bridge.scheduler.targets import Targets
+from reconsume.bridge.scheduler.timers import Lanes, Timers
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.settings import Settings
@@ -61,6 +63,7 @@ class SchedulerService:
         self._observer = WorkerObserver(settings.names, self._metrics)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
+        self._cancels = CancelsFollower(self._base, settings.names.cancel)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
 
     def run(self, stop: threading.Event) -> None:
@@ -75,6 +78,7 @@ class SchedulerService:
         server = ManagementServer(management.host, management.port, self._metrics.registry, self._observer)
         self._on_start(server.address)
         self._follower.start()
+        self._cancels.start()
         fenced = 0
         try:
             while not stop.is_set():
@@ -92,6 +96,7 @@ class SchedulerService:
                 stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
         finally:
             self._follower.close()
+            self._cancels.close()
             server.close()
 
     def _work(self, stop: threading.Event) -> None:
@@ -114,11 +119,12 @@ class SchedulerService:
         settings, names = self._settings, self._settings.names
         maker = TopicMaker(self._admin, names, settings.topics)
         targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
+        timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels)
         scheduler = settings.scheduler
         return Worker(
             consumer,
             writer,
-            router=Router(names, targets, self._groups),
+            router=Router(names, targets, self._groups, timers),
             names=names,
             read_ahead=ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024),
             observer=self._observer,
@@ -152,8 +158,9 @@ class SchedulerService:
 
     def _check_topics(self) -> None:
         names = self._settings.names
-        existing = self._admin.partitions([names.send_back, names.delay(0), names.quarantine])
-        missing = [topic for topic in (names.send_back, names.delay(0), names.quarantine) if topic not in existing]
+        needed = (names.send_back, names.delay(0), names.quarantine, names.cancel)
+        existing = self._admin.partitions(needed)
+        missing = [topic for topic in needed if topic not in existing]
         if missing:
             raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
 

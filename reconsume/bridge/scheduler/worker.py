@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.bridge.scheduler.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchWriter
-from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.names import TopicNames
 
 __all__ = ["Worker"]
@@ -28,6 +30,8 @@ _IDLE_SECONDS: Final = 0.2
 """So long at most until a stop or a rebalance is noticed."""
 _BACK_OFF_MS: Final = 500
 _BLOCKED_MS: Final = 10_000
+_LOOK_AGAIN_MS: Final = 50
+_COMMITTED_SECONDS: Final = 10.0
 
 _OUTCOME_AND_GROUP: Final = attrgetter("outcome", "group")
 
@@ -42,7 +46,7 @@ class Worker:
 
     Guarantees:
         1. A record leaves its queue only after its delivery and its offset are committed together.
-        2. No record is delivered before its append time plus the delay of its topic.
+        2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
         3. A record that is refused is found by halving the batch, and goes to the quarantine alone.
         4. No transaction is open while the worker waits.
 
@@ -124,9 +128,10 @@ class Worker:
                     queue.paused = paused
 
     def _deliver(self, runs: list[DueRun]) -> int:
-        batch: list[Delivery] = []
         try:
-            batch = self._route(runs)
+            runs, batch = self._route(runs)
+            if not batch:
+                return 0
             self._writer.write(batch, lambda: _offsets(runs), self._consumer)
         except KafkaNotReachable as error:
             self._hold(runs, _BACK_OFF_MS)
@@ -138,13 +143,26 @@ class Worker:
         self._done(runs, batch)
         return len(batch)
 
-    def _route(self, runs: list[DueRun]) -> list[Delivery]:
-        """What to write for each record; what is poison goes to the quarantine, what is stored already nowhere."""
+    def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
+        """What to write for each record; what is poison goes to the quarantine, what is stored already nowhere.
+
+        A run ends before a record of which nobody knows yet whether it was withdrawn.
+        """
+        runs: list[DueRun] = []
         batch: list[Delivery] = []
         route = self._router.route
-        for run in runs:
+        for run in due:
             inbox = run.queue.topic == self._names.send_back
-            batch += [route(message, inbox=inbox) for _, message in run.records]
+            before = len(batch)
+            try:
+                # One by one, so that what was routed before an error is kept.
+                for _, message in run.records:
+                    batch.append(route(message, inbox=inbox))
+            except CancelsNotRead as error:
+                self._hold([run], _LOOK_AGAIN_MS)
+                logger.debug("%s-%d: %s", run.queue.topic, run.queue.partition, error)
+            if routed := len(batch) - before:
+                runs.append(DueRun(run.queue, run.records[:routed]))
         if self._poison or self._written:
             messages = [message for run in runs for _, message in run.records]
             for index, where in enumerate(_wheres(runs)):
@@ -152,7 +170,7 @@ class Worker:
                     batch[index] = self._router.quarantine(messages[index], reason)
                 if where in self._written:
                     batch[index] = batch[index]._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
-        return batch
+        return runs, batch
 
     def _learn(self, runs: list[DueRun], wheres: list[Where], aborted: BatchAborted) -> None:
         """After an abort: wait, halve the batch, or single out the one record that was refused."""
@@ -160,7 +178,7 @@ class Worker:
         self._written.update(wheres[index] for index in aborted.written)
         wheres = [where for where in wheres if where not in self._written]
         if isinstance(aborted.error, TopicNotReady):
-            self._router.targets.forget()
+            self._router.forget()
         if aborted.passing:
             self._hold(runs, _BACK_OFF_MS)
         elif len(wheres) > 1:
@@ -190,7 +208,7 @@ class Worker:
         if self._poison or self._written:
             self._forget(_wheres(runs))
         for run in runs:
-            run.queue.drop(len(run.records))
+            run.drop()
         self._limit = min(self._max_batch, self._limit * 2)
 
     def _forget(self, wheres: Iterable[Where]) -> None:
@@ -207,14 +225,37 @@ class Worker:
             if reason is not None:
                 logger.error("not scheduling from %s: %s", topic, reason)
                 continue
-            for one in partitions:
-                if one.topic == topic:
-                    self._read_ahead.assign(topic, one.partition, delay_ms)
+            of_topic = [one for one in partitions if one.topic == topic]
+            if topic == self._names.delay(0):
+                self._assign_held(consumer, of_topic)
+                continue
+            for one in of_topic:
+                self._read_ahead.assign(topic, one.partition, delay_ms)
         consumer.incremental_assign(partitions)
         refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
         if refused:
             consumer.pause(refused)
         self._observer.assigned(len(self._read_ahead))
+
+    def _assign_held(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Start where the last owner's transaction says, without what it has delivered out of turn.
+
+        Offset and metadata must be of one commit, so the partition starts at the offset that came with the metadata.
+        """
+        try:
+            committed = consumer.committed(partitions, _COMMITTED_SECONDS)
+        except KafkaException as error:
+            raise translate(error, f"asking for the offsets of {self._names.delay(0)}") from error
+        found = {one.partition: one for one in committed if one.offset >= 0}
+        for one in partitions:
+            at, done = found.get(one.partition), frozenset[int]()
+            if at is not None:
+                one.offset = at.offset
+                try:
+                    done = decode_done(at.offset, at.metadata)
+                except MalformedProperty as error:
+                    logger.warning("%s-%d: %s; it is taken as empty", one.topic, one.partition, error)
+            self._read_ahead.assign_held(one.topic, one.partition, self._router.timers.due_ms, done)
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(one.topic, one.partition) for one in partitions}
@@ -224,7 +265,7 @@ class Worker:
 
 
 def _offsets(runs: list[DueRun]) -> list[TopicPartition]:
-    return [TopicPartition(run.queue.topic, run.queue.partition, run.next_offset) for run in runs]
+    return [run.position for run in runs]
 
 
 def _wheres(runs: list[DueRun]) -> list[Where]:

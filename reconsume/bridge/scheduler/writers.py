@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.kafka import is_passing, producer_settings, transactional_settings, translate
-from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 
 __all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchWriter", "TransactionalWriter", "WriterBroken"]
@@ -115,7 +115,7 @@ class TransactionalWriter:
         """Without a callback for each record: the commit fails if one of them does, and says why."""
         produce = self._producer.produce
         for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
-            if outcome == "dropped":
+            if outcome in UNWRITTEN:
                 continue
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ class AtLeastOnceWriter:
         self._stored.clear()
         self._refused.clear()
         for index, one in enumerate(batch):
-            if one.outcome != "dropped":
+            if one.outcome not in UNWRITTEN:
                 _produce_patiently(self._producer, one, partial(self._note, index))
             if index % _SERVE_EVERY == 0:
                 self._producer.poll(0)

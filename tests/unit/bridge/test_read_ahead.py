@@ -42,8 +42,8 @@ def test_what_is_taken_stays_until_it_is_dropped() -> None:
     for offset in range(5):
         ahead.add(message("d", 0, offset * 2, 0))
     (run,) = ahead.take_due(1, 3)
-    assert (run.next_offset, len(run.queue)) == (5, 5)
-    run.queue.drop(3)
+    assert (run.position.offset, len(run.queue)) == (5, 5)
+    run.drop()
     assert offsets(ahead.take_due(1, 3)) == {("d", 0): [6, 8]}
 
 
@@ -65,7 +65,7 @@ def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
     (queue,) = ahead.to_pause(500)
     queue.paused = True
     assert (ahead.to_pause(500), ahead.to_resume()) == ([], [])
-    queue.drop(6)
+    queue.drop(queue.due(9_999, 6))
     assert ahead.to_resume() == [queue]
 
 

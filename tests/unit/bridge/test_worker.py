@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 
 from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
@@ -72,7 +73,7 @@ class FakeRouter:
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
-        return Router(NAMES, cast("Any", None), cast("Any", None)).quarantine(message, reason)
+        return Router(NAMES, cast("Any", None), cast("Any", None), cast("Any", None)).quarantine(message, reason)
 
 
 class Bench:
@@ -196,3 +197,25 @@ def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
     bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
     bench.now = 5_000
     assert (bench.turn(), bench.writer.written) == (0, [])
+
+
+@pytest.mark.rule("TM-13")
+def test_a_message_that_may_have_been_withdrawn_waits_and_the_others_go_on() -> None:
+    bench = Bench(FakeWriter())
+    unknown, route = {b"b"}, FakeRouter().route
+
+    def asking(message: Message, *, inbox: bool) -> Delivery:
+        if message.value() in unknown:
+            raise CancelsNotRead("not read lately")
+        return route(message, inbox=inbox)
+
+    bench.worker._router.route = asking  # type: ignore[method-assign]
+    bench.feed(b"a", b"b", b"c")
+    bench.feed(b"x", b"y", partition=1)
+    bench.now = 1_000
+    assert bench.turn(3) == 3
+    assert (bench.values(), bench.writer.committed) == ([b"a", b"x", b"y"], {(TOPIC, 0): 1, (TOPIC, 1): 2})
+    unknown.clear()
+    bench.now = 1_100
+    bench.turn(2)
+    assert (bench.values(), bench.writer.committed[TOPIC, 0]) == ([b"a", b"x", b"y", b"b", b"c"], 3)

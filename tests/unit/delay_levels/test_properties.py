@@ -28,7 +28,8 @@ OURS = sorted([*OUR_PROPERTIES, "__dlq.errors.topic", "__dlq.errors.stacktrace"]
 USERS = ["TAGS", "KEYS", "UNIQ_KEY", "traceparent", "tracestate", "delay", "DELAY ", "RETRY_TOPIC2", "__dlq.errors", ""]
 
 values = st.none() | st.binary(max_size=8)
-user_header_lists = st.lists(st.tuples(st.sampled_from(USERS) | st.text(max_size=5), values), max_size=8)
+user_names = st.sampled_from(USERS) | st.text(max_size=5).filter(lambda name: not is_ours(name))
+user_header_lists = st.lists(st.tuples(user_names, values), max_size=8)
 header_lists = st.lists(st.tuples(st.sampled_from([*USERS, *OURS]) | st.text(max_size=5), values), max_size=12)
 
 

@@ -1,0 +1,70 @@
+"""When a message is to be delivered, as a user says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Self
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.timer import LONGEST_DELAY_MS
+
+__all__ = ["DelayWish"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DelayWish:
+    """At most one of the three; none of them means at once.
+
+    Attributes:
+        level: of the level table, above 0.
+        deliver_ms: a moment, in milliseconds since the epoch.
+        delay_ms: a time from the moment on at which the brokers store the message.
+    """
+
+    level: int | None = None
+    deliver_ms: int | None = None
+    delay_ms: int | None = None
+
+    @classmethod
+    def of(
+        cls, delay_level: int | None, deliver_at: datetime | int | None, delay: timedelta | None, now_ms: float
+    ) -> Self:
+        """What the arguments of `send` ask for; parts of a millisecond are rounded up, so nothing is early.
+
+        Level 0 and a delay of 0 or less mean at once (RocketMQ: DP-03).
+
+        Raises:
+            IllegalSetting: more than one of them, a moment without a time zone, or over 40 days.
+        """
+        if sum(one is not None for one in (delay_level, deliver_at, delay)) > 1:
+            raise IllegalSetting("give one of delay_level, deliver_at and delay, not several")
+        if delay_level is not None:
+            return cls(level=delay_level) if delay_level > 0 else cls()
+        if delay is not None:
+            return cls(delay_ms=_in_range(-(-delay // _MS), "delay")) if delay > timedelta(0) else cls()
+        if deliver_at is None:
+            return cls()
+        if isinstance(deliver_at, datetime):
+            if deliver_at.tzinfo is None:
+                raise IllegalSetting(f"deliver_at {deliver_at} has no time zone; such as datetime.now(UTC)")
+            deliver_at = -((_EPOCH - deliver_at) // _MS)
+        if deliver_at < 0:
+            raise IllegalSetting(f"deliver_at must be in milliseconds since 1970, not {deliver_at}")
+        _in_range(int(deliver_at - now_ms), "deliver_at")
+        return cls(deliver_ms=deliver_at)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the message goes to the scheduler."""
+        return self != DelayWish()
+
+
+def _in_range(delay_ms: int, name: str) -> int:
+    if delay_ms > LONGEST_DELAY_MS:
+        days = delay_ms / 86_400_000
+        raise IllegalSetting(f"{name} is {days:.1f} days ahead; at most 40 days are allowed (RocketMQ has 3)")
+    return delay_ms

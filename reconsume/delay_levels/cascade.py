@@ -1,0 +1,27 @@
+"""How a message with a due moment of its own waits: down a cascade of delay topics, the last stretch in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["SLACK_MS", "next_delay_ms"]
+
+SLACK_MS: Final = 500
+"""A lane may deliver so late and the message still reaches its last stretch in time."""
+
+
+def next_delay_ms(now_ms: float, deliver_ms: int, delays_ms: Iterable[int]) -> int | None:
+    """The delay of the next lane: the largest that ends at least `SLACK_MS` before the message is due.
+
+    None means that no lane fits: hold it in memory until it is due, which is at once for a moment that is past.
+    With lanes that deliver at most `SLACK_MS` late the last stretch is shorter than the shortest delay and
+    `SLACK_MS`.
+
+    Args:
+        now_ms: the time.
+        deliver_ms: when the message is due; never early.
+        delays_ms: the lanes that there are, in any order.
+    """
+    left = deliver_ms - now_ms - SLACK_MS
+    return max((delay for delay in delays_ms if 0 < delay <= left), default=None)

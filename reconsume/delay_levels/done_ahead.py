@@ -1,0 +1,98 @@
+"""Which records above a committed offset are done already, as text for the offset's metadata.
+
+The text is `done1:` and a bitmap in base64; bit i of byte n stands for the offset 8 n + i above the committed one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from reconsume.delay_levels.errors import MalformedProperty
+
+__all__ = ["LONGEST_SPAN", "DoneAhead", "decode_done", "encode_done"]
+
+LONGEST_SPAN: Final = 16_000
+"""Offsets from the first unfinished one to the last that may be done: 2,674 of the 4,096 bytes that Kafka allows."""
+
+_VERSION: Final = "done1:"
+
+
+def encode_done(offset: int, done: Iterable[int]) -> str:
+    """The metadata for a committed offset; empty when nothing above it is done.
+
+    Raises:
+        ValueError: a done offset is below the committed one, or `LONGEST_SPAN` or more above it.
+    """
+    bitmap = bytearray()
+    for one in done:
+        place = one - offset
+        if not 0 <= place < LONGEST_SPAN:
+            raise ValueError(f"offset {one} must be from {offset} to {offset + LONGEST_SPAN - 1}")
+        byte, bit = divmod(place, 8)
+        if byte >= len(bitmap):
+            bitmap.extend(bytes(byte + 1 - len(bitmap)))
+        bitmap[byte] |= 1 << bit
+    return _VERSION + base64.b64encode(bitmap).decode() if bitmap else ""
+
+
+def decode_done(offset: int, metadata: str | None) -> frozenset[int]:
+    """The offsets that `encode_done` wrote; none for an empty text, as another tool leaves it.
+
+    Raises:
+        MalformedProperty: the text is something else.
+    """
+    if not metadata:
+        return frozenset()
+    try:
+        version, encoded = metadata[: len(_VERSION)], metadata[len(_VERSION) :]
+        bitmap = base64.b64decode(encoded if version == _VERSION else "?", validate=True)
+    except binascii.Error:
+        raise MalformedProperty(
+            f"the metadata of offset {offset} is not ours: {metadata[:40]!r}; it must begin with {_VERSION}"
+        ) from None
+    return frozenset(offset + 8 * n + bit for n, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
+
+
+class DoneAhead:
+    """The records of one partition that are done, or not, in the order of their offsets.
+
+    Guarantees:
+        1. The offset to commit is the smallest that is not done, or one past the last that was read.
+        2. Whoever starts at that offset with its metadata neither leaves out nor repeats a record.
+    """
+
+    __slots__ = ("_done", "_next", "_order")
+
+    def __init__(self, done: Iterable[int] = ()) -> None:
+        self._done = set(done)
+        self._order: deque[int] = deque()
+        self._next = 0
+
+    def read(self, offset: int) -> bool:
+        """Take note of the record that was read next; False if it is done already."""
+        self._next = offset + 1
+        if offset in self._done and not self._order:
+            self._done.discard(offset)
+            return False
+        self._order.append(offset)
+        return offset not in self._done
+
+    def in_reach(self, offset: int) -> bool:
+        """Whether this record may be done now, before those in front of it."""
+        return not self._order or offset - self._order[0] < LONGEST_SPAN
+
+    def after(self, offsets: Iterable[int]) -> tuple[int, str]:
+        """The offset to commit, and its metadata, when these are done as well."""
+        done = self._done.union(offsets)
+        safe = next((offset for offset in self._order if offset not in done), self._next)
+        return safe, encode_done(safe, (offset for offset in done if offset >= safe))
+
+    def finish(self, offsets: Iterable[int]) -> None:
+        """These are done, and that is committed."""
+        self._done.update(offsets)
+        while self._order and self._order[0] in self._done:
+            self._done.discard(self._order.popleft())
