@@ -1,8 +1,9 @@
-"""Which offset is safe to commit while records of a partition finish in any order."""
+"""Which offset is safe to commit while records of a partition finish in any order, and what is done above it."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterable
 
 __all__ = ["OffsetProgress"]
 
@@ -14,26 +15,38 @@ class OffsetProgress:
         1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).
         2. It never goes back (CC-14), and never passes an unfinished record.
         3. Offsets may have gaps: compaction and transaction markers take some.
+        4. What was done before a restart is done after it: whoever starts at `safe_offset` with `done_ahead` begins
+           no finished record again.
+
+    Args:
+        done: offsets that were finished in an earlier life, as its `done_ahead` said.
     """
 
-    __slots__ = ("_next", "_order", "_unfinished")
+    __slots__ = ("_earlier", "_next", "_order", "_unfinished")
 
-    def __init__(self) -> None:
+    def __init__(self, done: Iterable[int] = ()) -> None:
+        self._earlier = set(done)
         self._order: deque[int] = deque()
         self._unfinished: set[int] = set()
         self._next: int | None = None
 
-    def begin(self, offset: int) -> None:
-        """Take note of a record that was read.
+    def begin(self, offset: int) -> bool:
+        """Take note of a record that was read; False if it was finished in an earlier life.
 
         Raises:
             ValueError: the offset is not higher than the last one, so the caller has read something twice.
         """
         if self._next is not None and offset < self._next:
             raise ValueError(f"offset {offset} was begun before; the next one must be {self._next} or higher")
+        self._next = offset + 1
+        if self._earlier and offset in self._earlier:
+            self._earlier.discard(offset)
+            if self._order:
+                self._order.append(offset)
+            return False
         self._order.append(offset)
         self._unfinished.add(offset)
-        self._next = offset + 1
+        return True
 
     def finish(self, offset: int) -> bool:
         """Take note that a record needs nothing more; False if it was finished already or never begun."""
@@ -48,6 +61,15 @@ class OffsetProgress:
     def safe_offset(self) -> int | None:
         """What to commit; None as long as nothing was begun."""
         return self._order[0] if self._order else self._next
+
+    def after(self, finished: Collection[int] = ()) -> tuple[int, list[int]] | None:
+        """The safe offset and what is done above it, as they are when these are finished too; None before a begin."""
+        if self._next is None:
+            return None
+        unfinished = self._unfinished.difference(finished) if finished else self._unfinished
+        safe = next((one for one in self._order if one in unfinished), self._next) if self._order else self._next
+        done = [one for one in self._order if one > safe and one not in unfinished]
+        return safe, done + sorted(one for one in self._earlier if one >= safe)
 
     @property
     def unfinished(self) -> int:
