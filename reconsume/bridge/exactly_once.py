@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
 _START_SECONDS: Final = 30.0
+_AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
 _LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
 """By then the brokers have aborted it, so there is nothing left to wait for."""
@@ -94,6 +96,21 @@ class ExactlyOnceWriter:
         self._existing = ExistingTopics(self._admin)
         self._producer: Producer | None = None
         self._bounded = BoundedCalls()
+
+    def register(self, stop: threading.Event) -> None:
+        """Register with the transaction coordinator before there is anything to write; waits for one that is away.
+
+        Raises:
+            KafkaRefused: rights are missing.
+        """
+        while not stop.is_set():
+            try:
+                self._started()
+            except KafkaNotReachable as error:
+                logger.warning("waiting for Kafka: %s", error)
+                stop.wait(_AGAIN_SECONDS)
+            else:
+                return
 
     def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], group_metadata: Any) -> None:
         """Write all copies and commit the offsets, in one transaction; returns when it is committed.

@@ -3,7 +3,12 @@
 from reconsume.consumers.aio_consumer import AIOConsumer
 from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
-from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
+from reconsume.consumers.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+)
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.retry_message import RetryMessage, origin, polled_from, reconsume_times
@@ -12,6 +17,8 @@ __all__ = [
     "AIOConsumer",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
     "Consumer",
     "DelayProducer",
     "Message",

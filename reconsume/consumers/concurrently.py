@@ -6,21 +6,21 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from typing import Final, cast
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     Listener,
     acknowledged_count,
 )
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.senders import Sender
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, SendBackRequest
@@ -41,9 +41,10 @@ class ConcurrentlyService:
     Args:
         group: the consumer group.
         listener: the user's function.
-        writer: sends failed messages back.
+        sender: sends failed messages back.
         names: the installation's topics.
         max_reconsume_times: the consumer's own maximum, None to take the group's.
+        batch_size: messages in one call.
         clock: gives milliseconds.
     """
 
@@ -52,19 +53,53 @@ class ConcurrentlyService:
         group: str,
         listener: Listener,
         *,
-        writer: SendBackWriter,
+        sender: Sender,
         names: TopicNames,
         max_reconsume_times: int | None,
+        batch_size: int = 1,
         clock: Clock = now_ms,
     ) -> None:
         self._group = group
         self._listener = listener
-        self._writer = writer
+        self._sender = sender
         self._names = names
         self._max_reconsume_times = max_reconsume_times
+        self._batch_size = batch_size
         self._clock = clock
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
+        self._pool: ListenerPool[Chunk] | None = None
+
+    def attach(self, pool: ListenerPool[Chunk]) -> None:
+        """Use this pool to call listeners."""
+        self._pool = pool
+
+    def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
+        """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
+        assert self._pool is not None
+        size = self._batch_size
+        for start in range(0, len(messages), size):
+            self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
+
+    def tick(self) -> None:
+        """Call the listener again for messages whose send-back failed."""
+        for chunk in self.take_local_retries():
+            assert self._pool is not None
+            self._pool.submit(chunk)
+
+    def is_suspended(self, queue: ProcessQueue) -> bool:
+        """Concurrent listeners hold up nobody."""
+        del queue
+        return False
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Results that come late are discarded, so there is nothing to wait for (RocketMQ: CC-15)."""
+        del queues, seconds
+        return True
+
+    def close(self, seconds: float) -> bool:
+        """Start no more listeners and wait for the running ones."""
+        return self._pool is None or self._pool.close(seconds)
 
     def consume(self, chunk: Chunk) -> None:
         """Call a plain listener."""
@@ -148,7 +183,7 @@ class ConcurrentlyService:
             max_reconsume_times=self._max_reconsume_times,
             cause=cause,
         )
-        self._writer.send_back(request, message.key, message.body, partial(self._sent_back, queue, message))
+        self._sender.send_back(queue, message, request, partial(self._sent_back, queue, message))
 
     def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
         if error is None:

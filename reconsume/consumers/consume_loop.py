@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +21,13 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
-from reconsume.consumers.concurrently import ConcurrentlyService
-from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.senders import Sender
+from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import TagExpression
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
 
 __all__ = ["ConsumeLoop", "Limits"]
 
@@ -38,6 +40,7 @@ _MOMENT_SECONDS: Final = 0.005
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _REVOKE_SECONDS: Final = 5.0
+_COMMITTED_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,20 @@ class Limits:
     """Flow control and timeouts.
 
     Attributes:
-        batch_size: messages for one call of the listener (`consume_message_batch_max_size`).
         queue_records: unfinished messages of one partition (`pull_threshold_for_queue`).
         queue_bytes: their bodies in bytes (`pull_threshold_size_for_queue`).
         max_span: from the smallest unfinished offset to the newest (`consume_concurrently_max_span`).
         timeout_ms: of a listener (`consume_timeout`).
         await_termination_seconds: for running listeners at shutdown.
+        leave_seconds: for running listeners that consume in order, when their partition is given away.
     """
 
-    batch_size: int
     queue_records: int
     queue_bytes: int
     max_span: int
     timeout_ms: float
     await_termination_seconds: float
+    leave_seconds: float = 200.0
 
 
 class ConsumeLoop:
@@ -73,24 +76,22 @@ class ConsumeLoop:
     def __init__(
         self,
         consumer: Consumer,
-        service: ConcurrentlyService,
-        pool: ListenerPool,
+        service: ListenerService,
+        sender: Sender,
         *,
         retry_topic: str,
         subscriptions: Mapping[str, TagExpression],
         from_beginning: bool,
         limits: Limits,
-        flush_send_backs: Callable[[float], int],
         clock: Clock = now_ms,
     ) -> None:
         self._consumer = consumer
         self._service = service
-        self._pool = pool
+        self._sender = sender
         self._retry_topic = retry_topic
         self._subscriptions = subscriptions
         self._from_beginning = from_beginning
         self._limits = limits
-        self._flush_send_backs = flush_send_backs
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._commit_at = 0.0
@@ -110,8 +111,7 @@ class ConsumeLoop:
         """One turn: read, hand out, try again what is due, pause, commit."""
         busy = any(queue.size for queue in self._queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
-        for chunk in self._service.take_local_retries():
-            self._pool.submit(chunk)
+        self._service.tick()
         now = self._clock()
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRE_EVERY_MS
@@ -120,7 +120,7 @@ class ConsumeLoop:
         self._pause_and_resume()
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY_MS
-            self._commit(self._queues.values(), wait=False)
+            self._sender.commit(self._queues.values())
 
     def _read(self, timeout: float) -> None:
         """`consume(n, t)` alone would wait for n records or all of t."""
@@ -141,19 +141,14 @@ class ConsumeLoop:
         self._hand_out(queue, run)
 
     def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
-        """Chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
         if queue is None or not messages:
             return
+        messages = queue.begin(messages)
         wanted = self._subscriptions.get(queue.topic)
         if wanted is not None and wanted.tags is not None:
             # A retry is not filtered again, whatever the subscription says now (RocketMQ: TF-04).
             messages = _subscribed(queue, messages, wanted)
-        else:
-            for message in messages:
-                queue.begin(message)
-        size = self._limits.batch_size
-        for start in range(0, len(messages), size):
-            self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
+        self._service.accept(queue, messages)
 
     def _failed(self, polled: KafkaMessage) -> None:
         error = polled.error()
@@ -209,24 +204,9 @@ class ConsumeLoop:
 
     def _is_full(self, queue: ProcessQueue) -> bool:
         limits = self._limits
-        return queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
-
-    def _commit(self, queues: Iterable[ProcessQueue], *, wait: bool) -> None:
-        pending = [(queue, offset) for queue in queues if (offset := queue.to_commit) is not None]
-        if not pending:
-            return
-        offsets = [TopicPartition(queue.topic, queue.partition, offset) for queue, offset in pending]
-        try:
-            if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as error:
-            # Not committed is never lost: the messages come again.
-            logger.warning("%s", translate(error, "committing offsets"))
-            return
-        for queue, offset in pending:
-            queue.committed = offset
+        return self._service.is_suspended(queue) or queue.is_full(
+            limits.queue_records, limits.queue_bytes, limits.max_span
+        )
 
     def committed(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
         """The answer to a commit; what was not committed is tried again with the next one."""
@@ -238,19 +218,35 @@ class ConsumeLoop:
                 queue.committed = None
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """What an earlier owner finished above the committed offset is kept beside it, and not begun again."""
+        kept = self._kept(partitions)
         for one in partitions:
-            self._queues[one.topic, one.partition] = ProcessQueue(one.topic, one.partition)
+            where = (one.topic, one.partition)
+            self._queues[where] = ProcessQueue(*where, kept.get(where))
+
+    def _kept(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], KeptProgress]:
+        kept = {}
+        try:
+            for one in self._consumer.committed(partitions, _COMMITTED_SECONDS):
+                if one.offset >= 0:
+                    kept[one.topic, one.partition] = decode_progress(one.offset, one.metadata)
+        except (KafkaException, MalformedProperty) as error:
+            # Without it messages that are done may come again; nothing is lost.
+            logger.warning("what was done above the committed offsets is not known: %s", error)
+        return kept
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
         dropped = self._drop(partitions)
-        if self._flush_send_backs(_REVOKE_SECONDS):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
-        self._commit(dropped, wait=True)
+        if not self._service.leave(dropped, self._limits.leave_seconds):
+            logger.warning("a listener still works on %s, which are given away; two consumers may now", partitions)
+        self._sender.leave(dropped, _REVOKE_SECONDS)
 
     def _lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Somebody else has them already; committing would be refused."""
-        self._drop(partitions)
+        dropped = self._drop(partitions)
+        self._service.leave(dropped, 0)
+        self._sender.forget(dropped)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> list[ProcessQueue]:
         dropped = []
@@ -263,13 +259,13 @@ class ConsumeLoop:
 
     def _shut_down(self) -> None:
         """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
-        if not self._pool.close(self._limits.await_termination_seconds):
+        if not self._service.close(self._limits.await_termination_seconds):
             logger.warning("some listeners still run; their messages will be delivered again")
         for queue in self._queues.values():
             queue.drop()
-        self._flush_send_backs(self._limits.await_termination_seconds)
-        self._commit(self._queues.values(), wait=True)
+        self._sender.leave(list(self._queues.values()), self._limits.await_termination_seconds)
         self._queues.clear()
+        self._sender.close()
         self._consumer.close()
 
 
@@ -277,7 +273,6 @@ def _subscribed(queue: ProcessQueue, messages: list[Message], wanted: TagExpress
     """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
     kept = []
     for message in messages:
-        queue.begin(message)
         if wanted.wants(message.tags):
             kept.append(message)
         else:

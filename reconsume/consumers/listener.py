@@ -10,7 +10,17 @@ from typing import Final
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["ALL", "ConsumeConcurrentlyContext", "ConsumeConcurrentlyStatus", "Listener", "acknowledged_count"]
+__all__ = [
+    "ALL",
+    "ConsumeConcurrentlyContext",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
+    "Listener",
+    "OrderlyListener",
+    "acknowledged_count",
+    "suspend_ms",
+]
 
 ALL: Final = 2**31 - 1
 """RocketMQ's default `ackIndex`: the whole batch (RocketMQ: CC-05)."""
@@ -45,6 +55,52 @@ Listener = Callable[
     ConsumeConcurrentlyStatus | Awaitable[ConsumeConcurrentlyStatus | None] | None,
 ]
 """A function or an `async def`."""
+
+
+class ConsumeOrderlyStatus(enum.Enum):
+    """What became of a batch that is consumed in order; an exception or `None` means SUSPEND (RocketMQ: OR-01).
+
+    COMMIT and ROLLBACK are for contexts with `auto_commit` off; with it on they acknowledge (RocketMQ: OR-08, OR-09).
+    """
+
+    SUCCESS = "SUCCESS"
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+@dataclass(slots=True)
+class ConsumeOrderlyContext:
+    """A new one for every call of the listener.
+
+    Attributes:
+        message_queue: where the batch was read.
+        auto_commit: False keeps what succeeded uncommitted until COMMIT, or gives it back at ROLLBACK.
+        suspend_current_queue_time_millis: how long to wait before the batch is given again; -1 takes 1,000, anything
+            else is cut to 10 to 30,000 (RocketMQ: OR-02).
+    """
+
+    message_queue: MessageQueue
+    auto_commit: bool = True
+    suspend_current_queue_time_millis: int = -1
+
+
+OrderlyListener = Callable[
+    [Sequence[Message], ConsumeOrderlyContext],
+    ConsumeOrderlyStatus | Awaitable[ConsumeOrderlyStatus | None] | None,
+]
+"""A function or an `async def` for messages in order."""
+
+_SUSPEND_DEFAULT_MS: Final = 1_000
+_SUSPEND_SHORTEST_MS: Final = 10
+_SUSPEND_LONGEST_MS: Final = 30_000
+
+
+def suspend_ms(asked_ms: int) -> int:
+    """How long a suspended queue waits (RocketMQ: OR-02)."""
+    if asked_ms == -1:
+        return _SUSPEND_DEFAULT_MS
+    return max(_SUSPEND_SHORTEST_MS, min(asked_ms, _SUSPEND_LONGEST_MS))
 
 
 def acknowledged_count(status: object, ack_index: int, size: int) -> int:

@@ -8,12 +8,15 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 
-__all__ = ["AsyncListenerPool", "Chunk", "ListenerPool", "ThreadListenerPool", "is_async"]
+__all__ = ["AsyncListenerPool", "Chunk", "ListenerPool", "ThreadListenerPool", "is_async", "make_pool"]
+
+T = TypeVar("T")
+C_contra = TypeVar("C_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +27,17 @@ class Chunk:
     messages: tuple[Message, ...]
 
 
-class ListenerPool(Protocol):
-    """Runs chunks, some at a time."""
+class ListenerPool(Protocol[C_contra]):
+    """Runs chunks of messages, some at a time."""
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, chunk: C_contra) -> None:
         """Run a chunk when there is room."""
 
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
 
 
-class ThreadListenerPool:
+class ThreadListenerPool(Generic[T]):
     """A fixed number of threads on one queue.
 
     An executor's future for each record would cost ten times what the queue does.
@@ -44,9 +47,9 @@ class ThreadListenerPool:
         consume: calls the listener and deals with the result; must not raise.
     """
 
-    def __init__(self, threads: int, consume: Callable[[Chunk], None]) -> None:
+    def __init__(self, threads: int, consume: Callable[[T], None]) -> None:
         self._consume = consume
-        self._chunks: SimpleQueue[Chunk | None] = SimpleQueue()
+        self._chunks: SimpleQueue[T | None] = SimpleQueue()
         self._closing = False
         self._threads = [
             threading.Thread(target=self._run, name=f"reconsume-listener-{number}", daemon=True)
@@ -55,7 +58,7 @@ class ThreadListenerPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, chunk: T) -> None:
         """Run a chunk when a thread is free."""
         self._chunks.put(chunk)
 
@@ -79,7 +82,7 @@ class ThreadListenerPool:
                 self._consume(chunk)
 
 
-class AsyncListenerPool:
+class AsyncListenerPool(Generic[T]):
     """One thread with an event loop; at most so many coroutines at once.
 
     Args:
@@ -87,7 +90,7 @@ class AsyncListenerPool:
         consume: a coroutine function that calls the listener and deals with the result; must not raise.
     """
 
-    def __init__(self, at_once: int, consume: Callable[[Chunk], Awaitable[None]]) -> None:
+    def __init__(self, at_once: int, consume: Callable[[T], Awaitable[None]]) -> None:
         self._consume = consume
         self._closing = False
         self._room = asyncio.Semaphore(at_once)
@@ -96,7 +99,7 @@ class AsyncListenerPool:
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
         self._thread.start()
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, chunk: T) -> None:
         """Run a chunk when there is room."""
         self._loop.call_soon_threadsafe(self._start, chunk)
 
@@ -109,12 +112,12 @@ class AsyncListenerPool:
         self._loop.close()
         return done
 
-    def _start(self, chunk: Chunk) -> None:
+    def _start(self, chunk: T) -> None:
         task = self._loop.create_task(self._run(chunk))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, chunk: Chunk) -> None:
+    async def _run(self, chunk: T) -> None:
         async with self._room:
             if not self._closing:
                 await self._consume(chunk)
@@ -129,6 +132,18 @@ class AsyncListenerPool:
         if late:
             await asyncio.wait(late, timeout=1)
         return not late
+
+
+def make_pool(
+    listener: Callable[..., object],
+    at_once: int,
+    consume: Callable[[T], None],
+    consume_async: Callable[[T], Awaitable[None]],
+) -> ListenerPool[T]:
+    """The pool that fits the listener: threads, or an event loop for an `async def` one."""
+    if is_async(listener):
+        return AsyncListenerPool(at_once, consume_async)
+    return ThreadListenerPool(at_once, consume)
 
 
 def is_async(function: Callable[..., object]) -> bool:

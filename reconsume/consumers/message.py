@@ -168,9 +168,9 @@ class Message:
         """When the first copy was published, in milliseconds."""
         return self.stored.born_ms if self.is_retry else self.kafka.timestamp
 
-    def failed_again_locally(self) -> Message:
+    def failed_again_locally(self, times: int = 1) -> Message:
         """The same message for another local try; its stored count stays (RocketMQ: BR-18, CC-11)."""
-        return Message(self._polled, self._retry_topic, self._locally_failed + 1)
+        return Message(self._polled, self._retry_topic, self._locally_failed + times)
 
     def _text(self, name: str) -> str | None:
         try:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from reconsume.consumers.message import Message
+from reconsume.delay_levels.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress import OffsetProgress
+from reconsume.delay_levels.progress_metadata import KeptProgress, encode_progress
 
-__all__ = ["ProcessQueue"]
+__all__ = ["CommitPoint", "ProcessQueue"]
+
+_ONE_READ = 1_000
+"""So many offsets one more read may add after a queue was found to have room."""
+
+
+class CommitPoint(NamedTuple):
+    """What is committed for a partition: the offset to go on from, and what is known above it."""
+
+    offset: int
+    metadata: str
 
 
 class ProcessQueue:
@@ -18,25 +31,41 @@ class ProcessQueue:
         1. Of everybody who wants to decide a message's fate (its listener's result, its timeout) only the first
            one may: `claim` is True once. So a message that timed out is not sent back twice.
         2. After `drop` nothing may be claimed any more: the partition has another owner (RocketMQ: CC-15).
+        3. What was finished before a restart is not begun again, and what had failed here keeps its count.
+
+    Args:
+        topic: in Kafka.
+        partition: its number.
+        kept: what an earlier life, or an earlier owner of the partition, left beside the committed offset.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, kept: KeptProgress | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.paused = False
-        self.committed: int | None = None
+        self.committed: CommitPoint | None = None
         self._lock = threading.Lock()
-        self._progress = OffsetProgress()
+        self._progress = OffsetProgress(kept.done if kept else ())
+        self._failures = dict(kept.failures) if kept else {}
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
         self._dropped = False
         self._bytes = 0
 
-    def begin(self, message: Message) -> None:
-        """Take note of a message that was read."""
+    def begin(self, messages: Sequence[Message]) -> list[Message]:
+        """Take note of messages that were read; gives those that are not finished already."""
         with self._lock:
-            self._progress.begin(message.kafka.offset)
-            self._bytes += len(message.body or b"")
+            begin = self._progress.begin
+            begun = [message for message in messages if begin(message.kafka.offset)]
+            self._bytes += sum([len(message.body or b"") for message in begun])
+            if not self._failures:
+                return begun
+            return [
+                message.failed_again_locally(times)
+                if (times := self._failures.get(message.kafka.offset, 0))
+                else message
+                for message in begun
+            ]
 
     def start(self, messages: Sequence[Message], now_ms: float) -> bool:
         """Take note that a listener is about to be called; False if it must not be.
@@ -68,11 +97,17 @@ class ProcessQueue:
             self._claimed.discard(message.kafka.offset)
             return not self._dropped
 
+    def failed(self, message: Message) -> None:
+        """It is tried again here, and its count is to outlive a restart."""
+        with self._lock:
+            self._failures[message.kafka.offset] = self._failures.get(message.kafka.offset, 0) + 1
+
     def finish(self, message: Message) -> None:
         """The message needs nothing more: its listener succeeded or its send-back is acknowledged."""
         offset = message.kafka.offset
         with self._lock:
             self._claimed.discard(offset)
+            self._failures.pop(offset, None)
             if self._progress.finish(offset):
                 self._bytes -= len(message.body or b"")
 
@@ -91,12 +126,29 @@ class ProcessQueue:
         """Whether results for this partition are of no use any more."""
         return self._dropped
 
+    def commit_point(self, also_finished: Collection[int] = ()) -> CommitPoint | None:
+        """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
+        with self._lock:
+            after = self._progress.after(also_finished)
+            if after is None:
+                return None
+            safe, done = after
+            if not done and not self._failures:
+                return CommitPoint(safe, "")
+            failures = {one: times for one, times in self._failures.items() if one not in also_finished}
+            return CommitPoint(safe, encode_progress(safe, done, failures))
+
     @property
-    def to_commit(self) -> int | None:
-        """The smallest unfinished offset if it was not committed yet, else None (RocketMQ: CC-13, CC-14)."""
+    def to_commit(self) -> CommitPoint | None:
+        """The commit point if it was not committed yet, else None."""
+        point = self.commit_point()
+        return point if point != self.committed else None
+
+    def in_reach(self, message: Message) -> bool:
+        """Whether a commit can say that this message is done ahead of those in front of it."""
         with self._lock:
             safe = self._progress.safe_offset
-        return safe if safe != self.committed else None
+        return safe is None or message.kafka.offset - safe < LONGEST_SPAN
 
     @property
     def size(self) -> int:
@@ -104,10 +156,10 @@ class ProcessQueue:
         return self._progress.unfinished
 
     def is_full(self, threshold: int, threshold_bytes: int, max_span: int) -> bool:
-        """Whether reading must wait (RocketMQ: FC-02, FC-03)."""
+        """Whether reading must wait (RocketMQ: FC-02, FC-03), also for room in the commit's metadata."""
         with self._lock:
             return (
                 self._progress.unfinished >= threshold
                 or self._bytes >= threshold_bytes
-                or self._progress.span >= max_span
+                or self._progress.span >= min(max_span, LONGEST_SPAN - _ONE_READ)
             )

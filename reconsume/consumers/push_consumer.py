@@ -7,18 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final, Self, TypeVar
-
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.send_back import SendBackWriter
-from reconsume.consumers.concurrently import ConcurrentlyService
-from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener import Listener
-from reconsume.consumers.listener_pool import AsyncListenerPool, ListenerPool, ThreadListenerPool, is_async
+from reconsume.consumers.assembly import Registration, build_loop
+from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
+from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
 from reconsume.consumers.subscription import TagExpression
 from reconsume.delay_levels.errors import IllegalSetting
@@ -29,6 +25,7 @@ __all__ = ["PushConsumer"]
 
 logger = logging.getLogger(__name__)
 L = TypeVar("L", bound=Listener)
+OL = TypeVar("OL", bound=OrderlyListener)
 
 _MAX_BATCH: Final = 1_024
 _MAX_THREADS: Final = 1_000
@@ -46,7 +43,8 @@ class PushConsumer:
         conf: librdkafka settings, passed through; `auto.offset.reset` holds for the subscribed topics, the retry
             topic always starts at its beginning.
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16). 0
-            makes the first failure a dead letter (RocketMQ: BR-12, T-02).
+            makes the first failure a dead letter (RocketMQ: BR-12, T-02). For an orderly listener how often it may
+            fail in its place; None is for ever (RocketMQ: OR-03).
         consume_message_batch_max_size: messages in one call of the listener, 1 to 1,024.
         consume_thread_nums: listeners that run at once, 1 to 1,000 (RocketMQ: FC-01).
         consume_timeout: a listener that runs longer has its message sent back on level 3 (RocketMQ: EX-01).
@@ -54,6 +52,8 @@ class PushConsumer:
         pull_threshold_size_for_queue: the same for their bodies, in MiB.
         consume_concurrently_max_span: offsets between the smallest unfinished message of a partition and the newest
             at which reading it waits: one stuck message stops its partition only there (RocketMQ: FC-03).
+        exactly_once: a failed message is sent back and done in one transaction: no crash and no rebalance sends it
+            back twice.
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
         await_termination_when_shutdown: how long `shutdown` waits for running listeners.
         topic_prefix: of the installation's topics.
@@ -75,42 +75,41 @@ class PushConsumer:
         pull_threshold_for_queue: int = 1_000,
         pull_threshold_size_for_queue: int = 100,
         consume_concurrently_max_span: int = 2_000,
+        exactly_once: bool = False,
         delay_levels: str | None = None,
         await_termination_when_shutdown: timedelta = timedelta(seconds=10),
         topic_prefix: str = "reconsume.",
     ) -> None:
-        self._group = check_group(group)
-        self._names = TopicNames(topic_prefix)
-        self._names.retry(group)
-        self._conf = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
-        self._auto_offset_reset = str(self._conf.pop("auto.offset.reset", "latest"))
-        _check_conf(self._conf, self._auto_offset_reset)
-        _check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, _MAX_BATCH)
-        _check_range("consume_thread_nums", consume_thread_nums, 1, _MAX_THREADS)
-        _check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65_535)
-        _check_range("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1_024)
-        _check_range("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65_535)
+        kafka_conf, from_beginning = kafka_settings(conf, bootstrap_servers)
         if max_reconsume_times is not None:
-            _check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
-        if consume_timeout <= timedelta(0):
-            raise IllegalSetting(f"consume_timeout must be longer than 0, not {consume_timeout}")
-        self._max_reconsume_times = max_reconsume_times
-        self._threads = consume_thread_nums
-        self._limits = Limits(
-            batch_size=consume_message_batch_max_size,
-            queue_records=pull_threshold_for_queue,
-            queue_bytes=pull_threshold_size_for_queue * 1024 * 1024,
-            max_span=consume_concurrently_max_span,
-            timeout_ms=consume_timeout.total_seconds() * 1000,
-            await_termination_seconds=await_termination_when_shutdown.total_seconds(),
+            check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
+        names = TopicNames(topic_prefix)
+        names.retry(check_group(group))
+        self._settings = ConsumeSettings(
+            group=group,
+            names=names,
+            conf=kafka_conf,
+            from_beginning=from_beginning,
+            max_reconsume_times=max_reconsume_times,
+            batch_size=check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, _MAX_BATCH),
+            threads=check_range("consume_thread_nums", consume_thread_nums, 1, _MAX_THREADS),
+            limits=limits_of(
+                kafka_conf,
+                pull_threshold_for_queue=pull_threshold_for_queue,
+                pull_threshold_size_for_queue=pull_threshold_size_for_queue,
+                consume_concurrently_max_span=consume_concurrently_max_span,
+                consume_timeout=consume_timeout,
+                await_termination_when_shutdown=await_termination_when_shutdown,
+            ),
+            own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
+            exactly_once=exactly_once,
         )
-        self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
         self._subscriptions: dict[str, TagExpression] = {}
-        self._listener: Listener | None = None
+        self._registration: Registration | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._close: list[Callable[[], None]] = []
+        self._closing: list[Callable[[], None]] = []
 
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
         """Consume a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
@@ -119,26 +118,61 @@ class PushConsumer:
             IllegalSetting: the topic or the expression cannot be, or the consumer has started.
         """
         self._must_not_run("subscribe")
-        kafka_topic = self._names.kafka_topic(topic)
-        if kafka_topic == self._names.retry(self._group):
+        kafka_topic = self._settings.names.kafka_topic(topic)
+        if kafka_topic == self._settings.names.retry(self._settings.group):
             raise IllegalSetting(f"topic {topic!r}: the retry topic of the group is subscribed to by itself")
         if kafka_topic != topic:
             raise IllegalSetting(f"topic {topic!r}: subscribe to it by its name in Kafka, {kafka_topic}")
         self._subscriptions[topic] = TagExpression.parse(sub_expression)
         return self
 
-    def register_message_listener(self, listener: Listener) -> Self:
-        """The function that gets the messages: `listener(messages, context)`, plain or `async def`."""
+    @overload
+    def register_message_listener(self, listener: Listener, *, orderly: Literal[False] = False) -> Self: ...
+
+    @overload
+    def register_message_listener(
+        self, listener: OrderlyListener, *, orderly: Literal[True], per_key: bool = False
+    ) -> Self: ...
+
+    def register_message_listener(
+        self, listener: Listener | OrderlyListener, *, orderly: bool = False, per_key: bool = False
+    ) -> Self:
+        """The function that gets the messages: `listener(messages, context)`, plain or `async def`.
+
+        Args:
+            listener: called concurrently, unless:
+            orderly: one batch of a partition after the other; one that fails is given again after a moment, and the
+                partition waits (RocketMQ's MessageListenerOrderly).
+            per_key: the messages of one key in order, the other keys of the partition go on.
+
+        Raises:
+            IllegalSetting: it is no function, `per_key` without `orderly`, or the consumer has started.
+        """
         self._must_not_run("register_message_listener")
         if not callable(listener):
             raise IllegalSetting(f"the listener must be a function, not {listener!r}")
-        self._listener = listener
+        if per_key and not orderly:
+            raise IllegalSetting("per_key is an order: use it with orderly=True")
+        self._registration = Registration(listener, orderly, per_key)
         return self
 
-    def listener(self, function: L) -> L:
-        """`register_message_listener` as a decorator."""
-        self.register_message_listener(function)
-        return function
+    @overload
+    def listener(self, function: L, /) -> L: ...
+
+    @overload
+    def listener(self, /, *, orderly: Literal[False] = False) -> Callable[[L], L]: ...
+
+    @overload
+    def listener(self, /, *, orderly: Literal[True], per_key: bool = False) -> Callable[[OL], OL]: ...
+
+    def listener(self, function: Any = None, /, *, orderly: bool = False, per_key: bool = False) -> Any:
+        """`register_message_listener` as a decorator: `@consumer.listener`, `@consumer.listener(orderly=True)`."""
+
+        def register(one: Any) -> Any:
+            self.register_message_listener(one, orderly=orderly, per_key=per_key)  # type: ignore[call-overload]
+            return one
+
+        return register if function is None else register(function)
 
     def start(self) -> None:
         """Begin to consume, in threads of its own. Waits for a broker that is away, and says so in the log.
@@ -149,21 +183,24 @@ class PushConsumer:
             KafkaRefused: rights are missing.
         """
         self._must_not_run("start")
-        if self._listener is None or not self._subscriptions:
-            missing = "a listener: @consumer.listener" if self._listener is None else "a topic: subscribe(topic)"
-            raise IllegalSetting(f"the consumer of group {self._group!r} needs {missing}")
-        base = settings_for_other_clients(self._conf)
-        if self._own_table is not None:
-            logger.warning("group %s uses its own level table: %s", self._group, self._own_table)
-        follower = GroupsFollower(base, self._names.groups, Groups(own_table=self._own_table))
+        settings, registration = self._settings, self._registration
+        if registration is None or not self._subscriptions:
+            missing = "a listener: @consumer.listener" if registration is None else "a topic: subscribe(topic)"
+            raise IllegalSetting(f"the consumer of group {settings.group!r} needs {missing}")
+        base = settings_for_other_clients(settings.conf)
+        if settings.own_table is not None:
+            logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
+        follower = GroupsFollower(base, settings.names.groups, Groups(own_table=settings.own_table))
         follower.start()
-        self._close = [follower.close]
+        self._closing = [follower.close]
         try:
             if not follower.wait_until_loaded(self._stop):
                 return
-            check_group_consumes(self._group, follower.groups)
-            make_retry_topic(base, self._names, self._group, follower.groups, self._stop)
-            loop = self._build(base, follower)
+            check_group_consumes(settings.group, follower.groups)
+            make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
+            loop = build_loop(
+                settings, registration, self._subscriptions, base, follower, stop=self._stop, closing=self._closing
+            )
         except BaseException:
             self._close_all()
             raise
@@ -212,76 +249,13 @@ class PushConsumer:
         try:
             loop.run(self._stop)
         except BaseException as error:
-            logger.exception("the consumer of group %s has ended", self._group)
+            logger.exception("the consumer of group %s has ended", self._settings.group)
             self._failure = error
-
-    def _build(self, base: Mapping[str, Any], follower: GroupsFollower) -> ConsumeLoop:
-        assert self._listener is not None
-        client_id = str(self._conf.get("client.id", f"reconsume-{self._group}"))
-        writer = SendBackWriter(base, self._names, lambda: follower.groups, client_id)
-        self._close.insert(0, writer.close)
-        service = ConcurrentlyService(
-            self._group,
-            self._listener,
-            writer=writer,
-            names=self._names,
-            max_reconsume_times=self._max_reconsume_times,
-        )
-        pool: ListenerPool = (
-            AsyncListenerPool(self._threads, service.consume_async)
-            if is_async(self._listener)
-            else ThreadListenerPool(self._threads, service.consume)
-        )
-
-        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-            loop.committed(error, partitions)
-
-        settings = consumer_settings(self._conf, client_id) | {
-            "group.id": self._group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "on_commit": on_commit,
-        }
-        if settings.get("group.protocol") != "consumer":
-            settings.setdefault("partition.assignment.strategy", "cooperative-sticky")
-        loop: ConsumeLoop = ConsumeLoop(
-            Consumer(settings),
-            service,
-            pool,
-            retry_topic=self._names.retry(self._group),
-            subscriptions=self._subscriptions,
-            from_beginning=self._auto_offset_reset in _BEGINNING,
-            limits=self._limits,
-            flush_send_backs=writer.flush,
-        )
-        return loop
 
     def _must_not_run(self, doing: str) -> None:
         if self._thread is not None or self._stop.is_set():
             raise IllegalSetting(f"{doing}: this consumer was started before; make a new one")
 
     def _close_all(self) -> None:
-        while self._close:
-            self._close.pop(0)()
-
-
-_BEGINNING: Final = ("earliest", "beginning", "smallest")
-_END: Final = ("latest", "end", "largest")
-
-
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise IllegalSetting(f"{name} must be from {low} to {high}, not {value}")
-
-
-def _check_conf(conf: Mapping[str, Any], auto_offset_reset: str) -> None:
-    if auto_offset_reset not in _BEGINNING + _END:
-        raise IllegalSetting(f"auto.offset.reset {auto_offset_reset!r}: use earliest or latest")
-    if conf.get("isolation.level", "read_committed") != "read_committed":
-        raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
-    strategy = conf.get("partition.assignment.strategy", "cooperative-sticky")
-    if strategy != "cooperative-sticky":
-        raise IllegalSetting(f"partition.assignment.strategy {strategy!r}: only cooperative-sticky, or group.protocol")
-    for forbidden in ("group.id", "enable.auto.commit"):
-        if forbidden in conf:
-            raise IllegalSetting(f"{forbidden} is decided by the consumer itself; leave it out of conf")
+        while self._closing:
+            self._closing.pop(0)()

@@ -18,6 +18,7 @@ from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
 from reconsume.delay_levels.properties import Header
 from tests.support.waiting import wait_until
 
@@ -189,6 +190,15 @@ class Installation:
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         return self.admin.committed(group).get((topic, partition))
+
+    def kept(self, group: str, topic: str, partition: int = 0) -> KeptProgress:
+        """What stands beside the committed offset."""
+        consumer = Consumer({"bootstrap.servers": self.settings.bootstrap_servers, "group.id": group})
+        try:
+            [found] = consumer.committed([TopicPartition(topic, partition)], 30)
+        finally:
+            consumer.close()
+        return decode_progress(max(found.offset, 0), found.metadata)
 
 
 @contextmanager

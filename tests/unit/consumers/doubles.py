@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.send_back import OnDone, SendBackWriter
+from reconsume.bridge.send_back import OnDone
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.listener import Listener
 from reconsume.consumers.listener_pool import Chunk
@@ -19,7 +20,7 @@ from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import Header
 from reconsume.delay_levels.send_back import SendBackRequest
 
-__all__ = ["RETRY_TOPIC", "Clock", "RecordingWriter", "chunk_of", "message_at", "service_of"]
+__all__ = ["RETRY_TOPIC", "Clock", "RecordingWriter", "chunk_of", "message_at", "safe_offset", "service_of"]
 
 RETRY_TOPIC = "reconsume.RETRY.departures"
 APPENDED_MS = 1_700_000_000_000
@@ -52,8 +53,7 @@ def chunk_of(size: int, *, queue: ProcessQueue | None = None, start: int = 0) ->
     """A batch of messages that were read from one partition."""
     queue = queue or ProcessQueue("flights", 0)
     messages = tuple(message_at(offset, topic=queue.topic) for offset in range(start, start + size))
-    for message in messages:
-        queue.begin(message)
+    queue.begin(messages)
     return Chunk(queue, messages)
 
 
@@ -69,7 +69,7 @@ class Clock:
 
 @dataclass
 class RecordingWriter:
-    """Has the signature of SendBackWriter.send_back, answers when told to.
+    """A Sender that answers when told to.
 
     Attributes:
         answers: what the next send-backs get at once: None for acknowledged, or an error; without one they wait.
@@ -81,13 +81,26 @@ class RecordingWriter:
     keys_and_values: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     waiting: list[OnDone] = field(default_factory=list)
 
-    def send_back(self, request: SendBackRequest, key: bytes | None, value: bytes | None, on_done: OnDone) -> None:
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        del queue
         self.requests.append(request)
-        self.keys_and_values.append((key, value))
+        self.keys_and_values.append((message.key, message.body))
         if self.answers:
             on_done(self.answers.pop(0))
         else:
             self.waiting.append(on_done)
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Nothing to commit to."""
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Nothing is on its way."""
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     @property
     def origins(self) -> list[str]:
@@ -102,8 +115,14 @@ def service_of(
     return ConcurrentlyService(
         "departures",
         listener,
-        writer=cast("SendBackWriter", writer),
+        sender=writer,
         names=TopicNames(),
         max_reconsume_times=max_reconsume_times,
         clock=clock,
     )
+
+
+def safe_offset(queue: ProcessQueue) -> int | None:
+    """The offset that would be committed now."""
+    point = queue.commit_point()
+    return None if point is None else point.offset

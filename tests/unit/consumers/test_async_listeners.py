@@ -10,7 +10,7 @@ import pytest
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
-from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, service_of
+from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset, service_of
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
@@ -53,7 +53,7 @@ def test_what_an_async_listener_raises_means_reconsume_later(listener: Listener)
 def test_an_async_listener_acknowledges() -> None:
     writer, chunk = awaited(succeeds)
     assert writer.requests == []
-    assert chunk.queue.to_commit == 1
+    assert safe_offset(chunk.queue) == 1
 
 
 def test_an_async_listener_that_shutdown_cancels_has_no_result() -> None:
@@ -74,4 +74,4 @@ def test_an_async_listener_that_shutdown_cancels_has_no_result() -> None:
 
     asyncio.run(cancel_it())
     assert writer.requests == []
-    assert chunk.queue.to_commit == 0
+    assert safe_offset(chunk.queue) == 0

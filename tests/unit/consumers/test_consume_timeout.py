@@ -10,7 +10,7 @@ from reconsume.consumers.concurrently import TIMEOUT_LEVEL
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import SendBackFailed
-from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, service_of
+from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset, service_of
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -45,7 +45,7 @@ def test_a_late_success_is_an_acknowledgement_where_nobody_looked_meanwhile() ->
     late.look = False
     late.service.consume(late.chunk)
     assert late.writer.requests == []
-    assert late.chunk.queue.to_commit == 1
+    assert safe_offset(late.chunk.queue) == 1
 
 
 @pytest.mark.rule("EX-04", "CC-17")
@@ -55,7 +55,7 @@ def test_a_message_that_timed_out_is_sent_back_on_level_3_and_says_why() -> None
     assert [request.delay_level for request in late.writer.requests] == [TIMEOUT_LEVEL] == [3]
     assert late.writer.requests[0].cause is not None
     assert late.writer.requests[0].cause.message == "consume timeout: the listener ran for over 900 s"
-    assert late.chunk.queue.to_commit == 1
+    assert safe_offset(late.chunk.queue) == 1
 
 
 @pytest.mark.rule("EX-05", "CC-17", "T-27", "T-30")
@@ -94,6 +94,6 @@ def test_a_timed_out_message_whose_send_back_fails_stays() -> None:
     late = Late(LATER, SendBackFailed("no inbox"))
     late.writer.answers.append(SendBackFailed("no inbox"))
     late.service.consume(late.chunk)
-    assert late.chunk.queue.to_commit == 0
+    assert safe_offset(late.chunk.queue) == 0
     late.clock.now += 5_000
     assert late.service.take_local_retries()

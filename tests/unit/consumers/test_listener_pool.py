@@ -50,14 +50,14 @@ class Work:
             self.ended.append(chunk)
 
 
-MakePool = Callable[[Work, int], ListenerPool]
+MakePool = Callable[[Work, int], ListenerPool[Chunk]]
 
 
-def threads(work: Work, at_once: int) -> ListenerPool:
+def threads(work: Work, at_once: int) -> ListenerPool[Chunk]:
     return ThreadListenerPool(at_once, work.plain)
 
 
-def coroutines(work: Work, at_once: int) -> ListenerPool:
+def coroutines(work: Work, at_once: int) -> ListenerPool[Chunk]:
     return AsyncListenerPool(at_once, work.coroutine)
 
 

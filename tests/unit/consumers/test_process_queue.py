@@ -7,36 +7,35 @@ import threading
 import pytest
 
 from reconsume.consumers.message import Message
-from reconsume.consumers.process_queue import ProcessQueue
-from tests.unit.consumers.doubles import message_at
+from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
+from tests.unit.consumers.doubles import message_at, safe_offset
 
 
 def queue_of(*offsets: int) -> tuple[ProcessQueue, dict[int, Message]]:
     queue = ProcessQueue("flights", 0)
     messages = {offset: message_at(offset) for offset in offsets}
-    for message in messages.values():
-        queue.begin(message)
+    queue.begin(list(messages.values()))
     return queue, messages
 
 
 @pytest.mark.rule("CC-13", "T-15")
 def test_the_smallest_unfinished_offset_is_committed() -> None:
     queue, messages = queue_of(7, 8, 9)
-    assert queue.to_commit == 7
+    assert safe_offset(queue) == 7
     queue.finish(messages[8])
     queue.finish(messages[9])
-    assert (queue.to_commit, queue.size) == (7, 1)
+    assert (safe_offset(queue), queue.size) == (7, 1)
     queue.finish(messages[7])
-    assert (queue.to_commit, queue.size) == (10, 0)
+    assert (safe_offset(queue), queue.size) == (10, 0)
 
 
 @pytest.mark.rule("CC-14")
 def test_an_offset_is_committed_once() -> None:
     queue, messages = queue_of(7, 8)
-    queue.committed = 7
+    queue.committed = CommitPoint(7, "")
     assert queue.to_commit is None
     queue.finish(messages[7])
-    assert queue.to_commit == 8
+    assert safe_offset(queue) == 8
 
 
 def test_there_is_nothing_to_commit_before_something_was_read() -> None:
@@ -74,7 +73,7 @@ def test_a_message_whose_send_back_failed_may_be_decided_again() -> None:
     queue, messages = queue_of(7)
     assert queue.claim(messages[7])
     assert queue.release(messages[7])
-    assert queue.to_commit == 7
+    assert safe_offset(queue) == 7
     assert queue.claim(messages[7])
 
 
@@ -94,7 +93,7 @@ def test_a_send_back_that_was_on_its_way_still_counts_after_the_drop() -> None:
     assert queue.claim(messages[7])
     queue.drop()
     queue.finish(messages[7])
-    assert queue.to_commit == 8
+    assert safe_offset(queue) == 8
     assert not queue.release(messages[8]), "nobody may try it again here"
 
 
@@ -102,7 +101,7 @@ def test_a_send_back_that_was_on_its_way_still_counts_after_the_drop() -> None:
 def test_an_empty_list_changes_nothing() -> None:
     queue, _ = queue_of(7)
     queue.start([], 0)
-    assert (queue.to_commit, queue.size, queue.expired(1e9)) == (7, 1, [])
+    assert (safe_offset(queue), queue.size, queue.expired(1e9)) == (7, 1, [])
 
 
 @pytest.mark.rule("EX-03")
@@ -152,8 +151,7 @@ def test_a_queue_is_full_at_its_number_of_messages() -> None:
 def test_a_queue_is_full_at_its_size_in_bytes() -> None:
     queue = ProcessQueue("flights", 0)
     large, tombstone = message_at(7, body=b"x" * 100), message_at(8, body=None)
-    queue.begin(large)
-    queue.begin(tombstone)
+    queue.begin([large, tombstone])
     assert queue.is_full(1_000, 100, 1_000)
     assert not queue.is_full(1_000, 101, 1_000)
     queue.finish(large)

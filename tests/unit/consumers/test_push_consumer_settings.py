@@ -50,11 +50,13 @@ def test_a_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
 @pytest.mark.rule("CC-18", "EX-01", "FC-01", "FC-02", "FC-03", "FC-05")
 def test_the_defaults_are_rocketmqs() -> None:
     consumer = PushConsumer("departures")
-    limits = consumer._limits
-    assert limits.batch_size == 1
+    settings = consumer._settings
+    limits = settings.limits
+    assert settings.batch_size == 1
     assert limits.timeout_ms == 15 * 60_000
     assert (limits.queue_records, limits.queue_bytes, limits.max_span) == (1_000, 100 * 1024 * 1024, 2_000)
-    assert consumer._threads == 20
+    assert settings.threads == 20
+    assert limits.leave_seconds == 240, "below max.poll.interval.ms"
 
 
 @pytest.mark.rule("NM-05")

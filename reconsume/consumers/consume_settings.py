@@ -1,0 +1,100 @@
+"""What a PushConsumer is told at its construction, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from reconsume.consumers.consume_loop import Limits
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["ConsumeSettings", "check_range", "kafka_settings", "limits_of"]
+
+_BEGINNING: Final = ("earliest", "beginning", "smallest")
+_END: Final = ("latest", "end", "largest")
+_MAX_POLL_INTERVAL_MS: Final = 300_000
+"""Kafka's default."""
+_LEAVE_SHARE: Final = 0.8
+"""Of `max.poll.interval.ms`, so that waiting for a listener does not cost the membership."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeSettings:
+    """The arguments of a PushConsumer that its parts need; see there."""
+
+    group: str
+    names: TopicNames
+    conf: Mapping[str, Any]
+    from_beginning: bool
+    max_reconsume_times: int | None
+    batch_size: int
+    threads: int
+    limits: Limits
+    own_table: DelayLevels | None
+    exactly_once: bool
+
+    @property
+    def client_id(self) -> str:
+        """Shown in the brokers' logs."""
+        return str(self.conf.get("client.id", f"reconsume-{self.group}"))
+
+
+def check_range(name: str, value: int, low: int, high: int) -> int:
+    """The value; raises `IllegalSetting` if it is out of range."""
+    if not low <= value <= high:
+        raise IllegalSetting(f"{name} must be from {low} to {high}, not {value}")
+    return value
+
+
+def limits_of(
+    conf: Mapping[str, Any],
+    *,
+    pull_threshold_for_queue: int,
+    pull_threshold_size_for_queue: int,
+    consume_concurrently_max_span: int,
+    consume_timeout: timedelta,
+    await_termination_when_shutdown: timedelta,
+) -> Limits:
+    """Flow control and timeouts; raises `IllegalSetting`."""
+    if consume_timeout <= timedelta(0):
+        raise IllegalSetting(f"consume_timeout must be longer than 0, not {consume_timeout}")
+    mebibytes = check_range("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1_024)
+    try:
+        max_poll_interval_ms = int(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
+    except ValueError:
+        raise IllegalSetting(
+            f"max.poll.interval.ms must be a number of milliseconds, not {conf['max.poll.interval.ms']!r}"
+        ) from None
+    return Limits(
+        queue_records=check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65_535),
+        queue_bytes=mebibytes * 1024 * 1024,
+        max_span=check_range("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65_535),
+        timeout_ms=consume_timeout.total_seconds() * 1000,
+        await_termination_seconds=await_termination_when_shutdown.total_seconds(),
+        leave_seconds=max_poll_interval_ms / 1000 * _LEAVE_SHARE,
+    )
+
+
+def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tuple[dict[str, Any], bool]:
+    """The user's librdkafka settings, and whether a topic without an offset starts at its beginning.
+
+    Raises:
+        IllegalSetting: one that would break a guarantee.
+    """
+    checked = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
+    reset = str(checked.pop("auto.offset.reset", "latest"))
+    if reset not in _BEGINNING + _END:
+        raise IllegalSetting(f"auto.offset.reset {reset!r}: use earliest or latest")
+    if checked.get("isolation.level", "read_committed") != "read_committed":
+        raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
+    strategy = checked.get("partition.assignment.strategy", "cooperative-sticky")
+    if strategy != "cooperative-sticky":
+        raise IllegalSetting(f"partition.assignment.strategy {strategy!r}: only cooperative-sticky, or group.protocol")
+    for forbidden in ("group.id", "enable.auto.commit"):
+        if forbidden in checked:
+            raise IllegalSetting(f"{forbidden} is decided by the consumer itself; leave it out of conf")
+    return checked, reset in _BEGINNING

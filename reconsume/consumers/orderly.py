@@ -1,0 +1,296 @@
+"""Call the listener for messages in order: of a partition, or of a key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, cast
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
+from reconsume.consumers.listener_pool import ListenerPool
+from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.senders import Sender
+from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.send_back import Cause, SendBackRequest
+
+__all__ = ["UNLIMITED", "Lane", "OrderlyService"]
+
+logger = logging.getLogger(__name__)
+
+UNLIMITED: Final = 2**31 - 1
+"""How often an orderly listener may fail when nobody says (RocketMQ: OR-03)."""
+_DEAD_LETTER: Final = -1
+
+_LaneKey = tuple[str, int, bytes | int | None]
+"""Topic and partition, and in key order the key; a message without a key is alone, under its offset."""
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """Messages that must be consumed one after the other.
+
+    Attributes:
+        waiting: not given to the listener yet, or to be given again.
+        consumed: succeeded with `auto_commit` off; a COMMIT finishes them, a ROLLBACK puts them back.
+        leaving: exhausted ones whose way to the dead-letter topic is not acknowledged yet.
+        queued: the pool has it.
+        working: a listener has its front.
+        suspended_until: moment in milliseconds.
+    """
+
+    key: _LaneKey
+    queue: ProcessQueue
+    waiting: deque[Message] = field(default_factory=deque)
+    consumed: list[Message] = field(default_factory=list)
+    leaving: int = 0
+    queued: bool = False
+    working: bool = False
+    suspended_until: float = 0.0
+
+
+class OrderlyService:
+    """RocketMQ's ConsumeMessageOrderlyService, with a lane for each partition or for each key.
+
+    Guarantees:
+        1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11).
+        2. A message that fails is given again before any message behind it on its lane.
+        3. How often it failed goes with the committed offset, so a restart does not begin at 0 (better than OR-04).
+        4. An exhausted message leaves for the dead-letter topic; those behind it wait until that is acknowledged.
+
+    Args:
+        group: the consumer group.
+        listener: the user's function.
+        sender: takes exhausted messages.
+        names: the installation's topics.
+        max_reconsume_times: failures after which a message is dead; None for never (RocketMQ: OR-03).
+        batch_size: messages in one call.
+        per_key: order within a key, not within a partition.
+        clock: gives milliseconds.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: OrderlyListener,
+        *,
+        sender: Sender,
+        names: TopicNames,
+        max_reconsume_times: int | None,
+        batch_size: int,
+        per_key: bool = False,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._group = group
+        self._listener = listener
+        self._sender = sender
+        self._names = names
+        self._max = UNLIMITED if max_reconsume_times is None else max_reconsume_times
+        self._batch_size = batch_size
+        self._per_key = per_key
+        self._clock = clock
+        self._lanes: dict[_LaneKey, Lane] = {}
+        self._suspended: dict[_LaneKey, Lane] = {}
+        self._changed = threading.Condition()
+        self._pool: ListenerPool[Lane] | None = None
+
+    def attach(self, pool: ListenerPool[Lane]) -> None:
+        """Use this pool to call listeners."""
+        self._pool = pool
+
+    def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
+        """Put messages at the end of their lanes."""
+        with self._changed:
+            for message in messages:
+                key = self._key_of(queue, message)
+                lane = self._lanes.get(key)
+                if lane is None:
+                    lane = self._lanes[key] = Lane(key, queue)
+                lane.waiting.append(message)
+                self._start(lane)
+
+    def tick(self) -> None:
+        """Go on with the lanes whose suspension is over."""
+        if not self._suspended:
+            return
+        now = self._clock()
+        with self._changed:
+            for lane in [one for one in self._suspended.values() if one.suspended_until <= now]:
+                del self._suspended[lane.key]
+                self._start(lane)
+
+    def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
+        """There is no consume timeout for messages in order (RocketMQ: OR-13, EX-07)."""
+
+    def is_suspended(self, queue: ProcessQueue) -> bool:
+        """Whether its one lane waits; with lanes for keys the others go on."""
+        return not self._per_key and (queue.topic, queue.partition, None) in self._suspended
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait until no listener works on these, so that their next owner is the only one (RocketMQ: OR-14)."""
+        gone = set(queues)
+        with self._changed:
+            left = self._changed.wait_for(lambda: not self._is_worked_on(gone), seconds)
+            for lane in [one for one in self._lanes.values() if one.queue in gone]:
+                del self._lanes[lane.key]
+                self._suspended.pop(lane.key, None)
+        return left
+
+    def close(self, seconds: float) -> bool:
+        """Start no more listeners and wait for the running ones."""
+        return self._pool is None or self._pool.close(seconds)
+
+    def consume(self, lane: Lane) -> None:
+        """Call a plain listener for the front of a lane."""
+        batch, context = self._begin(lane)
+        if batch:
+            status, cause = None, None
+            try:
+                status = self._listener(batch, context)
+            except BaseException as error:  # noqa: BLE001 - RocketMQ: OR-01, any Throwable means SUSPEND
+                cause = self._report(batch, error)
+            self._settle(lane, batch, context, status, cause)
+        self._end(lane)
+
+    async def consume_async(self, lane: Lane) -> None:
+        """Call an `async def` listener for the front of a lane."""
+        batch, context = self._begin(lane)
+        try:
+            if batch:
+                status, cause = None, None
+                try:
+                    status = await cast("Awaitable[object]", self._listener(batch, context))
+                except BaseException as error:  # RocketMQ: OR-01, and SystemExit would end the event loop
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        raise  # the consumer is shut down, which is no outcome
+                    cause = self._report(batch, error)
+                self._settle(lane, batch, context, status, cause)
+        finally:
+            self._end(lane)
+
+    def _key_of(self, queue: ProcessQueue, message: Message) -> _LaneKey:
+        if not self._per_key:
+            return (queue.topic, queue.partition, None)
+        return (queue.topic, queue.partition, message.kafka.offset if message.key is None else message.key)
+
+    def _start(self, lane: Lane) -> None:
+        """Give a lane to the pool if it has something to do; the caller holds the lock."""
+        if lane.waiting and not lane.queued and not lane.leaving and lane.key not in self._suspended:
+            assert self._pool is not None
+            lane.queued = True
+            self._pool.submit(lane)
+
+    def _begin(self, lane: Lane) -> tuple[list[Message], ConsumeOrderlyContext]:
+        queue = lane.queue
+        context = ConsumeOrderlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
+        with self._changed:
+            if queue.dropped:
+                return [], context
+            lane.working = True
+            size = min(self._batch_size, len(lane.waiting))
+            return [lane.waiting.popleft() for _ in range(size)], context
+
+    def _end(self, lane: Lane) -> None:
+        with self._changed:
+            lane.queued = lane.working = False
+            if not lane.queue.dropped:
+                self._start(lane)
+                if not (lane.queued or lane.waiting or lane.consumed or lane.leaving):
+                    self._lanes.pop(lane.key, None)
+            self._changed.notify_all()
+
+    def _is_worked_on(self, queues: set[ProcessQueue]) -> bool:
+        return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
+
+    def _report(self, batch: Sequence[Message], error: BaseException) -> Cause:
+        logger.warning("the listener failed for %r", batch, exc_info=error)
+        return Cause.of(error)
+
+    def _settle(
+        self, lane: Lane, batch: list[Message], context: ConsumeOrderlyContext, status: object, cause: Cause | None
+    ) -> None:
+        """What the listener said of a batch (RocketMQ: OR-08, OR-09).
+
+        A success counts after a drop too: the partition is kept until the listener has come back.
+        """
+        wait_ms = suspend_ms(context.suspend_current_queue_time_millis)
+        if status is not None and not isinstance(status, ConsumeOrderlyStatus):
+            error = IllegalSetting(f"the listener returned {status!r}; return one of ConsumeOrderlyStatus")
+            logger.error("%s; the batch is given again", error)
+            status, cause = None, Cause(str(error))
+        if status is None or status is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+            self._failed(lane, batch, wait_ms, cause)
+        elif context.auto_commit:
+            self._finish(lane, batch)
+        elif status is ConsumeOrderlyStatus.ROLLBACK:
+            with self._changed:
+                self._put_back(lane, [*lane.consumed, *batch], wait_ms)
+                lane.consumed.clear()
+        else:
+            with self._changed:
+                lane.consumed += batch
+                done = list(lane.consumed) if status is ConsumeOrderlyStatus.COMMIT else []
+                if done:
+                    lane.consumed.clear()
+            self._finish(lane, done)
+
+    def _finish(self, lane: Lane, messages: Iterable[Message]) -> None:
+        for message in messages:
+            lane.queue.finish(message)
+
+    def _failed(self, lane: Lane, batch: list[Message], wait_ms: int, cause: Cause | None) -> None:
+        """The exhausted leave, the others are given again; none twice (better than RocketMQ: OR-05, OR-06)."""
+        exhausted = [message for message in batch if message.reconsume_times >= self._max and not lane.queue.dropped]
+        with self._changed:
+            again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
+            if again:
+                self._put_back(lane, again, wait_ms)
+            lane.leaving += len(exhausted)
+        for message in exhausted:
+            request = SendBackRequest(
+                group=self._group,
+                headers=message.all_headers,
+                stored=replace(message.stored, reconsume_times=message.reconsume_times),
+                delay_level=_DEAD_LETTER,
+                max_reconsume_times=self._max,
+                cause=cause,
+            )
+            self._sender.send_back(lane.queue, message, request, partial(self._left, lane, message, wait_ms))
+
+    def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
+        """An exhausted message is dead-lettered, or has to be tried again (RocketMQ: OR-07)."""
+        if error is None:
+            lane.queue.finish(message)
+        else:
+            logger.warning("%r did not reach the dead-letter topic, it is given again: %s", message, error)
+        with self._changed:
+            lane.leaving -= 1
+            if error is not None:
+                self._put_back(lane, [self._count(lane, message)], wait_ms)
+        self._end_if_idle(lane)
+
+    def _end_if_idle(self, lane: Lane) -> None:
+        with self._changed:
+            idle = not lane.queued
+        if idle:
+            self._end(lane)
+
+    def _count(self, lane: Lane, message: Message) -> Message:
+        lane.queue.failed(message)
+        return message.failed_again_locally()
+
+    def _put_back(self, lane: Lane, messages: list[Message], wait_ms: int) -> None:
+        """In front of what waits, by offset; the caller holds the lock."""
+        if lane.queue.dropped:
+            return
+        lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.kafka.offset))
+        lane.suspended_until = self._clock() + wait_ms
+        self._suspended[lane.key] = lane

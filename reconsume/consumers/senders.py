@@ -1,0 +1,101 @@
+"""How a failed message and the offsets of its partition reach Kafka: one after the other, or in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from reconsume.bridge.kafka import translate
+from reconsume.bridge.send_back import OnDone
+from reconsume.consumers.message import Message
+from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
+from reconsume.delay_levels.send_back import SendBackRequest
+
+__all__ = ["PlainSender", "SendBack", "Sender", "as_offset"]
+
+logger = logging.getLogger(__name__)
+
+
+class Sender(Protocol):
+    """Sends back and commits for one consumer."""
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Write the send-back; `on_done` is called once, maybe in another thread."""
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Commit what is finished, without waiting for it; only the thread that polls calls this."""
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """These were dropped and are given away: settle what is on its way, then commit."""
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """These belong to somebody else already: nothing may be sent or committed for them."""
+
+    def close(self) -> None:
+        """The consumer is about to be closed: use it no more."""
+
+
+SendBack = Callable[[SendBackRequest, bytes | None, bytes | None, OnDone], None]
+"""`SendBackWriter.send_back`, or what stands in for it."""
+
+
+def as_offset(queue: ProcessQueue, point: CommitPoint) -> TopicPartition:
+    """The commit point in Kafka's words."""
+    return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
+
+
+class PlainSender:
+    """The send-back first; when it is acknowledged its offset may be committed. A crash between repeats it.
+
+    Args:
+        send_back: writes a send-back.
+        flush: waits so many seconds for send-backs and gives how many are not acknowledged.
+        consumer: commits.
+    """
+
+    def __init__(self, send_back: SendBack, flush: Callable[[float], int], consumer: Consumer) -> None:
+        self._send_back = send_back
+        self._flush = flush
+        self._consumer = consumer
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Write the send-back, for whatever partition."""
+        del queue
+        self._send_back(request, message.key, message.body, on_done)
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Commit what was not committed yet."""
+        self._commit(queues, wait=False)
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Wait for send-backs on their way, then commit."""
+        if self._flush(seconds):
+            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+        self._commit(queues, wait=True)
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """Nothing waits here: what the producer has goes out."""
+
+    def close(self) -> None:
+        """Every call has returned."""
+
+    def _commit(self, queues: Iterable[ProcessQueue], *, wait: bool) -> None:
+        pending = [(queue, point) for queue in queues if (point := queue.to_commit) is not None]
+        if not pending:
+            return
+        offsets = [as_offset(queue, point) for queue, point in pending]
+        try:
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                # Not committed is never lost: the messages come again.
+                logger.warning("%s", translate(error, "committing offsets"))
+            return
+        for queue, point in pending:
+            queue.committed = point

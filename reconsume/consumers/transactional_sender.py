@@ -1,0 +1,197 @@
+"""Send-backs and offsets of a PushConsumer in one transaction (`exactly_once=True`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.exactly_once import Failed
+from reconsume.bridge.send_back import OnDone
+from reconsume.consumers.message import Message
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.senders import as_offset
+from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
+from reconsume.delay_levels.send_back import SendBackRequest
+
+__all__ = ["TransactionalSender"]
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 500
+"""Messages in one transaction."""
+_AGAIN_SECONDS: Final = 0.5
+_BRIEFLY_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 60.0
+"""For a transaction that another thread writes."""
+
+WriteBoth = Callable[[Sequence[Failed], Sequence[TopicPartition], Any], None]
+"""`ExactlyOnceWriter.send_back`, or what stands in for it."""
+
+
+class _Pending(NamedTuple):
+    queue: ProcessQueue
+    message: Message
+    request: SendBackRequest
+    on_done: OnDone
+
+
+class TransactionalSender:
+    """Writes failed messages and commits offsets in transactions, in a thread of its own.
+
+    Guarantees:
+        1. A send-back and the offset, or the note beside the offset, that its message is done are one: no crash
+           sends a message back twice.
+        2. The group metadata is taken before a partition is looked at; so if the partition is lost after that look,
+           the transaction is fenced by the group coordinator (KIP-447).
+        3. Everything that this consumer commits goes through here, one after the other: offsets never go back.
+
+    Args:
+        write: writes both in one transaction.
+        group_metadata: the consumer's own, as of now.
+    """
+
+    def __init__(self, write: WriteBoth, group_metadata: Callable[[], Any]) -> None:
+        self._write = write
+        self._group_metadata = group_metadata
+        self._changed = threading.Condition()
+        self._pending: list[_Pending] = []
+        self._to_commit: list[ProcessQueue] = []
+        self._forgotten: WeakSet[ProcessQueue] = WeakSet()
+        self._writing = threading.Lock()
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
+        self._thread.start()
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Put it in the next transaction."""
+        with self._changed:
+            if queue not in self._forgotten:
+                self._pending.append(_Pending(queue, message, request, on_done))
+                self._changed.notify_all()
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Commit in the next transaction; raises what has ended the own thread."""
+        if self._failure is not None:
+            raise self._failure
+        with self._changed:
+            self._to_commit = [queue for queue in queues if queue.to_commit is not None]
+            if self._to_commit:
+                self._changed.notify_all()
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
+        leaving = set(queues)
+        end = time.monotonic() + seconds
+        while leaving:
+            with self._changed:
+                self._to_commit = [queue for queue in leaving if queue.to_commit is not None]
+            settled = self._settle(max(0.0, end - time.monotonic()))
+            if time.monotonic() >= end or (settled and not self._has_something_of(leaving)):
+                break
+            if not settled:
+                with self._changed:
+                    self._changed.wait(_BRIEFLY_SECONDS)
+        self.forget(leaving)
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """Send nothing more for these; their next owner has the messages."""
+        gone = set(queues)
+        with self._changed:
+            self._forgotten |= gone
+            kept = [one for one in self._pending if one.queue not in gone]
+            given_up, self._pending = len(self._pending) - len(kept), kept
+            self._to_commit = [queue for queue in self._to_commit if queue not in gone]
+        if given_up:
+            logger.warning(
+                "%d failed messages were not sent back before their partitions went: they come again", given_up
+            )
+
+    def close(self) -> None:
+        """End the thread; what still waits stays uncommitted and comes again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                if not self._settle(_PATIENCE_SECONDS):
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
+        except BaseException as error:
+            logger.exception("sending back in transactions has ended")
+            self._failure = error
+
+    def _wait(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._to_commit or self._closing)
+            return not self._closing
+
+    def _has_something_of(self, queues: set[ProcessQueue]) -> bool:
+        with self._changed:
+            return any(one.queue in queues for one in self._pending) or any(
+                queue.to_commit is not None for queue in queues
+            )
+
+    def _settle(self, seconds: float) -> bool:
+        """Write one transaction; False if that has to be tried again, or nothing could be done."""
+        if not self._writing.acquire(timeout=seconds):
+            return False
+        try:
+            metadata = self._group_metadata()
+            with self._changed:
+                batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
+                taken = set(map(id, batch))
+                self._pending = [one for one in self._pending if id(one) not in taken]
+                queues, self._to_commit = self._to_commit, []
+            return self._transact(batch, queues, metadata)
+        finally:
+            self._writing.release()
+
+    def _transact(self, batch: Sequence[_Pending], queues: Iterable[ProcessQueue], metadata: Any) -> bool:
+        done: dict[ProcessQueue, set[int]] = {queue: set() for queue in queues}
+        for one in batch:
+            done.setdefault(one.queue, set()).add(one.message.kafka.offset)
+        points = {queue: point for queue, offsets in done.items() if (point := queue.commit_point(offsets)) is not None}
+        if not points:
+            return False
+        try:
+            self._write(
+                [Failed(one.request, one.message.key, one.message.body) for one in batch],
+                [as_offset(queue, point) for queue, point in points.items()],
+                metadata,
+            )
+        except (PartitionLost, KafkaNotReachable) as error:
+            logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
+            self._keep(batch)
+            return False
+        except SendBackFailed as error:
+            return self._refused(batch, metadata, error)
+        for queue, point in points.items():
+            queue.committed = point
+        for one in batch:
+            one.on_done(None)
+        return True
+
+    def _refused(self, batch: Sequence[_Pending], metadata: Any, error: SendBackFailed) -> bool:
+        """Find out which it was: the others must not suffer for it."""
+        if not batch:
+            logger.warning("offsets are not committed: %s", error)
+            return False
+        if len(batch) > 1:
+            settled = [self._transact([one], (), metadata) for one in batch]
+            return all(settled)
+        batch[0].on_done(error)
+        return True
+
+    def _keep(self, batch: Iterable[_Pending]) -> None:
+        with self._changed:
+            self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
