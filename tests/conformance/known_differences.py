@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["ONLY_OURS", "ONLY_ROCKETMQ", "ON_DEAD_LETTERS", "OTHER_VALUE", "comparable"]
+__all__ = ["ONLY_OURS", "ONLY_ROCKETMQ", "ON_DEAD_LETTERS", "ON_ORDERLY_DEAD_LETTERS", "OTHER_VALUE", "comparable"]
 
 ONLY_ROCKETMQ: Final = {
     "CLUSTER": "the client adds the broker's cluster; a Kafka cluster's name is no part of a record",
@@ -26,13 +26,20 @@ ONLY_OURS: Final = {
     "RECONSUME_TIME": "a field of RocketMQ's message; compared as reconsumeTimes",
     "__dlq.errors.": "what Kafka's own dead-letter queues write (KIP-1191)",
 }
-"""Names, or beginnings of names that end with a dot."""
+"""Names, or beginnings of names that end with a dot; not so on ON_ORDERLY_DEAD_LETTERS."""
 
 ON_DEAD_LETTERS: Final = {
     "REAL_TOPIC": "always %DLQ%<group>, where the scheduler took it; RocketMQ leaves that of its last retry, or none",
     "REAL_QID": "the partition to it; likewise",
 }
 """Properties whose value on a dead letter is another one."""
+
+ON_ORDERLY_DEAD_LETTERS: Final = {
+    "RECONSUME_TIME": "one more than the last delivery showed, as on any other dead letter; so RocketMQ 5.1.1 (HR-06)",
+    "DELAY": "0; there a dead letter shows a level on which it never waited",
+    "ORIGIN_MESSAGE_ID": "there too; RocketMQ's is sent as a new message, which has none",
+}
+"""What an exhausted message of an orderly consumer has otherwise: here all dead letters are alike."""
 
 OTHER_VALUE: Final = {
     "ORIGIN_MESSAGE_ID": "<topic>/<partition>/<offset> of the first copy, in place of broker address and log position",

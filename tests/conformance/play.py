@@ -15,10 +15,17 @@ from confluent_kafka.admin import AdminClient
 from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.topics import TopicMaker, wanted_topics
-from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.consumers import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    Message,
+    PushConsumer,
+)
 from reconsume.delay_levels.properties import Header
 from tests.conformance.scenarios import Settings
-from tests.conformance.trace import Scenario, Trace, TracedMessage
+from tests.conformance.trace import Scenario, Trace, TracedMessage, Try
 from tests.integration.installation import Installation, Record, scheduler, settings_for
 from tests.support.waiting import wait_until
 
@@ -48,16 +55,24 @@ class Script:
     settings: Settings
     calls: list[PlayedCall] = field(default_factory=list)
 
-    def __call__(
+    def concurrently(
         self, messages: Sequence[Message], context: ConsumeConcurrentlyContext
     ) -> ConsumeConcurrentlyStatus | None:
-        self.calls.append(PlayedCall(messages, time.time_ns() // 1_000_000))
-        attempt = max(message.reconsume_times for message in messages)
         context.delay_level_when_next_consume = self.settings.delay_level
-        if attempt < max(self.scenario.returned):
+        if max(message.reconsume_times for message in messages) < self.scenario.last_attempt:
             context.ack_index = self.settings.ack_index
-        returned = self.scenario.returned.get(attempt, "CONSUME_SUCCESS")
+        returned = self._returned(messages)
         return None if returned is None else ConsumeConcurrentlyStatus[returned]
+
+    def in_order(self, messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus | None:
+        returned = self._returned(messages)
+        return None if returned is None else ConsumeOrderlyStatus[returned]
+
+    def _returned(self, messages: Sequence[Message]) -> str | None:
+        self.calls.append(PlayedCall(messages, time.time_ns() // 1_000_000))
+        one = messages[0]
+        last = "SUCCESS" if self.settings.orderly else "CONSUME_SUCCESS"
+        return self.scenario.returned.get(Try(one.topic, (one.body or b"").decode(), one.reconsume_times), last)
 
     @property
     def delivered(self) -> int:
@@ -173,13 +188,15 @@ def _consumer(here: Installation, script: Script) -> PushConsumer:
     consumer = here.consumer(
         scenario.group,
         first,
-        script,
+        script.concurrently,
         tags=script.settings.tags,
         max_reconsume_times=script.settings.max_reconsume_times,
         consume_message_batch_max_size=scenario.batch_size,
     )
     for topic in others:
         consumer.subscribe(topic, script.settings.tags)
+    if script.settings.orderly:
+        consumer.register_message_listener(script.in_order, orderly=True)
     return consumer
 
 

@@ -20,6 +20,7 @@ class Settings:
         ack_index: set in every call but those of the last attempt, after which nothing was sent back.
         tags: of the subscription.
         unwanted_tag: one more message is published with this tag, which must never be delivered.
+        orderly: the listener takes its messages in order.
     """
 
     max_reconsume_times: int | None = None
@@ -27,6 +28,7 @@ class Settings:
     ack_index: int = ALL
     tags: str = "*"
     unwanted_tag: str | None = None
+    orderly: bool = False
 
 
 PLAYED: Final = {
@@ -40,11 +42,11 @@ PLAYED: Final = {
     "level5_fixed_then_success": Settings(delay_level=5),
     "two_topics_one_group": Settings(),
     "level_minus1_goes_to_dlq": Settings(delay_level=-1),
+    "orderly_suspend_then_success": Settings(orderly=True),
+    "orderly_max2_to_dlq": Settings(orderly=True, max_reconsume_times=2),
 }
 
 LEFT_OUT: Final = {
-    "orderly_max2_to_dlq": "there is no orderly consumer yet",
-    "orderly_suspend_then_success": "there is no orderly consumer yet",
     "broadcasting_never_retries": "there is no broadcasting yet",
 }
 """Scenarios that are not played, with the reason; the test refuses one that is in neither table."""

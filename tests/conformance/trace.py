@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["TRACE_FILE", "Call", "Kept", "Scenario", "Trace", "TracedMessage", "read_trace"]
+__all__ = ["TRACE_FILE", "Call", "Kept", "Scenario", "Trace", "TracedMessage", "Try", "read_trace"]
 
 TRACE_FILE: Final = Path(__file__).with_name("rocketmq-4.9.3.jsonl")
 
@@ -23,6 +23,14 @@ class TracedMessage:
     reconsume_times: int
     delay_time_level: int
     properties: Mapping[str, str]
+
+
+class Try(NamedTuple):
+    """One delivery of one message."""
+
+    topic: str
+    body: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +96,21 @@ class Scenario:
         return max(len(call.messages) for call in self.calls)
 
     @property
-    def returned(self) -> dict[int, str | None]:
-        """What the listener returned on each attempt.
+    def returned(self) -> dict[Try, str | None]:
+        """What the listener returned on each attempt of each message.
 
-        By attempt and not by call, because a batch that is split has more calls; a scenario's listener always
-        returned one thing for one attempt, which a test proves.
+        By message and not by call, because a batch that is split has more calls.
         """
-        return {call.attempt: call.returned for call in self.calls}
+        return {
+            Try(message.topic, message.body, message.reconsume_times): call.returned
+            for call in self.calls
+            for message in call.messages
+        }
+
+    @property
+    def last_attempt(self) -> int:
+        """After it nothing was sent back."""
+        return max(call.attempt for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
