@@ -142,7 +142,7 @@ class TransactionalSender:
             )
 
     def _settle(self, seconds: float) -> bool:
-        """Write one transaction; False if that has to be tried again, or nothing could be done."""
+        """Write one transaction, if there is something to write; False if that has to be tried again."""
         if not self._writing.acquire(timeout=seconds):
             return False
         try:
@@ -162,7 +162,8 @@ class TransactionalSender:
             done.setdefault(one.queue, set()).add(one.message.kafka.offset)
         points = {queue: point for queue, offsets in done.items() if (point := queue.commit_point(offsets)) is not None}
         if not points:
-            return False
+            # What is out of reach of the metadata must wait until the messages before it are done.
+            return not self._pending
         try:
             self._write(
                 [Failed(one.request, one.message.key, one.message.body) for one in batch],

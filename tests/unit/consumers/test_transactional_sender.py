@@ -1,0 +1,253 @@
+"""What goes into one transaction, and what becomes of messages whose transaction fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.exactly_once import Failed
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.transactional_sender import TransactionalSender
+from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.send_back import SendBackRequest
+from tests.support.waiting import wait_until
+from tests.unit.consumers.doubles import message_at
+
+Written = tuple[list[str], dict[tuple[str, int], tuple[int, KeptProgress]], object]
+
+
+@dataclass
+class Kafka:
+    """Has the signature of ExactlyOnceWriter.send_back.
+
+    Attributes:
+        errors: what the next transactions fail with.
+        refused: bodies that no broker takes.
+        written: what was committed: origins, offsets, the group metadata.
+        open: while it is cleared, transactions wait.
+    """
+
+    errors: list[ReconsumeError] = field(default_factory=list)
+    refused: set[bytes] = field(default_factory=set)
+    written: list[Written] = field(default_factory=list)
+    tried: int = 0
+    open: threading.Event = field(default_factory=threading.Event)
+    generation: int = 1
+
+    def metadata(self) -> int:
+        return self.generation
+
+    def write(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], metadata: Any) -> None:
+        self.tried += 1
+        assert self.open.wait(10)
+        if self.errors:
+            raise self.errors.pop(0)
+        if any(one.value in self.refused for one in failed):
+            raise SendBackFailed("too large")
+        origins = [one.request.stored.origin_message_id for one in failed]
+        positions = {
+            (one.topic, one.partition): (one.offset, decode_progress(one.offset, one.metadata)) for one in offsets
+        }
+        self.written.append((origins, positions, metadata))
+
+    @property
+    def sent(self) -> list[str]:
+        return [origin for origins, _, _ in self.written for origin in origins]
+
+
+@dataclass
+class Results:
+    """What `on_done` was told, by offset; finishes as the services do."""
+
+    queue: ProcessQueue
+    told: dict[int, SendBackFailed | None] = field(default_factory=dict)
+
+
+@pytest.fixture
+def kafka() -> Iterator[Kafka]:
+    one = Kafka()
+    one.open.set()
+    yield one
+    one.open.set()
+
+
+@pytest.fixture
+def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
+    one = TransactionalSender(kafka.write, kafka.metadata)
+    yield one
+    kafka.open.set()
+    one.close()
+
+
+def queue_of(count: int, partition: int = 0) -> ProcessQueue:
+    queue = ProcessQueue("flights", partition)
+    queue.begin([message_at(offset, partition=partition, body=b"%d" % offset) for offset in range(count)])
+    return queue
+
+
+def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int) -> Results:
+    results = Results(queue)
+    for offset in offsets:
+        message = message_at(offset, partition=queue.partition, body=b"%d" % offset)
+        assert queue.claim(message)
+
+        def done(error: SendBackFailed | None, message: Any = message) -> None:
+            results.told[message.kafka.offset] = error
+            if error is None:
+                queue.finish(message)
+
+        sender.send_back(queue, message, SendBackRequest("departures", [], message.stored), done)
+    return results
+
+
+def test_a_send_back_and_the_offset_after_it_are_one(kafka: Kafka, sender: TransactionalSender) -> None:
+    queue = queue_of(1)
+    results = fail(sender, queue, 0)
+    wait_until(lambda: results.told, what="it is sent back")
+    assert results.told == {0: None}
+    assert kafka.written == [(["flights/0/0"], {("flights", 0): (1, KeptProgress())}, 1)]
+    assert queue.to_commit is None
+
+
+def test_one_behind_an_unfinished_message_is_noted_beside_the_offset(kafka: Kafka, sender: TransactionalSender) -> None:
+    results = fail(sender, queue_of(3), 2)
+    wait_until(lambda: results.told, what="it is sent back")
+    assert kafka.written == [(["flights/0/2"], {("flights", 0): (0, KeptProgress(frozenset({2})))}, 1)]
+
+
+def test_what_fails_while_a_transaction_is_written_goes_into_the_next_all_of_it(
+    kafka: Kafka, sender: TransactionalSender
+) -> None:
+    kafka.open.clear()
+    first, second = queue_of(3), queue_of(3, partition=1)
+    fail(sender, first, 0)
+    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    fail(sender, first, 1, 2)
+    results = fail(sender, second, 0, 1)
+    kafka.open.set()
+    wait_until(lambda: len(results.told) == 2, what="all are sent back")
+    assert [origins for origins, _, _ in kafka.written] == [
+        ["flights/0/0"],
+        ["flights/0/1", "flights/0/2", "flights/1/0", "flights/1/1"],
+    ]
+    assert kafka.written[1][1] == {("flights", 0): (3, KeptProgress()), ("flights", 1): (2, KeptProgress())}
+
+
+def test_what_succeeded_is_committed_in_a_transaction_too(kafka: Kafka, sender: TransactionalSender) -> None:
+    queue = queue_of(2)
+    queue.finish(message_at(0))
+    sender.commit([queue])
+    wait_until(lambda: kafka.written, what="it is committed")
+    assert kafka.written == [([], {("flights", 0): (1, KeptProgress())}, 1)]
+    sender.commit([queue])
+    assert queue.to_commit is None
+
+
+@pytest.mark.parametrize("error", [PartitionLost("rebalanced"), KafkaNotReachable("away")], ids=repr)
+def test_what_was_not_written_is_tried_again(error: ReconsumeError, kafka: Kafka, sender: TransactionalSender) -> None:
+    kafka.errors = [error]
+    results = fail(sender, queue_of(2), 0, 1)
+    wait_until(lambda: len(results.told) == 2, what="both are sent back")
+    assert sorted(kafka.sent) == ["flights/0/0", "flights/0/1"]
+    assert results.told == {0: None, 1: None}
+
+
+def test_one_that_is_refused_is_told_and_the_others_do_not_suffer(kafka: Kafka, sender: TransactionalSender) -> None:
+    kafka.refused = {b"1"}
+    kafka.open.clear()
+    queue = queue_of(4)
+    results = fail(sender, queue, 0, 1, 2)
+    kafka.open.set()
+    wait_until(lambda: len(results.told) == 3, what="all are told")
+    assert {offset: error is None for offset, error in results.told.items()} == {0: True, 1: False, 2: True}
+    assert sorted(kafka.sent) == ["flights/0/0", "flights/0/2"]
+    assert queue.commit_point() == (1, kafka_note(queue)), "the refused one is not done"
+
+
+def kafka_note(queue: ProcessQueue) -> str:
+    point = queue.commit_point()
+    assert point is not None
+    assert decode_progress(point.offset, point.metadata).done == {2}
+    return point.metadata
+
+
+def test_a_partition_that_leaves_is_settled_before_it_goes(kafka: Kafka, sender: TransactionalSender) -> None:
+    queue, other = queue_of(3), queue_of(1, partition=1)
+    kafka.open.clear()
+    fail(sender, other, 0)
+    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    results = fail(sender, queue, 0)
+    queue.finish(message_at(1))
+    queue.drop()
+    threading.Timer(0.05, kafka.open.set).start()
+    sender.leave([queue], 10)
+    assert results.told == {0: None}
+    assert kafka.written[-1][1][("flights", 0)] == (2, KeptProgress())
+
+
+def test_what_cannot_be_settled_in_time_is_given_up(
+    kafka: Kafka, sender: TransactionalSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.errors = [KafkaNotReachable("away")] * 100
+    queue = queue_of(1)
+    results = fail(sender, queue, 0)
+    queue.drop()
+    sender.leave([queue], 0.2)
+    assert "1 failed messages were not sent back before their partitions went" in caplog.text
+    kafka.errors = []
+    fail_later = fail(sender, queue_of(1, partition=1), 0)
+    wait_until(lambda: fail_later.told, what="another partition goes on")
+    assert (kafka.sent, results.told) == (["flights/1/0"], {})
+
+
+def test_nothing_is_sent_for_a_partition_that_is_lost(kafka: Kafka, sender: TransactionalSender) -> None:
+    kafka.open.clear()
+    first, lost = queue_of(1, partition=1), queue_of(2)
+    fail(sender, first, 0)
+    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    fail(sender, lost, 0)
+    sender.forget([lost])
+    results = fail(sender, lost, 1)
+    kafka.open.set()
+    fail_later = fail(sender, queue_of(1, partition=2), 0)
+    wait_until(lambda: fail_later.told, what="a later one is sent back")
+    assert sorted(kafka.sent) == ["flights/1/0", "flights/2/0"]
+    assert results.told == {}
+
+
+def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
+    """Else a partition could be lost between the two, and its messages would go out with the new generation."""
+    queue = queue_of(1)
+    asked: list[int] = []
+
+    def metadata() -> int:
+        asked.append(queue.size)
+        if len(asked) == 1:
+            one.forget([queue])
+        return 1
+
+    one = TransactionalSender(kafka.write, metadata)
+    try:
+        fail(one, queue, 0)
+        later = fail(one, queue_of(1, partition=1), 0)
+        wait_until(lambda: later.told, what="the other is sent back")
+    finally:
+        one.close()
+    assert kafka.sent == ["flights/1/0"]
+
+
+def test_an_unexpected_end_is_told_to_the_poll_loop(kafka: Kafka) -> None:
+    def metadata() -> int:
+        raise RuntimeError("Consumer closed")
+
+    sender = TransactionalSender(kafka.write, metadata)
+    fail(sender, queue_of(1), 0)
+    sender._thread.join(10)
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        sender.commit([])
