@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
@@ -24,6 +24,7 @@ from reconsume.consumers.senders import PlainSender, Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import TagExpression
 from reconsume.consumers.transactional_sender import TransactionalSender
+from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["Registration", "build_loop"]
 
@@ -55,13 +56,17 @@ def build_loop(
     """The loop with all its parts; what has to be closed after it is put in front of `closing`.
 
     Raises:
+        IllegalSetting: librdkafka does not take its settings.
         KafkaRefused: rights are missing.
     """
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         loop.committed(error, partitions)
 
-    consumer = Consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+    try:
+        consumer = Consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+    except KafkaException as error:
+        raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
     sender = _sender(settings, consumer, base, follower, stop, closing)
     loop: ConsumeLoop = ConsumeLoop(
         consumer,

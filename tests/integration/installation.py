@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
@@ -129,11 +130,12 @@ class Installation:
         *values: bytes | None,
         key: bytes | None = None,
         headers: Sequence[Header] = (),
+        partition: int = -1,
     ) -> None:
         """Produce and wait until it is acknowledged."""
         producer = Producer(self.settings.client_settings())
         for value in values:
-            producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)))
+            producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)), partition=partition)
         assert producer.flush(30) == 0
         producer.close()
 
@@ -148,10 +150,11 @@ class Installation:
         **more: Any,
     ) -> PushConsumer:
         """A consumer that is not started; it reads its topic from the beginning."""
+        of_the_classic_protocol = {} if conf and "group.protocol" in conf else {"heartbeat.interval.ms": 500}
         consumer = PushConsumer(
             group,
             bootstrap_servers=self.settings.bootstrap_servers,
-            conf={"auto.offset.reset": "earliest", "heartbeat.interval.ms": 500} | dict(conf or {}),
+            conf={"auto.offset.reset": "earliest"} | of_the_classic_protocol | dict(conf or {}),
             topic_prefix=self.settings.topic_prefix,
             **more,
         )
@@ -190,6 +193,11 @@ class Installation:
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         return self.admin.committed(group).get((topic, partition))
+
+    def members(self, group: str) -> int:
+        """How many members the group has now."""
+        admin = AdminClient(self.settings.client_settings())
+        return len(admin.describe_consumer_groups([group])[group].result().members)
 
     def kept(self, group: str, topic: str, partition: int = 0) -> KeptProgress:
         """What stands beside the committed offset."""
