@@ -194,6 +194,10 @@ class Installation:
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         return self.admin.committed(group).get((topic, partition))
 
+    def finished(self, group: str, topic: str) -> int:
+        """How many offsets of a topic's first partition are finished, by what is committed."""
+        return (self.committed(group, topic) or 0) + len(self.kept(group, topic).done)
+
     def members(self, group: str) -> int:
         """How many members the group has now."""
         admin = AdminClient(self.settings.client_settings())
