@@ -95,6 +95,24 @@ def test_after_a_kill_the_message_that_was_not_finished_comes_again(here: Instal
     assert again.seen == [(b"4", 0)], "a crash repeats only what was unfinished"
 
 
+@pytest.mark.rule("FC-03")
+def test_a_stuck_message_stops_its_partition_at_2000_offsets_and_no_other(here: Installation) -> None:
+    group, topic = here.name("span"), here.topic("span", 2)
+    here.produce(topic, b"stuck", *bodies(6_000), partition=0)
+    listener = Stuck({b"stuck": SUCCESS})
+    with here.consumer(group, topic, listener):
+        wait_until(lambda: here.finished(group, topic) >= 2_000, what="the partition goes on behind the stuck message")
+        for number in range(5):
+            # Each is read after its predecessor was, so the loop has turned often since the limit was reached.
+            body = b"beside %d" % number
+            here.produce(topic, body, partition=1)
+            wait_until(lambda: (body, 0) in listener.seen, what="the other partition goes on")  # noqa: B023
+        assert len(listener.seen) - 5 <= 2_000 + 501, "at most one more read after the limit"
+        assert here.committed(group, topic) == 0
+        listener.go.set()
+        wait_until(lambda: here.committed(group, topic) == 6_001, what="all is consumed")
+
+
 @pytest.mark.rule("EX-04", "EX-05", "CC-17", "SB-13", "T-27", "T-30")
 def test_a_message_that_timed_out_is_sent_back_once_and_its_late_result_is_ignored(here: Installation) -> None:
     group, topic = here.name("slow"), here.topic("slow")
