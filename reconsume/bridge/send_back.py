@@ -16,8 +16,9 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed, TopicNotReady
+from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy, send_back_copy
+from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
 
 __all__ = ["ExistingTopics", "OnDone", "SendBackWriter", "direct_copy"]
 

@@ -14,9 +14,10 @@ from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.timers import Timers
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
+from reconsume.delay_levels.inbox import inbox_request
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Header, Headers, text_property
-from reconsume.delay_levels.send_back import Position, inbox_request, send_back_copy
+from reconsume.delay_levels.send_back import Position, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
 
 __all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition", "quarantine_headers"]
