@@ -14,9 +14,6 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
 
-CONF = {"log_level": 0, "session.timeout.ms": 6_000}
-"""Closing waits for so long at most where no broker answers."""
-
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(150)]
 
 
@@ -31,7 +28,7 @@ def test_subscribe_does_not_wait_for_ever_and_a_send_back_waits_for_the_brokers(
         group, topic = here.name("away"), here.topic("away")
         here.produce(topic, b"one", b"two")
         kafka.kill()
-        with drop_in(here, group, conf=CONF) as consumer:
+        with drop_in(here, group, conf={"log_level": 0}) as consumer:
             with caplog.at_level(logging.WARNING):
                 consumer.subscribe([topic])
             assert "the retry topic is made when it does" in caplog.text
@@ -62,7 +59,8 @@ def test_close_ends_a_send_back_that_waits() -> None:
         group, topic = here.name("closed"), here.topic("closed")
         here.produce(topic, b"one")
         errors: list[SendBackFailed] = []
-        with drop_in(here, group, conf=CONF) as consumer:
+        # Closing waits for the session's time where no broker answers.
+        with drop_in(here, group, conf={"log_level": 0, "session.timeout.ms": 6_000}) as consumer:
             consumer.subscribe([topic])
             message = Reading(consumer).until(1)[0]
             consumer.send_message_back(message)
