@@ -34,7 +34,9 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix .
 
 test: check ## Everything: the checks and all tests, on a real Kafka
-	@$(BIN)/pytest -q tests --ignore=tests/unit
+	@echo "the traces of RocketMQ, alone because they measure lateness; then all others, four at a time"
+	@$(BIN)/pytest -q tests/conformance
+	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests --ignore=tests/unit --ignore=tests/conformance
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
-_NOTE = pytest.StashKey[str]()
+_NOTE: Final = pytest.StashKey[str]()
+_NOTE_OF_WORKER: Final = "kafka_under_test"
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers(pytestconfig: pytest.Config) -> Iterator[str]:
-    """The bootstrap address of a real Kafka, started once for the whole run."""
+def bootstrap_servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bootstrap address of a real Kafka, started once for the whole run, whatever the number of its processes."""
     # Imported here so that the unit tests collect without Kafka's clients.
     from tests.support.kafka import kafka_bootstrap  # noqa: PLC0415
+    from tests.support.shared_kafka import shared_kafka  # noqa: PLC0415
 
-    with kafka_bootstrap() as kafka:
-        pytestconfig.stash[_NOTE] = f"{kafka.bootstrap_servers}: {kafka.note}"
+    # Each worker of pytest-xdist has a folder of its own in that of the run.
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    with kafka_bootstrap() if alone else shared_kafka(tmp_path_factory.getbasetemp().parent) as kafka:
+        pytestconfig.stash[_NOTE] = note = f"{kafka.bootstrap_servers}: {kafka.note}"
+        if not alone:
+            pytestconfig.workeroutput[_NOTE_OF_WORKER] = note  # type: ignore[attr-defined]  # pytest-xdist's
         yield kafka.bootstrap_servers
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take a worker's word on which Kafka it was."""
+    if (note := getattr(node, "workeroutput", {}).get(_NOTE_OF_WORKER)) is not None:
+        node.config.stash[_NOTE] = note
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

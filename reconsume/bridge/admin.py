@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from reconsume.bridge.kafka import client_settings, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
-__all__ = ["ClusterFacts", "KafkaAdmin", "Partition"]
+__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
 
 Partition = tuple[str, int]
 T = TypeVar("T")
@@ -37,6 +37,13 @@ class ClusterFacts:
     brokers: int
     default_replication_factor: int
     message_max_bytes: int
+
+
+class Commit(NamedTuple):
+    """What a group has committed of a partition."""
+
+    offset: int
+    metadata: str | None
 
 
 class KafkaAdmin:
@@ -145,14 +152,19 @@ class KafkaAdmin:
 
     def committed(self, group: str) -> dict[Partition, int]:
         """The offsets that a consumer group has committed; a partition without one is left out."""
-        return self._patiently(lambda: self._committed(group))
+        return {where: one.offset for where, one in self.commits(group).items()}
 
-    def _committed(self, group: str) -> dict[Partition, int]:
+    def commits(self, group: str) -> dict[Partition, Commit]:
+        """The same with the metadata that were committed with each offset."""
+        return self._patiently(lambda: self._commits(group))
+
+    def _commits(self, group: str) -> dict[Partition, Commit]:
         futures = self._client.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
         )
         result = _result(futures[group], f"reading the offsets of group {group}")
-        return {(one.topic, one.partition): one.offset for one in result.topic_partitions or [] if one.offset >= 0}
+        found = [one for one in result.topic_partitions or [] if one.offset >= 0]
+        return {(one.topic, one.partition): Commit(one.offset, one.metadata) for one in found}
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while a partition or group has no leader yet, for at most 10 s."""

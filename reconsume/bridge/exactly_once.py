@@ -23,8 +23,9 @@ from reconsume.delay_levels.errors import (
     SubscriptionGroupNotExist,
     TopicNotReady,
 )
+from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy
+from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest
 
 __all__ = ["ExactlyOnceWriter", "Failed"]
 

@@ -16,8 +16,9 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed, TopicNotReady
+from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, inbox_copy, send_back_copy
+from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
 
 __all__ = ["ExistingTopics", "OnDone", "SendBackWriter", "direct_copy"]
 
@@ -27,6 +28,7 @@ OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
 _SERVE_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
 
 
@@ -86,8 +88,8 @@ class SendBackWriter:
     A topic that is not known to exist is looked up in a thread of the writer's own, once for all that wait for it.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
-    after that the caller must keep the message. While no broker answers nothing fails: the record waits in the
-    producer, because a second copy of one that was stored after all would be a duplicate (RocketMQ: SB-13).
+    after that the caller must keep the message. While no broker answers nothing fails: the record waits for the lookup
+    or in the producer, because a second copy of one that was stored after all would be a duplicate (RocketMQ: SB-13).
 
     Args:
         base: librdkafka's settings for any client.
@@ -229,6 +231,10 @@ class SendBackWriter:
                 continue
             try:
                 self._existing.require(topic)
+            except KafkaNotReachable as error:
+                # Nobody knows whether it exists, so nothing has failed yet.
+                logger.warning("%s; trying again", error)
+                self._stop.wait(_AGAIN_SECONDS)
             except ReconsumeError as error:
                 self._settle(topic, error)
             else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
+from reconsume.bridge.counting import Count, Span, count_records, total
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json, print_table
-from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.errors import IllegalName, MalformedProperty
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
 __all__ = ["collect_status", "show_status"]
@@ -20,40 +23,68 @@ def show_status(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    print_table("waiting", ("topic", "waiting"), [(one["topic"], one["waiting"]) for one in report["waiting"]])
-    rows = [(one["group"], one["retry_lag"], one["dead_letters"]) for one in report["groups"]]
+    print_table("waiting", ("topic", "waiting"), [(one["topic"], _shown(one, "waiting")) for one in report["waiting"]])
+    rows = [(one["group"], _shown(one, "retry_lag"), _shown(one, "dead_letters")) for one in report["groups"]]
     print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
-    sys.stdout.write(f"quarantined: {report['quarantined']:,}\n")
-    sys.stdout.write("Counted by offsets: the end mark of a transaction counts too, about one for each partition.\n")
+    sys.stdout.write(f"quarantined: {_shown(report, 'quarantined')}\n")
+    parts = [report, *report["waiting"], *report["groups"]]
+    if not all(value for part in parts for name, value in part.items() if name.endswith("_exact")):
+        sys.stdout.write("~: too many to be read; by offsets, which count the end marks of transactions too\n")
 
 
 def collect_status(settings: Settings) -> dict[str, Any]:
     """What waits on each scheduled topic, and the retry and dead-letter topics of each group.
 
-    Numbers are differences of offsets; a transaction's marker takes one too, so they may be a little too high.
+    Beside each number stands `<its name>_exact`: false for those that are estimated from offsets.
     """
-    admin, names = KafkaAdmin(settings.client_settings()), settings.names
+    base, names = settings.client_settings(), settings.names
+    admin = KafkaAdmin(base)
     topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
+    scheduled, groups = _scheduled(names, topics), _groups(names, topics)
+    # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
+    commits = admin.commits(names.prefix + "scheduler") if scheduled else {}
+    consumed = {group: admin.commits(group) for group in groups}
     partitions = [(topic, one) for topic, count in topics.items() for one in range(count)]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
-    committed = admin.committed(names.prefix + "scheduler")
 
-    def kept(topic: str, offsets: dict[tuple[str, int], int]) -> int:
+    def spans(topic: str, after: Mapping[Partition, Commit]) -> dict[Partition, Span]:
         wheres = [(topic, one) for one in range(topics.get(topic, 0))]
-        return sum(ends[where] - max(starts[where], offsets.get(where, 0)) for where in wheres)
+        return {where: _span(starts[where], ends[where], after.get(where)) for where in wheres}
 
-    waiting = [{"topic": topic, "waiting": kept(topic, committed)} for topic in _scheduled(names, topics)]
-    groups = []
-    for group in _groups(names, topics):
-        consumed = admin.committed(group)
-        groups.append(
-            {
-                "group": group,
-                "retry_lag": kept(names.retry(group), consumed),
-                "dead_letters": kept(names.dead_letter(group), {}),
-            }
-        )
-    return {"waiting": waiting, "groups": groups, "quarantined": kept(names.quarantine, {})}
+    wanted = {topic: spans(topic, commits) for topic in scheduled}
+    wanted[names.quarantine] = spans(names.quarantine, {})
+    for group in groups:
+        wanted[names.retry(group)] = spans(names.retry(group), consumed[group])
+        wanted[names.dead_letter(group)] = spans(names.dead_letter(group), {})
+    counts = count_records(base, {where: one for found in wanted.values() for where, one in found.items()}, "status")
+
+    def counted(name: str, topic: str) -> dict[str, Any]:
+        count = total(counts[where] for where in wanted[topic])
+        return {name: count.number, f"{name}_exact": count.exact}
+
+    return {
+        "waiting": [{"topic": topic} | counted("waiting", topic) for topic in scheduled],
+        "groups": [
+            {"group": group}
+            | counted("retry_lag", names.retry(group))
+            | counted("dead_letters", names.dead_letter(group))
+            for group in groups
+        ],
+    } | counted("quarantined", names.quarantine)
+
+
+def _shown(report: Mapping[str, Any], name: str) -> str:
+    return str(Count(report[name], report[f"{name}_exact"]))
+
+
+def _span(start: int, end: int, commit: Commit | None) -> Span:
+    """What is left of a partition: without what was delivered out of turn, as the commit's metadata tells."""
+    if commit is None or commit.offset < start:
+        return Span(start, end)
+    try:
+        return Span(commit.offset, end, decode_done(commit.offset, commit.metadata))
+    except MalformedProperty:
+        return Span(commit.offset, end)  # the consumer's own metadata
 
 
 def _scheduled(names: TopicNames, topics: dict[str, int]) -> list[str]:

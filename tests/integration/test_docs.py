@@ -32,6 +32,7 @@ def here() -> Iterator[Installation]:
     with local_kafka() as kafka:
         settings = Settings(
             bootstrap_servers=kafka.bootstrap_servers,
+            allowed_real_topics=["orders"],  # where docs/delayed-messages.md sends
             topics=TopicSettings(delay_partitions=1),
             scheduler=SchedulerSettings(instance_id="docs"),
             management=ManagementSettings(port=0),

@@ -59,7 +59,8 @@ def test_close_ends_a_send_back_that_waits() -> None:
         group, topic = here.name("closed"), here.topic("closed")
         here.produce(topic, b"one")
         errors: list[SendBackFailed] = []
-        with drop_in(here, group, conf={"log_level": 0}) as consumer:
+        # Closing waits for the session's time where no broker answers.
+        with drop_in(here, group, conf={"log_level": 0, "session.timeout.ms": 6_000}) as consumer:
             consumer.subscribe([topic])
             message = Reading(consumer).until(1)[0]
             consumer.send_message_back(message)

@@ -142,8 +142,8 @@ def test_two_workers_with_one_instance_id_do_not_fight_for_ever(bootstrap_server
 
 
 def _feed_until(one: Installation, ended: threading.Event) -> None:
-    """A worker notices that it is fenced when it has something to deliver."""
-    number = 0
+    """A worker notices that it is fenced when it has something to deliver, so every partition gets something."""
+    topics = [one.settings.names.send_back, *(one.settings.names.delay(delay_ms) for delay_ms in (0, 1_000, 2_000))]
     while not ended.wait(0.2):
-        number += 1
-        one.produce(one.settings.names.delay(0), b"%d" % number, headers=[("REAL_TOPIC", b"%RETRY%g")])
+        for topic in topics:
+            one.produce(topic, b"fed", headers=[("REAL_TOPIC", b"%RETRY%g"), ("RETRY_TOPIC", b"fed")])

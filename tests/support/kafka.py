@@ -46,15 +46,14 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
         yield KafkaForTests(given, "given by RECONSUME_TEST_BOOTSTRAP")
         return
     with ExitStack() as stack:
-        container, why_not = _container()
+        container, address_or_reason = _container()
         if container is not None:
             stack.callback(container.stop)
-            address = _address(container)
-            wait_until(lambda: _answers(address), _START_SECONDS, f"Kafka in {_IMAGE} answers at {address}")
-            yield KafkaForTests(address, f"{_IMAGE} in Docker")
+            wait_until(lambda: _answers(address_or_reason), _START_SECONDS, f"Kafka in {_IMAGE} at {address_or_reason}")
+            yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
             local = stack.enter_context(local_kafka())
-            yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {why_not}")
+            yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {address_or_reason}")
 
 
 @contextmanager
@@ -71,7 +70,7 @@ def local_kafka(
 
 
 def _container() -> tuple[DockerContainer | None, str]:
-    """A started container, or None and the reason: no engine, or an engine that cannot provide the image."""
+    """A started container and its address, or None and the reason: no engine, or one that cannot provide the image."""
     from docker.errors import DockerException  # type: ignore[import-untyped]  # noqa: PLC0415 - only where needed
     from requests.exceptions import RequestException  # noqa: PLC0415
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415
@@ -91,14 +90,17 @@ def _container() -> tuple[DockerContainer | None, str]:
     port = _free_port()
     try:
         container = DockerContainer(_IMAGE).with_bind_ports(port, port)
-        for name, value in _container_environment(port).items():
+        # Where the engine publishes ports: not this machine if DOCKER_HOST names another, or if this is a container.
+        host = container.get_docker_client().host()
+        address = f"{'127.0.0.1' if host == 'localhost' else host}:{port}"
+        for name, value in _container_environment(port, address).items():
             container = container.with_env(name, value)
-        return container.start(), ""
+        return container.start(), address
     except (DockerException, RequestException, OSError) as error:
         return None, f"a Docker engine answers but cannot provide {_IMAGE}: {error}"
 
 
-def _container_environment(port: int) -> dict[str, str]:
+def _container_environment(port: int, address: str) -> dict[str, str]:
     """The image maps KAFKA_A_B to a.b; the port outside and inside is one, so the advertised address holds."""
     return {
         "KAFKA_NODE_ID": "1",
@@ -106,7 +108,7 @@ def _container_environment(port: int) -> dict[str, str]:
         "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@localhost:{_CONTROLLER_PORT}",
         "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
         "KAFKA_LISTENERS": f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:{_CONTROLLER_PORT}",
-        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://{address}",
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
         "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
@@ -116,12 +118,6 @@ def _container_environment(port: int) -> dict[str, str]:
         "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "1000",
     }
-
-
-def _address(container: DockerContainer) -> str:
-    host = "127.0.0.1" if container.get_container_host_ip() == "localhost" else container.get_container_host_ip()
-    port = next(iter(container.ports))
-    return f"{host}:{port}"
 
 
 def _answers(address: str) -> bool:

@@ -153,7 +153,7 @@ class CancelsFollower:
             headers = headers_of(message)
             uniq_key = text_property(headers, TIMER_DEL_UNIQKEY)
             deliver_ms = count_property(headers, TIMER_DELIVER_MS)
-        except (MalformedProperty, UnicodeDecodeError) as malformed:
+        except MalformedProperty as malformed:
             logger.warning("topic %s, offset %s is ignored: %s", self._topic, message.offset(), malformed)
             return
         if not uniq_key:

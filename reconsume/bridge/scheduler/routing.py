@@ -14,9 +14,10 @@ from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.timers import Timers
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
+from reconsume.delay_levels.inbox import inbox_request
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Header, Headers, text_property
-from reconsume.delay_levels.send_back import Position, inbox_request, send_back_copy
+from reconsume.delay_levels.send_back import Position, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
 
 __all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition", "quarantine_headers"]
@@ -91,20 +92,15 @@ class Router:
             KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
             CancelsNotRead: the record is a delayed message of which nobody knows yet whether it was withdrawn.
         """
-        try:
-            headers = headers_of(message)
-        except UnicodeDecodeError as error:
-            return self.quarantine(message, f"a header's name is not UTF-8: {error}", headers=[])
+        headers = headers_of(message)
         try:
             return self._take_in(message, headers) if inbox else self._deliver(message, headers)
         except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
-            return self.quarantine(message, str(error), headers=headers)
+            return self.quarantine(message, str(error))
 
-    def quarantine(self, message: Message, reason: str, *, headers: Headers | None = None) -> Delivery:
+    def quarantine(self, message: Message, reason: str) -> Delivery:
         """The record as it is, with the reason; it waits there for a person."""
-        if headers is None:
-            headers = headers_of(message)
-        kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
+        kept = quarantine_headers(headers_of(message), reason, _position(message), message.timestamp()[1])
         return Delivery(self.names.quarantine, _ANY, message.key(), message.value(), kept, "quarantined", "")
 
     def _deliver(self, message: Message, headers: Headers) -> Delivery:

@@ -104,7 +104,7 @@ class Timers:
             deliver_ms = deliver_ms_of(headers, now)
             if deliver_ms is None or not is_delayed_message(text_property(headers, REAL_TOPIC) or ""):
                 return stored_ms
-        except (MalformedProperty, UnicodeDecodeError):
+        except MalformedProperty:
             # The router says so, in the quarantine.
             return stored_ms
         held = next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) is None

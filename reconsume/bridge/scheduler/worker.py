@@ -128,15 +128,11 @@ class Worker:
                     queue.paused = paused
 
     def _deliver(self, runs: list[DueRun]) -> int:
-        try:
-            runs, batch = self._route(runs)
-            if not batch:
-                return 0
-            self._writer.write(batch, lambda: _offsets(runs), self._consumer)
-        except KafkaNotReachable as error:
-            self._hold(runs, _BACK_OFF_MS)
-            self._observer.aborted(str(error))
+        runs, batch = self._route(runs)
+        if not batch:
             return 0
+        try:
+            self._writer.write(batch, lambda: _offsets(runs), self._consumer)
         except BatchAborted as aborted:
             self._learn(runs, _wheres(runs), aborted)
             return 0
@@ -144,13 +140,15 @@ class Worker:
         return len(batch)
 
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
-        """What to write for each record; what is poison goes to the quarantine, what is stored already nowhere.
+        """What to write for each record.
 
-        A run ends before a record of which nobody knows yet whether it was withdrawn.
+        A run ends before a record of which nobody knows yet whether it was withdrawn, or where it goes. What is due
+        after that one is left for the next turn, because to ask and get no answer takes 10 s, and Kafka wants to be
+        polled between.
         """
         runs: list[DueRun] = []
         batch: list[Delivery] = []
-        route = self._router.route
+        route, unanswered = self._router.route, False
         for run in due:
             inbox = run.queue.topic == self._names.send_back
             before = len(batch)
@@ -161,16 +159,26 @@ class Worker:
             except CancelsNotRead as error:
                 self._hold([run], _LOOK_AGAIN_MS)
                 logger.debug("%s-%d: %s", run.queue.topic, run.queue.partition, error)
+            except KafkaNotReachable as error:
+                self._hold([run], _BACK_OFF_MS)
+                self._observer.aborted(str(error))
+                unanswered = True
             if routed := len(batch) - before:
                 runs.append(DueRun(run.queue, run.records[:routed]))
+            if unanswered:
+                break
         if self._poison or self._written:
-            messages = [message for run in runs for _, message in run.records]
-            for index, where in enumerate(_wheres(runs)):
-                if (reason := self._poison.get(where)) is not None:
-                    batch[index] = self._router.quarantine(messages[index], reason)
-                if where in self._written:
-                    batch[index] = batch[index]._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
+            self._overrule(runs, batch)
         return runs, batch
+
+    def _overrule(self, runs: list[DueRun], batch: list[Delivery]) -> None:
+        """What is poison goes to the quarantine, what is stored already nowhere."""
+        messages = [message for run in runs for _, message in run.records]
+        for index, where in enumerate(_wheres(runs)):
+            if (reason := self._poison.get(where)) is not None:
+                batch[index] = self._router.quarantine(messages[index], reason)
+            if where in self._written:
+                batch[index] = batch[index]._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
 
     def _learn(self, runs: list[DueRun], wheres: list[Where], aborted: BatchAborted) -> None:
         """After an abort: wait, halve the batch, or single out the one record that was refused."""

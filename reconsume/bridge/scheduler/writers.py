@@ -78,7 +78,8 @@ class TransactionalWriter:
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
         self._bounded = BoundedCalls()
         self._broken = False
-        self._producer = Producer(transactional_settings(base, transactional_id, transaction_timeout_ms))
+        self._settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
+        self._producer = Producer(self._settings)
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
@@ -133,7 +134,19 @@ class TransactionalWriter:
         except KafkaException as worse:
             self._broken = True
             raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
-        raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
+        refused = _is_refusal(cause)
+        if refused:
+            self._renew()
+        raise BatchAborted(translate(cause, "delivering a batch"), passing=not refused) from error
+
+    def _renew(self) -> None:
+        """Go on with a new producer: the old one has left a gap in its sequence numbers, which the brokers refuse."""
+        self._producer.close()
+        self._producer = Producer(self._settings)
+        try:
+            self.start()
+        except ReconsumeError as error:
+            raise WriterBroken(error) from error
 
     def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
         if error.args[0].code() in _FENCED:

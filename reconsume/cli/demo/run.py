@@ -58,6 +58,11 @@ class DemoOptions:
     keep: bool
     as_json: bool
 
+    @property
+    def key_column(self) -> str | None:
+        """The column that becomes the key; our own rows have one."""
+        return self.key if self.key is not None or self.input is not None else "flight"
+
 
 def run_demo(options: DemoOptions) -> bool:
     """Run it and print the figures; whether nothing was lost, early or twice."""
@@ -67,6 +72,9 @@ def run_demo(options: DemoOptions) -> bool:
     # A coordinator that is still loading is no news on a broker that has just started.
     logging.getLogger("reconsume.bridge.kafka").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)
+    # A wrong file or column is told now, not when Kafka is up.
+    for first in read_rows(options.input, 1):
+        _require_column(first, options.key_column)
     with ExitStack() as stack:
         with console.status("starting Kafka") as status:
             kafka = stack.enter_context(LocalKafka(progress=status.update))
@@ -96,11 +104,10 @@ def _make_topics(settings: Settings) -> None:
 
 def _produce(settings: Settings, options: DemoOptions, console: Console) -> int:
     producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
-    key = options.key if options.key is not None or options.input is not None else "flight"
     count = 0
     with console.status("producing") as status:
         for count, row in enumerate(read_rows(options.input, options.limit), start=1):
-            _produce_row(producer, row, key)
+            _produce_row(producer, row, options.key_column)
             if count % 5_000 == 0:
                 status.update(f"producing: {count:,} rows")
         producer.flush()
@@ -108,9 +115,13 @@ def _produce(settings: Settings, options: DemoOptions, console: Console) -> int:
     return count
 
 
-def _produce_row(producer: Producer, row: Row, key: str | None) -> None:
+def _require_column(row: Row, key: str | None) -> None:
     if key is not None and key not in row:
         raise ReconsumeError(f"--key {key}: there is no such column; the columns are {', '.join(row)}")
+
+
+def _produce_row(producer: Producer, row: Row, key: str | None) -> None:
+    _require_column(row, key)
     while True:
         try:
             producer.produce(ORIGIN, value=json.dumps(row), key=None if key is None else str(row[key]))

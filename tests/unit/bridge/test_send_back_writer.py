@@ -91,22 +91,39 @@ def send_back(writer: SendBackWriter, times: int = 1) -> list[SendBackFailed | N
 def test_send_back_waits_for_no_lookup_and_what_waits_is_counted(writer: SendBackWriter, lookups: Lookups) -> None:
     outcomes = send_back(writer, 3)  # it would hang here: nothing is answered before the next line but one
     assert (outcomes, writer.flush(0)) == ([], 3)
-    lookups.found = KafkaNotReachable("no answer from Kafka")
     lookups.answer.set()
-    wait_until(lambda: len(outcomes) == 3, what="all failed, the inbox could not be looked up either")
-    assert {str(one) for one in outcomes} == {"no answer from Kafka; then no answer from Kafka"}
+    wait_until(lambda: len(outcomes) == 3, what="all failed, the inbox does not exist either")
+    missing = "topic {} does not exist; make it: reconsume topics apply"
+    both = "; then ".join(missing.format(topic) for topic in (NAMES.delay(10_000), NAMES.send_back))
+    assert {str(one) for one in outcomes} == {both}
     assert lookups.asked == [NAMES.delay(10_000), NAMES.send_back], "one lookup serves all that wait for it"
     assert writer.flush(0) == 0
+
+
+@pytest.mark.rule("SB-13")
+def test_while_no_broker_answers_a_lookup_nothing_fails(
+    writer: SendBackWriter, lookups: Lookups, caplog: pytest.LogCaptureFixture
+) -> None:
+    lookups.found = KafkaNotReachable("no answer from Kafka")
+    lookups.answer.set()
+    outcomes = send_back(writer, 2)
+    wait_until(lambda: len(lookups.asked) >= 2, what="it is asked again")
+    assert "no answer from Kafka; trying again" in caplog.text
+    assert (outcomes, len(writer._waiting[NAMES.delay(10_000)])) == ([], 2)
+    lookups.found = {NAMES.delay(10_000): 1}
+    wait_until(lambda: not writer._waiting, what="both are in the producer")
+    assert (outcomes, set(lookups.asked)) == ([], {NAMES.delay(10_000)})
 
 
 def test_what_was_found_is_produced_and_known_from_then_on(writer: SendBackWriter, lookups: Lookups) -> None:
     lookups.found = {NAMES.delay(10_000): 1}
     outcomes = send_back(writer, 2)
     lookups.answer.set()
-    wait_until(lambda: len(writer._producer) == 2, what="both are in the producer, which finds no broker")
+    wait_until(lambda: not writer._waiting, what="both are in the producer, which finds no broker")
     send_back(writer)
-    assert len(writer._producer) == 3
-    assert (outcomes, writer.flush(0), lookups.asked) == ([], 3, [NAMES.delay(10_000)])
+    assert not writer._waiting
+    assert writer.flush(0) >= 3, "the producer counts its own errors too"
+    assert (outcomes, lookups.asked) == ([], [NAMES.delay(10_000)])
 
 
 def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,13 +200,18 @@ def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
 
 
 @pytest.mark.rule("TM-13")
-def test_a_message_that_may_have_been_withdrawn_waits_and_the_others_go_on() -> None:
+@pytest.mark.parametrize(
+    ("error", "held_ms"), [(CancelsNotRead("not read lately"), 50), (KafkaNotReachable("looking for topic retry"), 500)]
+)
+def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_go_on(
+    error: Exception, held_ms: int
+) -> None:
     bench = Bench(FakeWriter())
     unknown, route = {b"b"}, FakeRouter().route
 
     def asking(message: Message, *, inbox: bool) -> Delivery:
         if message.value() in unknown:
-            raise CancelsNotRead("not read lately")
+            raise error
         return route(message, inbox=inbox)
 
     bench.worker._router.route = asking  # type: ignore[method-assign]
@@ -216,6 +221,8 @@ def test_a_message_that_may_have_been_withdrawn_waits_and_the_others_go_on() -> 
     assert bench.turn(3) == 3
     assert (bench.values(), bench.writer.committed) == ([b"a", b"x", b"y"], {(TOPIC, 0): 1, (TOPIC, 1): 2})
     unknown.clear()
-    bench.now = 1_100
+    bench.now += held_ms - 1
+    assert bench.turn() == 0
+    bench.now += 1
     bench.turn(2)
     assert (bench.values(), bench.writer.committed[TOPIC, 0]) == ([b"a", b"x", b"y", b"b", b"c"], 3)

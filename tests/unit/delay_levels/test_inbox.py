@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.inbox import inbox_copy, inbox_request
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import OUR_PROPERTIES, Header, Headers, user_headers
@@ -18,8 +19,6 @@ from reconsume.delay_levels.send_back import (
     SendBackCopy,
     SendBackRequest,
     Stored,
-    inbox_copy,
-    inbox_request,
     send_back_copy,
 )
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.inbox import inbox_copy, inbox_request
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import Header, Headers, is_ours, text_property, user_headers
@@ -22,8 +23,6 @@ from reconsume.delay_levels.send_back import (
     SendBackRequest,
     Stored,
     decide_send_back,
-    inbox_copy,
-    inbox_request,
     send_back_copy,
 )
 

@@ -1,0 +1,58 @@
+"""The transactional writer by itself, and brokers that refuse one of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
+from tests.integration.installation import Installation, settings_for
+
+pytestmark = pytest.mark.kafka
+
+LIMIT = 20_000
+
+
+@pytest.fixture
+def here(bootstrap_servers: str) -> Installation:
+    return Installation(settings_for(bootstrap_servers))
+
+
+@pytest.fixture
+def consumer(here: Installation) -> Iterator[Consumer]:
+    """One whose group metadata a transaction takes; it reads nothing."""
+    one = Consumer(consumer_settings(here.settings.client_settings(), "moves") | {"group.id": here.name("moves")})
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("before", [0, 3], ids=["as the first", "after others"])
+def test_after_a_refused_record_the_next_batch_is_written_at_once(
+    here: Installation, consumer: Consumer, before: int
+) -> None:
+    source, target = here.topic("source"), here.name("target")
+    here.admin.create(target, 1, -1, {"max.message.bytes": str(LIMIT)})
+    writer = TransactionalWriter(here.settings.client_settings(), here.name("writer"), 10_000)
+    writer.start()
+    moved = 0
+
+    def write(*values: bytes) -> None:
+        batch = [Delivery(target, 0, None, value, [], "delivered", "g") for value in values]
+        writer.write(batch, lambda: [TopicPartition(source, 0, moved + len(values))], consumer)
+
+    for number in range(before):
+        write(b"before%d" % number)
+        moved += 1
+    with pytest.raises(BatchAborted, match="MSG_SIZE_TOO_LARGE") as aborted:
+        write(b"a", b"x" * (LIMIT + 1), b"b")
+    assert not aborted.value.passing
+    for value in (b"a", b"b"):
+        write(value)
+        moved += 1
+    writer.close()
+    assert [record.value for record in here.read(target)] == [*(b"before%d" % n for n in range(before)), b"a", b"b"]
+    assert here.committed(here.name("moves"), source) == moved

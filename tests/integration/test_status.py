@@ -1,0 +1,83 @@
+"""`reconsume status` on topics that hold transactions, a backlog, or records that were delivered out of turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from reconsume.cli.status import collect_status, show_status
+from reconsume.delay_levels.done_ahead import encode_done
+from tests.integration.installation import Installation, scheduler, settings_for
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def one(bootstrap_servers: str) -> Installation:
+    one = Installation(settings_for(bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    return one
+
+
+def commit(one: Installation, group: str, offset: TopicPartition) -> None:
+    consumer = Consumer(one.settings.client_settings() | {"group.id": group})
+    consumer.commit(offsets=[offset], asynchronous=False)
+    consumer.close()
+
+
+def of_group(report: dict[str, Any], group: str) -> dict[str, Any]:
+    return next(line for line in report["groups"] if line["group"] == group)
+
+
+def waiting(report: dict[str, Any]) -> dict[str, tuple[int, bool]]:
+    return {line["topic"]: (line["waiting"], line["waiting_exact"]) for line in report["waiting"]}
+
+
+def test_the_marks_of_transactions_do_not_count(one: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    group = one.name("g")
+    back = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RETRY_TOPIC", b"flights")]
+    dead = [("REAL_TOPIC", f"%DLQ%{group}".encode()), ("RETRY_TOPIC", b"flights")]
+    with scheduler(one.settings):
+        for number in range(3):
+            one.produce(one.settings.names.send_back, b"%d" % number, headers=back)
+            wait_until(lambda: len(one.retries(group)) == number + 1, 30, "the retry")  # noqa: B023 - called at once
+        one.produce(one.settings.names.send_back, b"dead", headers=dead)
+        wait_until(lambda: one.dead_letters(group), 30, "the dead letter")
+    commit(one, group, TopicPartition(one.settings.names.retry(group), 0, 1))
+    report = collect_status(one.settings)
+    assert of_group(report, group) == {
+        "group": group,
+        "retry_lag": 2,
+        "retry_lag_exact": True,
+        "dead_letters": 1,
+        "dead_letters_exact": True,
+    }
+    assert set(waiting(report).values()) == {(0, True)}
+    assert (report["quarantined"], report["quarantined_exact"]) == (0, True)
+    show_status(one.settings, as_json=False)
+    assert "~" not in capsys.readouterr().out
+
+
+def test_what_was_delivered_out_of_turn_does_not_wait(one: Installation) -> None:
+    lane = one.settings.names.delay(0)
+    one.produce(lane, *(b"%d" % number for number in range(6)))
+    held = TopicPartition(lane, 0, 1, encode_done(1, [2, 4]))
+    commit(one, f"{one.settings.topic_prefix}scheduler", held)
+    assert waiting(collect_status(one.settings))[lane] == (3, True)
+
+
+@pytest.mark.parametrize(("count", "exact", "shown"), [(500, True, " 500 "), (501, False, " ~501 ")])
+def test_a_backlog_is_not_read_but_estimated_and_says_so(
+    one: Installation, capsys: pytest.CaptureFixture[str], count: int, exact: bool, shown: str
+) -> None:
+    lane = one.settings.names.delay(2_000)
+    one.produce(lane, *(b"v" for _ in range(count)))
+    assert waiting(collect_status(one.settings))[lane] == (count, exact)
+    show_status(one.settings, as_json=False)
+    text = capsys.readouterr().out
+    assert shown in next(line for line in text.splitlines() if lane in line)
+    assert ("~: too many to be read" in text) == (not exact)
