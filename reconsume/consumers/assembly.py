@@ -18,6 +18,7 @@ from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
+from reconsume.consumers.group_metadata import GroupMetadata
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listener_pool import make_pool
 from reconsume.consumers.orderly import OrderlyService
@@ -63,7 +64,8 @@ def build_loop(
         loop.committed(error, partitions)
 
     consumer = Consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
-    sender = _sender(settings, consumer, base, follower, stop, closing)
+    group_metadata = GroupMetadata(consumer.consumer_group_metadata)
+    sender = _sender(settings, consumer, group_metadata, base, follower, stop, closing)
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
         _service(settings, registration, sender),
@@ -72,6 +74,7 @@ def build_loop(
         subscriptions=subscriptions,
         from_beginning=settings.from_beginning,
         limits=settings.limits,
+        group_metadata=group_metadata,
     )
     return loop
 
@@ -90,6 +93,7 @@ def _of_the_consumer(settings: ConsumeSettings) -> dict[str, Any]:
 def _sender(
     settings: ConsumeSettings,
     consumer: Consumer,
+    group_metadata: GroupMetadata,
     base: Mapping[str, Any],
     follower: GroupsFollower,
     stop: threading.Event,
@@ -101,7 +105,7 @@ def _sender(
         )
         closing.insert(0, writer.close)
         writer.register(stop)
-        transactional = TransactionalSender(writer.send_back, consumer.consumer_group_metadata)
+        transactional = TransactionalSender(writer.send_back, group_metadata)
         closing.insert(0, transactional.close)
         return transactional
     ordinary = SendBackWriter(base, settings.names, lambda: follower.groups, settings.client_id)

@@ -21,6 +21,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.consumers.group_metadata import GroupMetadata
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
@@ -83,6 +84,7 @@ class ConsumeLoop:
         subscriptions: Mapping[str, TagExpression],
         from_beginning: bool,
         limits: Limits,
+        group_metadata: GroupMetadata,
         clock: Clock = now_ms,
     ) -> None:
         self._consumer = consumer
@@ -92,6 +94,7 @@ class ConsumeLoop:
         self._subscriptions = subscriptions
         self._from_beginning = from_beginning
         self._limits = limits
+        self._group_metadata = group_metadata
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._commit_at = 0.0
@@ -109,6 +112,7 @@ class ConsumeLoop:
 
     def run_once(self) -> None:
         """One turn: read, hand out, try again what is due, pause, commit."""
+        self._group_metadata.serve()
         busy = any(queue.size for queue in self._queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
         self._service.tick()
@@ -265,6 +269,7 @@ class ConsumeLoop:
             queue.drop()
         self._sender.leave(list(self._queues.values()), self._limits.await_termination_seconds)
         self._queues.clear()
+        self._group_metadata.close()
         self._sender.close()
         self._consumer.close()
 

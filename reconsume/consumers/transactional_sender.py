@@ -53,7 +53,7 @@ class TransactionalSender:
 
     Args:
         write: writes both in one transaction.
-        group_metadata: the consumer's own, as of now.
+        group_metadata: the consumer's own, as of now; None when it is about to be closed.
     """
 
     def __init__(self, write: WriteBoth, group_metadata: Callable[[], Any]) -> None:
@@ -143,10 +143,11 @@ class TransactionalSender:
 
     def _settle(self, seconds: float) -> bool:
         """Write one transaction; False if that has to be tried again, or nothing could be done."""
-        if not self._writing.acquire(timeout=seconds):
+        # Before the lock: the thread that polls gives the answer, and it may want the lock too, to leave partitions.
+        metadata = self._group_metadata()
+        if metadata is None or not self._writing.acquire(timeout=seconds):
             return False
         try:
-            metadata = self._group_metadata()
             with self._changed:
                 batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
                 taken = set(map(id, batch))
