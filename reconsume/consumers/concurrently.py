@@ -181,6 +181,9 @@ class ConcurrentlyService:
             succeeded, cause = 0, Cause(str(error))
         level = context.delay_level_when_next_consume
         keep, kept = self._is_kept(chunk, succeeded, level), []
+        if succeeded == len(messages):
+            queue.succeed(messages)
+            return
         for index, message in enumerate(messages):
             if not queue.claim(message):
                 continue

@@ -6,9 +6,8 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
@@ -19,8 +18,7 @@ T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Messages of one partition for one call of the listener (RocketMQ: CC-18)."""
 
     queue: ProcessQueue
