@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final, cast
 
 from reconsume.bridge.clock import Clock, now_ms
@@ -65,7 +65,7 @@ class ConcurrentlyService:
         self._group = group
         self._listener = listener
         self._sender = sender
-        self._names = names
+        self._message_queue = cache(lambda topic, number: MessageQueue(names.rocketmq_name(topic), number))
         self._max_reconsume_times = max_reconsume_times
         self._batch_size = batch_size
         self._gate = gate
@@ -164,8 +164,7 @@ class ConcurrentlyService:
             if self._gate is not None:
                 self._gate.cancel(chunk)
             return None
-        queue = chunk.queue
-        return ConsumeConcurrentlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
+        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue.topic, chunk.queue.partition))
 
     def _report(self, chunk: Chunk, error: BaseException) -> Cause:
         logger.warning("the listener failed for %r", chunk.messages, exc_info=error)

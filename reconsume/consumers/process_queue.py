@@ -74,17 +74,20 @@ class ProcessQueue:
         late listener succeeded after all.
         """
         with self._lock:
-            unfinished = self._unfinished(messages)
-            if self._dropped or not unfinished:
+            if self._dropped:
                 return False
-            self._started.update([(message.offset, (now_ms, message)) for message in unfinished])
-            return True
+            unfinished = False
+            for message in messages:
+                if self._progress.is_unfinished(message.offset):
+                    self._started[message.offset] = (now_ms, message)
+                    unfinished = True
+            return unfinished
 
     def claim(self, message: Message) -> bool:
         """The right to decide what becomes of a message; True only the first time."""
         offset = message.offset
         with self._lock:
-            if self._dropped or offset in self._claimed or not self._progress.is_unfinished(offset):
+            if self._dropped or not self._is_undecided(offset):
                 return False
             self._claimed.add(offset)
             self._started.pop(offset, None)
@@ -95,16 +98,17 @@ class ProcessQueue:
         with self._lock:
             if self._dropped:
                 return
-            mine = self._unfinished(messages)
-            if self._claimed:
-                mine = [message for message in mine if message.offset not in self._claimed]
-            offsets = [message.offset for message in mine]
-            for offset in offsets:
-                self._started.pop(offset, None)
-                if self._failures:
+            done = []
+            for message in messages:
+                offset = message.offset
+                # What is started is neither claimed nor finished.
+                if self._started.pop(offset, None) is not None or self._is_undecided(offset):
+                    done.append(offset)
+                    self._bytes -= message.size
+            if self._failures:
+                for offset in done:
                     self._failures.pop(offset, None)
-            self._progress.finish_all(offsets)
-            self._bytes -= sum([message.size for message in mine])
+            self._progress.finish_all(done)
 
     def release(self, message: Message) -> bool:
         """Give the right back: the message is tried again here; False if the partition is gone."""
@@ -126,10 +130,8 @@ class ProcessQueue:
             if self._progress.finish(offset):
                 self._bytes -= message.size
 
-    def _unfinished(self, messages: Sequence[Message]) -> Sequence[Message]:
-        if self._progress.are_unfinished([message.offset for message in messages]):
-            return messages
-        return [message for message in messages if self._progress.is_unfinished(message.offset)]
+    def _is_undecided(self, offset: int) -> bool:
+        return offset not in self._claimed and self._progress.is_unfinished(offset)
 
     def expired(self, started_before_ms: float) -> list[Message]:
         """Messages whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import lt
 
 __all__ = ["OffsetProgress"]
@@ -21,14 +21,19 @@ class OffsetProgress:
 
     Args:
         done: offsets that were finished in an earlier life, as its `done_ahead` said.
+
+    Attributes:
+        is_unfinished: whether the record at an offset is begun and not finished.
     """
 
-    __slots__ = ("_earlier", "_next", "_order", "_unfinished")
+    __slots__ = ("_earlier", "_next", "_order", "_unfinished", "is_unfinished")
 
     def __init__(self, done: Iterable[int] = ()) -> None:
         self._earlier = set(done)
         self._order: deque[int] = deque()
         self._unfinished: set[int] = set()
+        # Asked for each record, so it is C all the way.
+        self.is_unfinished: Callable[[int], bool] = self._unfinished.__contains__
         self._next: int | None = None
 
     def begin(self, offset: int) -> bool:
@@ -100,11 +105,3 @@ class OffsetProgress:
         One stuck record stops its partition when this passes a limit (RocketMQ: FC-03).
         """
         return self._next - 1 - self._order[0] if self._order and self._next is not None else 0
-
-    def are_unfinished(self, offsets: Iterable[int]) -> bool:
-        """Whether all of these are begun and not finished."""
-        return self._unfinished.issuperset(offsets)
-
-    def is_unfinished(self, offset: int) -> bool:
-        """Whether the record at this offset is begun and not finished."""
-        return offset in self._unfinished
