@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 _FETCH_RECORDS: Final = 500
 _BUSY_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 0.2
-_MOMENT_SECONDS: Final = 0.005
+_MOMENT_SECONDS: Final = 0.001
+_MOMENTS: Final = 5
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _REVOKE_SECONDS: Final = 5.0
@@ -191,12 +192,12 @@ class ConsumeLoop:
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}
-        if any(is_full and not self._queues[where].paused for where, is_full in full.items()):
+        pause = [queue for where, queue in self._queues.items() if full[where] and not queue.paused]
+        for _ in range(_MOMENTS):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
-            time.sleep(_MOMENT_SECONDS)
-        pause = [
-            queue for where, queue in self._queues.items() if full[where] and not queue.paused and self._is_full(queue)
-        ]
+            if pause:
+                time.sleep(_MOMENT_SECONDS)
+                pause = [queue for queue in pause if self._is_full(queue)]
         resume = [queue for where, queue in self._queues.items() if queue.paused and not full[where]]
         if pause:
             self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in pause])
