@@ -11,10 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from confluent_kafka import Producer
-
-from benchmarks.installation import PAYLOAD, install
-from reconsume.bridge.admin import KafkaAdmin
+from benchmarks.installation import fill_ordinary, install
 
 RECORDS = 1_000_000
 PAIRS = 6
@@ -54,17 +51,7 @@ def measure_drop_in(bootstrap_servers: str) -> None:
     """Print the rates of both, and their ratio, for `consume` and `poll`."""
     settings = install(bootstrap_servers)
     topic = f"{settings.topic_prefix}flights"
-    KafkaAdmin(settings.client_settings()).create(topic, 1, -1, {})
-    producer = Producer(settings.client_settings() | {"linger.ms": 20})
-    for _ in range(RECORDS):
-        while True:
-            try:
-                producer.produce(topic, PAYLOAD)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-    producer.flush()
+    fill_ordinary(settings, topic, RECORDS)
     for way in ("consume", "poll"):
         ratios = []
         for pair in range(PAIRS):

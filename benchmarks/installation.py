@@ -17,7 +17,7 @@ from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 
-__all__ = ["PAYLOAD", "install", "read_all", "scheduler", "waiting_headers"]
+__all__ = ["PAYLOAD", "fill_ordinary", "install", "read_all", "scheduler", "waiting_headers"]
 
 PAYLOAD = b"x" * 200
 
@@ -55,6 +55,21 @@ def fill(settings: Settings, topic: str, records: int) -> None:
         while True:
             try:
                 producer.produce(topic, PAYLOAD, b"k%d" % number, headers=waiting_headers("bench", number))
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
+    producer.flush()
+
+
+def fill_ordinary(settings: Settings, topic: str, records: int) -> None:
+    """Make an ordinary topic with one partition and fill it."""
+    KafkaAdmin(settings.client_settings()).create(topic, 1, -1, {})
+    producer = Producer(settings.client_settings() | {"linger.ms": 20})
+    for _ in range(records):
+        while True:
+            try:
+                producer.produce(topic, PAYLOAD)
             except BufferError:
                 producer.poll(0.1)
             else:

@@ -1,6 +1,8 @@
 """The client side: consumers with RocketMQ's retry semantics."""
 
 from reconsume.consumers.aio_consumer import AIOConsumer
+from reconsume.consumers.circuit_breaker import CircuitBreaker, CircuitChange, CircuitState
+from reconsume.consumers.circuit_metrics import CircuitMetrics
 from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
 from reconsume.consumers.listener import (
@@ -15,6 +17,10 @@ from reconsume.consumers.retry_message import RetryMessage, origin, polled_from,
 
 __all__ = [
     "AIOConsumer",
+    "CircuitBreaker",
+    "CircuitChange",
+    "CircuitMetrics",
+    "CircuitState",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeOrderlyContext",

@@ -14,6 +14,7 @@ from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.send_back import SendBackWriter
+from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
@@ -127,6 +128,7 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
         )
         orderly.attach(make_pool(registration.listener, settings.threads, orderly.consume, orderly.consume_async))
     else:
+        breaker = settings.circuit_breaker
         service = concurrently = ConcurrentlyService(
             settings.group,
             cast("Listener", registration.listener),
@@ -134,6 +136,7 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
+            gate=None if breaker is None else CircuitGate(settings.group, breaker),
         )
         concurrently.attach(
             make_pool(registration.listener, settings.threads, concurrently.consume, concurrently.consume_async)

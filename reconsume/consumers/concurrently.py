@@ -7,10 +7,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final, cast
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -45,6 +46,7 @@ class ConcurrentlyService:
         names: the installation's topics.
         max_reconsume_times: the consumer's own maximum, None to take the group's.
         batch_size: messages in one call.
+        gate: of the circuit breaker; None without one.
         clock: gives milliseconds.
     """
 
@@ -57,14 +59,16 @@ class ConcurrentlyService:
         names: TopicNames,
         max_reconsume_times: int | None,
         batch_size: int = 1,
+        gate: CircuitGate | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._group = group
         self._listener = listener
         self._sender = sender
-        self._names = names
+        self._message_queue = cache(lambda topic, number: MessageQueue(names.rocketmq_name(topic), number))
         self._max_reconsume_times = max_reconsume_times
         self._batch_size = batch_size
+        self._gate = gate
         self._clock = clock
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
@@ -82,19 +86,22 @@ class ConcurrentlyService:
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
 
     def tick(self) -> None:
-        """Call the listener again for messages whose send-back failed."""
-        for chunk in self.take_local_retries():
+        """Call the listener for messages whose send-back failed, and for those that the circuit breaker kept."""
+        kept = [] if self._gate is None else self._gate.due()
+        for chunk in (*self.take_local_retries(), *kept):
             assert self._pool is not None
             self._pool.submit(chunk)
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Concurrent listeners hold up nobody."""
+        """Concurrent listeners hold up nobody; an open circuit breaker holds up all."""
         del queue
-        return False
+        return self._gate is not None and self._gate.is_shut()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Results that come late are discarded, so there is nothing to wait for (RocketMQ: CC-15)."""
-        del queues, seconds
+        del seconds
+        if self._gate is not None:
+            self._gate.forget(queues)
         return True
 
     def close(self, seconds: float) -> bool:
@@ -135,6 +142,8 @@ class ConcurrentlyService:
         """
         for message in queue.expired(self._clock() - timeout_ms):
             if queue.claim(message):
+                if self._gate is not None:
+                    self._gate.timed_out(queue, message)
                 logger.warning("%r: its listener has run for over %.0f s; it is sent back", message, timeout_ms / 1000)
                 cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
@@ -149,10 +158,13 @@ class ConcurrentlyService:
         return due
 
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
-        if not chunk.queue.start(chunk.messages, self._clock()):
+        if self._gate is not None and not self._gate.enter(chunk):
             return None
-        queue = chunk.queue
-        return ConsumeConcurrentlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
+        if not chunk.queue.start(chunk.messages, self._clock()):
+            if self._gate is not None:
+                self._gate.cancel(chunk)
+            return None
+        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue.topic, chunk.queue.partition))
 
     def _report(self, chunk: Chunk, error: BaseException) -> Cause:
         logger.warning("the listener failed for %r", chunk.messages, exc_info=error)
@@ -166,13 +178,32 @@ class ConcurrentlyService:
         except IllegalSetting as error:
             logger.error("%s; the whole batch is sent back", error)  # noqa: TRY400 - the listener is wrong, not we
             succeeded, cause = 0, Cause(str(error))
+        level = context.delay_level_when_next_consume
+        keep, kept = self._is_kept(chunk, succeeded, level), []
+        if succeeded == len(messages):
+            queue.succeed(messages)
+            return
         for index, message in enumerate(messages):
             if not queue.claim(message):
                 continue
             if index < succeeded:
                 queue.finish(message)
-            else:
-                self._send_back(queue, message, context.delay_level_when_next_consume, cause)
+            elif not keep:
+                self._send_back(queue, message, level, cause)
+            elif queue.release(message):
+                kept.append(message)
+        if kept and self._gate is not None:
+            self._gate.keep(Chunk(queue, tuple(kept)))
+
+    def _is_kept(self, chunk: Chunk, succeeded: int, level: int) -> bool:
+        """Whether what failed stays here because of the circuit breaker.
+
+        A listener that asks for the dead-letter topic works: it has judged the message.
+        """
+        if self._gate is None:
+            return False
+        judged = level < 0
+        return self._gate.settle(chunk, failed=succeeded == 0 and not judged) and not judged
 
     def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
         request = SendBackRequest(

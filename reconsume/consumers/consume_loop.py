@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby, repeat
+from operator import is_not, itemgetter
 from typing import Final
 
 from confluent_kafka import (
@@ -36,7 +38,8 @@ logger = logging.getLogger(__name__)
 _FETCH_RECORDS: Final = 500
 _BUSY_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 0.2
-_MOMENT_SECONDS: Final = 0.005
+_MOMENT_SECONDS: Final = 0.001
+_MOMENTS: Final = 5
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _REVOKE_SECONDS: Final = 5.0
@@ -128,18 +131,17 @@ class ConsumeLoop:
         first = self._consumer.poll(timeout)
         if first is None:
             return
-        run: list[Message] = []
-        queue: ProcessQueue | None = None
-        for polled in (first, *self._consumer.consume(_FETCH_RECORDS, 0)):
-            if polled.error() is not None:
-                self._failed(polled)
-                continue
-            of = self._queues.get((polled.topic() or "", polled.partition() or 0))
-            if of is not queue:
-                self._hand_out(queue, run)
-                run, queue = [], of
-            run.append(Message(polled, self._retry_topic))
-        self._hand_out(queue, run)
+        polled = [first, *self._consumer.consume(_FETCH_RECORDS, 0)]
+        # In C as far as it goes: a line of Python for each message shows in the rate.
+        errors = map(is_not, map(KafkaMessage.error, polled), repeat(None))
+        places = zip(map(KafkaMessage.topic, polled), map(KafkaMessage.partition, polled), errors, strict=True)
+        for (topic, partition, failed), run in groupby(zip(places, polled, strict=True), itemgetter(0)):
+            if failed:
+                for _, one in run:
+                    self._failed(one)
+            else:
+                queue = self._queues.get((topic or "", partition or 0))
+                self._hand_out(queue, [Message(one, self._retry_topic) for _, one in run])
 
     def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
         if queue is None or not messages:
@@ -187,12 +189,12 @@ class ConsumeLoop:
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}
-        if any(is_full and not self._queues[where].paused for where, is_full in full.items()):
+        pause = [queue for where, queue in self._queues.items() if full[where] and not queue.paused]
+        for _ in range(_MOMENTS):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
-            time.sleep(_MOMENT_SECONDS)
-        pause = [
-            queue for where, queue in self._queues.items() if full[where] and not queue.paused and self._is_full(queue)
-        ]
+            if pause:
+                time.sleep(_MOMENT_SECONDS)
+                pause = [queue for queue in pause if self._is_full(queue)]
         resume = [queue for where, queue in self._queues.items() if queue.paused and not full[where]]
         if pause:
             self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in pause])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from reconsume.consumers.circuit_breaker import CircuitBreaker
 from reconsume.consumers.consume_loop import Limits
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
@@ -36,6 +37,7 @@ class ConsumeSettings:
     limits: Limits
     own_table: DelayLevels | None
     exactly_once: bool
+    circuit_breaker: CircuitBreaker | None = None
 
     @property
     def client_id(self) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
@@ -19,8 +19,7 @@ T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Messages of one partition for one call of the listener (RocketMQ: CC-18)."""
 
     queue: ProcessQueue
@@ -40,7 +39,9 @@ class ListenerPool(Protocol[C_contra]):
 class ThreadListenerPool(Generic[T]):
     """A fixed number of threads on one queue.
 
-    An executor's future for each record would cost ten times what the queue does.
+    An executor's future for each record would cost ten times what the queue does. And one thread is woken at a time: it
+    wakes the next one if there is more than it took. Listeners that wait soon have all threads; where they are quick,
+    the first thread is done with everything before another one has the interpreter, and switching costs little.
 
     Args:
         threads: how many listeners run at once.
@@ -49,7 +50,9 @@ class ThreadListenerPool(Generic[T]):
 
     def __init__(self, threads: int, consume: Callable[[T], None]) -> None:
         self._consume = consume
-        self._chunks: SimpleQueue[T | None] = SimpleQueue()
+        self._chunks: deque[T] = deque()
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._called = False
         self._closing = False
         self._threads = [
             threading.Thread(target=self._run, name=f"reconsume-listener-{number}", daemon=True)
@@ -60,13 +63,14 @@ class ThreadListenerPool(Generic[T]):
 
     def submit(self, chunk: T) -> None:
         """Run a chunk when a thread is free."""
-        self._chunks.put(chunk)
+        self._chunks.append(chunk)
+        self._call()
 
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
         self._closing = True
         for _ in self._threads:
-            self._chunks.put(None)
+            self._calls.put(None)
         deadline = threading.Event()
         timer = threading.Timer(seconds, deadline.set)
         timer.start()
@@ -76,10 +80,23 @@ class ThreadListenerPool(Generic[T]):
         timer.cancel()
         return not any(thread.is_alive() for thread in self._threads)
 
+    def _call(self) -> None:
+        """Wake a thread, unless one is called already and has not looked into the queue yet."""
+        if not self._called:
+            self._called = True
+            self._calls.put(None)
+
     def _run(self) -> None:
-        while (chunk := self._chunks.get()) is not None:
-            if not self._closing:
-                self._consume(chunk)
+        while not self._closing:
+            try:
+                chunk = self._chunks.popleft()
+            except IndexError:
+                self._calls.get()
+                self._called = False  # before it looks: what comes after the look calls again
+                continue
+            if self._chunks:
+                self._call()
+            self._consume(chunk)
 
 
 class AsyncListenerPool(Generic[T]):

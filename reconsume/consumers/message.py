@@ -1,4 +1,4 @@
-"""A message as listeners see it; headers are decoded when they are first asked for."""
+"""A message as listeners see it; what most listeners never ask for is made when it is first asked for."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ class Message:
         key: bytes, or None.
         body: bytes; None is a tombstone.
         kafka: where it was polled.
+        offset: the offset there.
+        size: of the body, in bytes.
         topic: the origin topic, also on a retry (RocketMQ: TN-02).
         reconsume_times: how often it was sent back.
     """
@@ -64,11 +66,24 @@ class Message:
         self._polled = polled
         self._retry_topic = retry_topic
         self._locally_failed = locally_failed
-        self.key = polled.key()
-        self.body = polled.value()
-        self.kafka = KafkaRecord(
-            polled.topic() or "", polled.partition() or 0, polled.offset() or 0, polled.timestamp()[1]
-        )
+        self.offset = polled.offset() or 0
+        self.size = len(polled)
+
+    @property
+    def key(self) -> bytes | None:
+        """As it was produced."""
+        return self._polled.key()
+
+    @property
+    def body(self) -> bytes | None:
+        """As it was produced."""
+        return self._polled.value()
+
+    @cached_property
+    def kafka(self) -> KafkaRecord:
+        """Where and when this copy stood."""
+        polled = self._polled
+        return KafkaRecord(polled.topic() or "", polled.partition() or 0, self.offset, polled.timestamp()[1])
 
     @property
     def is_retry(self) -> bool:

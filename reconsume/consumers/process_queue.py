@@ -55,15 +55,15 @@ class ProcessQueue:
     def begin(self, messages: Sequence[Message]) -> list[Message]:
         """Take note of messages that were read; gives those that are not finished already."""
         with self._lock:
-            begin = self._progress.begin
-            begun = [message for message in messages if begin(message.kafka.offset)]
-            self._bytes += sum([len(message.body or b"") for message in begun])
+            if self._progress.begin_all([message.offset for message in messages]):
+                begun = list(messages)
+            else:
+                begun = [message for message in messages if self._progress.begin(message.offset)]
+            self._bytes += sum([message.size for message in begun])
             if not self._failures:
                 return begun
             return [
-                message.failed_again_locally(times)
-                if (times := self._failures.get(message.kafka.offset, 0))
-                else message
+                message.failed_again_locally(times) if (times := self._failures.get(message.offset, 0)) else message
                 for message in begun
             ]
 
@@ -74,42 +74,64 @@ class ProcessQueue:
         late listener succeeded after all.
         """
         with self._lock:
-            unfinished = [one for one in messages if self._progress.is_unfinished(one.kafka.offset)]
-            if self._dropped or not unfinished:
+            if self._dropped:
                 return False
-            for message in unfinished:
-                self._started[message.kafka.offset] = (now_ms, message)
-            return True
+            unfinished = False
+            for message in messages:
+                if self._progress.is_unfinished(message.offset):
+                    self._started[message.offset] = (now_ms, message)
+                    unfinished = True
+            return unfinished
 
     def claim(self, message: Message) -> bool:
         """The right to decide what becomes of a message; True only the first time."""
-        offset = message.kafka.offset
+        offset = message.offset
         with self._lock:
-            if self._dropped or offset in self._claimed or not self._progress.is_unfinished(offset):
+            if self._dropped or not self._is_undecided(offset):
                 return False
             self._claimed.add(offset)
             self._started.pop(offset, None)
             return True
 
+    def succeed(self, messages: Sequence[Message]) -> None:
+        """`claim` and `finish` for a whole batch: those whose fate somebody else has decided are left out."""
+        with self._lock:
+            if self._dropped:
+                return
+            done = []
+            for message in messages:
+                offset = message.offset
+                # What is started is neither claimed nor finished.
+                if self._started.pop(offset, None) is not None or self._is_undecided(offset):
+                    done.append(offset)
+                    self._bytes -= message.size
+            if self._failures:
+                for offset in done:
+                    self._failures.pop(offset, None)
+            self._progress.finish_all(done)
+
     def release(self, message: Message) -> bool:
         """Give the right back: the message is tried again here; False if the partition is gone."""
         with self._lock:
-            self._claimed.discard(message.kafka.offset)
+            self._claimed.discard(message.offset)
             return not self._dropped
 
     def failed(self, message: Message) -> None:
         """It is tried again here, and its count is to outlive a restart."""
         with self._lock:
-            self._failures[message.kafka.offset] = self._failures.get(message.kafka.offset, 0) + 1
+            self._failures[message.offset] = self._failures.get(message.offset, 0) + 1
 
     def finish(self, message: Message) -> None:
         """The message needs nothing more: its listener succeeded or its send-back is acknowledged."""
-        offset = message.kafka.offset
+        offset = message.offset
         with self._lock:
             self._claimed.discard(offset)
             self._failures.pop(offset, None)
             if self._progress.finish(offset):
-                self._bytes -= len(message.body or b"")
+                self._bytes -= message.size
+
+    def _is_undecided(self, offset: int) -> bool:
+        return offset not in self._claimed and self._progress.is_unfinished(offset)
 
     def expired(self, started_before_ms: float) -> list[Message]:
         """Messages whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
@@ -148,7 +170,7 @@ class ProcessQueue:
         """Whether a commit can say that this message is done ahead of those in front of it."""
         with self._lock:
             safe = self._progress.safe_offset
-        return safe is None or message.kafka.offset - safe < LONGEST_SPAN
+        return safe is None or message.offset - safe < LONGEST_SPAN
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self, TypeVar, overload
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.consumers.assembly import Registration, build_loop
+from reconsume.consumers.circuit_breaker import CircuitBreaker
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
 from reconsume.consumers.listener import Listener, OrderlyListener
@@ -54,6 +55,7 @@ class PushConsumer:
             at which reading it waits: one stuck message stops its partition only there (RocketMQ: FC-03).
         exactly_once: a failed message is sent back and done in one transaction: no crash and no rebalance sends it
             back twice.
+        circuit_breaker: when the listener fails nearly always, consumption pauses and probes; None never pauses.
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
         await_termination_when_shutdown: how long `shutdown` waits for running listeners.
         topic_prefix: of the installation's topics.
@@ -76,6 +78,7 @@ class PushConsumer:
         pull_threshold_size_for_queue: int = 100,
         consume_concurrently_max_span: int = 2_000,
         exactly_once: bool = False,
+        circuit_breaker: CircuitBreaker | None = None,
         delay_levels: str | None = None,
         await_termination_when_shutdown: timedelta = timedelta(seconds=10),
         topic_prefix: str = "reconsume.",
@@ -103,6 +106,7 @@ class PushConsumer:
             ),
             own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
             exactly_once=exactly_once,
+            circuit_breaker=circuit_breaker,
         )
         self._subscriptions: dict[str, TagExpression] = {}
         self._registration: Registration | None = None
@@ -146,13 +150,19 @@ class PushConsumer:
             per_key: the messages of one key in order, the other keys of the partition go on.
 
         Raises:
-            IllegalSetting: it is no function, `per_key` without `orderly`, or the consumer has started.
+            IllegalSetting: it is no function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
+                consumer has started.
         """
         self._must_not_run("register_message_listener")
         if not callable(listener):
             raise IllegalSetting(f"the listener must be a function, not {listener!r}")
         if per_key and not orderly:
             raise IllegalSetting("per_key is an order: use it with orderly=True")
+        if orderly and self._settings.circuit_breaker is not None:
+            raise IllegalSetting(
+                "circuit_breaker is for concurrent listeners: what is consumed in order waits by itself when it fails; "
+                "leave out circuit_breaker or orderly=True"
+            )
         self._registration = Registration(listener, orderly, per_key)
         return self
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import lt
 
 __all__ = ["OffsetProgress"]
 
@@ -20,14 +21,19 @@ class OffsetProgress:
 
     Args:
         done: offsets that were finished in an earlier life, as its `done_ahead` said.
+
+    Attributes:
+        is_unfinished: whether the record at an offset is begun and not finished.
     """
 
-    __slots__ = ("_earlier", "_next", "_order", "_unfinished")
+    __slots__ = ("_earlier", "_next", "_order", "_unfinished", "is_unfinished")
 
     def __init__(self, done: Iterable[int] = ()) -> None:
         self._earlier = set(done)
         self._order: deque[int] = deque()
         self._unfinished: set[int] = set()
+        # Asked for each record, so it is C all the way.
+        self.is_unfinished: Callable[[int], bool] = self._unfinished.__contains__
         self._next: int | None = None
 
     def begin(self, offset: int) -> bool:
@@ -48,14 +54,30 @@ class OffsetProgress:
         self._unfinished.add(offset)
         return True
 
+    def begin_all(self, offsets: Sequence[int]) -> bool:
+        """`begin` for records that were read together; False, and nothing is noted, if some may be finished."""
+        if self._earlier or not offsets:
+            return False
+        if (self._next is not None and offsets[0] < self._next) or not all(map(lt, offsets, offsets[1:])):
+            raise ValueError(f"offsets {offsets[0]} to {offsets[-1]} must rise from {self._next} or higher")
+        self._next = offsets[-1] + 1
+        self._order.extend(offsets)
+        self._unfinished.update(offsets)
+        return True
+
     def finish(self, offset: int) -> bool:
         """Take note that a record needs nothing more; False if it was finished already or never begun."""
         if offset not in self._unfinished:
             return False
-        self._unfinished.remove(offset)
-        while self._order and self._order[0] not in self._unfinished:
-            self._order.popleft()
+        self.finish_all((offset,))
         return True
+
+    def finish_all(self, offsets: Iterable[int]) -> None:
+        """`finish` for several."""
+        order, unfinished = self._order, self._unfinished
+        unfinished.difference_update(offsets)
+        while order and order[0] not in unfinished:
+            order.popleft()
 
     @property
     def safe_offset(self) -> int | None:
@@ -83,7 +105,3 @@ class OffsetProgress:
         One stuck record stops its partition when this passes a limit (RocketMQ: FC-03).
         """
         return self._next - 1 - self._order[0] if self._order and self._next is not None else 0
-
-    def is_unfinished(self, offset: int) -> bool:
-        """Whether the record at this offset is begun and not finished."""
-        return offset in self._unfinished

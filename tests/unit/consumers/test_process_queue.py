@@ -166,3 +166,25 @@ def test_a_queue_is_full_when_one_stuck_message_is_far_behind() -> None:
     assert not queue.is_full(1_000, 1_000, 101)
     queue.finish(messages[7])
     assert not queue.is_full(1_000, 1_000, 100)
+
+
+def test_a_batch_that_succeeds_leaves_out_what_somebody_else_has_decided() -> None:
+    queue = ProcessQueue("flights", 0)
+    messages = queue.begin([message_at(offset) for offset in range(4)])
+    assert queue.start(messages, 0)
+    assert queue.claim(messages[1]), "it timed out"
+    queue.succeed(messages)
+    assert (queue.size, safe_offset(queue)) == (1, 1)
+    assert queue.expired(1) == []
+    queue.finish(messages[1])
+    assert (queue.size, safe_offset(queue)) == (0, 4)
+    assert not queue.is_full(1, 1, 1), "no bytes are left"
+
+
+def test_a_batch_that_succeeds_after_its_partition_was_dropped_changes_nothing() -> None:
+    queue = ProcessQueue("flights", 0)
+    messages = queue.begin([message_at(0)])
+    queue.start(messages, 0)
+    queue.drop()
+    queue.succeed(messages)
+    assert safe_offset(queue) == 0

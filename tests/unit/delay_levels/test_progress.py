@@ -70,6 +70,24 @@ def test_what_was_begun_is_not_begun_again(again: int) -> None:
     assert progress.safe_offset == 7
 
 
+@pytest.mark.rule("CC-14")
+@pytest.mark.parametrize("offsets", [[7], [3, 9], [8, 8], [9, 8], [8, 10, 9]], ids=str)
+def test_of_a_run_that_does_not_rise_nothing_is_begun(offsets: list[int]) -> None:
+    progress = begun(5, 7)
+    with pytest.raises(ValueError, match="must rise from 8 or higher"):
+        progress.begin_all(offsets)
+    assert (progress.unfinished, progress.span) == (2, 2)
+
+
+def test_a_run_is_begun_at_once_unless_an_earlier_life_may_have_finished_some() -> None:
+    progress = OffsetProgress()
+    assert progress.begin_all([5, 6, 9])
+    progress.finish_all([5, 9])
+    assert (progress.unfinished, progress.safe_offset, progress.span) == (1, 6, 3)
+    assert not OffsetProgress(done=[6]).begin_all([5, 6])
+    assert not progress.begin_all([])
+
+
 def test_finishing_twice_or_finishing_what_was_never_begun_says_so() -> None:
     progress = begun(5, 7)
     assert progress.finish(5)

@@ -1,0 +1,82 @@
+"""PushConsumer with a listener that does nothing against a bare `consume` loop: the same topic, one process each.
+
+The rate is that of the messages after the first ones, to the last. Pairs run in both orders, so that neither always has
+the warmer page cache. librdkafka's pause of 1 s after a full queue is taken out for both.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+from benchmarks.installation import fill_ordinary, install
+
+RECORDS = 1_000_000
+PAIRS = 5
+
+_BARE = """
+import sys, time, uuid
+from confluent_kafka import Consumer
+servers, prefix, topic, wanted = *sys.argv[1:4], int(sys.argv[4])
+consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest",
+                     "enable.auto.commit": False, "fetch.queue.backoff.ms": 1})
+consumer.subscribe([topic])
+while not consumer.consume(1, 1):
+    pass
+started, done = time.perf_counter(), 1
+while done < wanted:
+    for message in consumer.consume(500, 0.1):
+        if message.error() is None:
+            done += 1
+print((done - 1) / (time.perf_counter() - started))
+consumer.close()
+"""
+
+_PUSH = """
+import sys, time, uuid
+from threading import get_ident
+from reconsume.consumers import ConsumeConcurrentlyStatus, PushConsumer
+servers, prefix, topic, wanted, batch = *sys.argv[1:4], *map(int, sys.argv[4:])
+consumer = PushConsumer(uuid.uuid4().hex, bootstrap_servers=servers, topic_prefix=prefix,
+                        conf={"auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 1},
+                        consume_message_batch_max_size=batch)
+consumer.subscribe(topic)
+counts = {}
+@consumer.listener
+def on_messages(messages, context, success=ConsumeConcurrentlyStatus.CONSUME_SUCCESS):
+    counts[get_ident()] = counts.get(get_ident(), 0) + len(messages)
+    return success
+def done():
+    return sum(list(counts.values()))
+consumer.start()
+while not (first := done()):
+    time.sleep(0.001)
+started = time.perf_counter()
+while (last := done()) < wanted:
+    time.sleep(0.01)
+print((last - first) / (time.perf_counter() - started))
+consumer.shutdown()
+"""
+
+
+def measure_push_consumer(bootstrap_servers: str, batch_sizes: tuple[int, ...] = (32, 1)) -> None:
+    """Print the rates of both, and their ratio."""
+    settings = install(bootstrap_servers)
+    topic = f"{settings.topic_prefix}flights"
+    fill_ordinary(settings, topic, RECORDS)
+    arguments = (bootstrap_servers, settings.topic_prefix, topic, str(RECORDS))
+    for batch_size in batch_sizes:
+        programs = {"bare": (_BARE, *arguments), "push": (_PUSH, *arguments, str(batch_size))}
+        ratios = []
+        for pair in range(PAIRS):
+            kinds = ("bare", "push") if pair % 2 else ("push", "bare")
+            rates = {kind: _rate(*programs[kind]) for kind in kinds}
+            ratios.append(rates["push"] / rates["bare"])
+            print(f"batches of {batch_size}: PushConsumer {rates['push']:,.0f}/s, bare {rates['bare']:,.0f}/s")
+        print(f"ratio min {min(ratios):.3f} median {statistics.median(ratios):.3f} max {max(ratios):.3f}")
+
+
+def _rate(*arguments: str) -> float:
+    done = subprocess.run([sys.executable, "-c", *arguments], check=True, capture_output=True, text=True)
+    return float(done.stdout)

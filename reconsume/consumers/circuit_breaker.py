@@ -1,0 +1,209 @@
+"""When a listener that fails nearly always is left alone, and when it is tried again: the rule, without threads."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["Circuit", "CircuitBreaker", "CircuitChange", "CircuitState", "Permit"]
+
+_STEPS: Final = 10
+"""The window slides in tenths, so its memory does not depend on the number of calls."""
+
+
+class CircuitState(enum.Enum):
+    """CLOSED: listeners are called; OPEN: none is; HALF_OPEN: only for probes."""
+
+    CLOSED = "closed"
+    HALF_OPEN = "half-open"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitChange:
+    """A change of state, or the state at the start.
+
+    Attributes:
+        group: the consumer group.
+        state: the new one.
+        calls: those that led to it, in the window or as probes; 0 at the start and for HALF_OPEN.
+        failures: how many of them failed.
+        open_seconds: for OPEN, how long; for CLOSED and HALF_OPEN, how long it was not closed so far.
+    """
+
+    group: str
+    state: CircuitState
+    calls: int = 0
+    failures: int = 0
+    open_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreaker:
+    """Settings of `PushConsumer(circuit_breaker=…)`.
+
+    Attributes:
+        failure_share: of the calls in the window, that opens the circuit; of the probes, that keeps it open.
+        minimum_calls: in the window, below which it never opens.
+        window: calls that ended longer ago do not count.
+        open_for: the first pause; each round of probes that fails doubles it.
+        open_for_at_most: the longest pause.
+        probes: calls of the listener after a pause.
+        on_change: called at the start and after each change, in the thread that polls: it must not wait.
+
+    Raises:
+        IllegalSetting: a value that cannot be.
+    """
+
+    failure_share: float = 0.9
+    minimum_calls: int = 20
+    window: timedelta = timedelta(minutes=1)
+    open_for: timedelta = timedelta(seconds=5)
+    open_for_at_most: timedelta = timedelta(minutes=1)
+    probes: int = 3
+    on_change: Callable[[CircuitChange], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.failure_share <= 1:
+            raise IllegalSetting(f"failure_share must be above 0 and at most 1, not {self.failure_share}")
+        for name in ("minimum_calls", "probes"):
+            if getattr(self, name) < 1:
+                raise IllegalSetting(f"{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("window", "open_for"):
+            if getattr(self, name) <= timedelta(0):
+                raise IllegalSetting(f"{name} must be longer than 0, not {getattr(self, name)}")
+        if self.open_for_at_most < self.open_for:
+            raise IllegalSetting(
+                f"open_for_at_most must be {self.open_for} (open_for) or longer, not {self.open_for_at_most}"
+            )
+
+
+class Permit(NamedTuple):
+    """Leave to call the listener once; the result counts only in the period of its state that it was given in."""
+
+    period: int
+
+
+@dataclass(slots=True)
+class _Step:
+    number: int
+    calls: int = 0
+    failures: int = 0
+
+
+class Circuit:
+    """The state. Not safe to use from several threads; all moments are milliseconds of one clock.
+
+    Guarantees:
+        1. No permit is given while it is open; in each half-open period at most so many as there are probes.
+        2. A result of an earlier period changes nothing: neither a call that was running when it opened, nor a probe
+           of an earlier round.
+        3. Setting the clock back makes a pause begin anew and a window empty, no more.
+
+    Args:
+        settings: the user's.
+        group: named in the changes.
+
+    Attributes:
+        state: as of the last call of a method.
+        since: moment at which it began.
+        changes: what happened since somebody emptied this.
+    """
+
+    def __init__(self, settings: CircuitBreaker, group: str = "") -> None:
+        self.state = CircuitState.CLOSED
+        self.since = 0.0
+        self.changes: list[CircuitChange] = []
+        self._settings = settings
+        self._group = group
+        self._period = 0
+        self._window: deque[_Step] = deque()
+        self._calls = self._failures = 0
+        self._probes_left = 0
+        self._pause_ms = 0.0
+        self._opened_at = 0.0
+
+    @property
+    def probes_left(self) -> int:
+        """How many more probes may begin now."""
+        return self._probes_left
+
+    def advance(self, now: float) -> None:
+        """Take note of the time: a pause may be over."""
+        self.since = min(self.since, now)
+        if self.state is CircuitState.OPEN and now - self.since >= self._pause_ms:
+            self._probes_left = self._settings.probes
+            self._enter(CircuitState.HALF_OPEN, now)
+
+    def admit(self, now: float) -> Permit | None:
+        """Leave to call the listener; None if it must not be called now."""
+        self.advance(now)
+        if self.state is CircuitState.OPEN:
+            return None
+        if self.state is CircuitState.HALF_OPEN:
+            if not self._probes_left:
+                return None
+            self._probes_left -= 1
+        return Permit(self._period)
+
+    def is_valid(self, permit: Permit) -> bool:
+        """Whether a permit is of this period."""
+        return permit.period == self._period
+
+    def cancel(self, permit: Permit) -> None:
+        """The listener was not called after all."""
+        if self.is_valid(permit) and self.state is CircuitState.HALF_OPEN:
+            self._probes_left += 1
+
+    def settle(self, permit: Permit, *, failed: bool, now: float) -> None:
+        """The listener was called, and came back or ran for too long."""
+        if not self.is_valid(permit):
+            return
+        if self.state is CircuitState.CLOSED:
+            self._slide(now)
+            self._window[-1].calls += 1
+            self._window[-1].failures += failed
+        self._calls += 1
+        self._failures += failed
+        if self.state is CircuitState.CLOSED:
+            if self._calls >= self._settings.minimum_calls and self._fails(self._failures, self._calls):
+                self._opened_at = now
+                self._open(self._settings.open_for, now)
+        elif self._fails(self._failures, self._settings.probes):
+            self._open(timedelta(milliseconds=self._pause_ms * 2), now)
+        elif not self._fails(self._settings.probes - self._calls + self._failures, self._settings.probes):
+            self._enter(CircuitState.CLOSED, now)
+
+    def _fails(self, failures: int, calls: int) -> bool:
+        return failures / calls >= self._settings.failure_share
+
+    def _slide(self, now: float) -> None:
+        """Make sure that the last step is the one of now; forget those that have left the window."""
+        number = int(now * _STEPS // (self._settings.window / timedelta(milliseconds=1)))
+        if self._window and number < self._window[-1].number:
+            self._window.clear()
+            self._calls = self._failures = 0
+        if not self._window or number > self._window[-1].number:
+            self._window.append(_Step(number))
+        while self._window[0].number <= number - _STEPS:
+            gone = self._window.popleft()
+            self._calls -= gone.calls
+            self._failures -= gone.failures
+
+    def _open(self, pause: timedelta, now: float) -> None:
+        self._pause_ms = min(pause, self._settings.open_for_at_most) / timedelta(milliseconds=1)
+        self._enter(CircuitState.OPEN, now)
+
+    def _enter(self, state: CircuitState, now: float) -> None:
+        seconds = (self._pause_ms if state is CircuitState.OPEN else max(0.0, now - self._opened_at)) / 1000
+        self.changes.append(CircuitChange(self._group, state, self._calls, self._failures, seconds))
+        self.state, self.since = state, now
+        self._period += 1
+        self._window.clear()
+        self._calls = self._failures = 0
