@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from reconsume.bridge.clients import clock_of, make_consumer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
@@ -18,14 +19,17 @@ from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listener import Listener, OrderlyListener
-from reconsume.consumers.listener_pool import make_pool
+from reconsume.consumers.listener_pool import ListenerPool, make_pool
 from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.senders import PlainSender, Sender
 from reconsume.consumers.services import ListenerService
+from reconsume.consumers.stepping import stepping_of
 from reconsume.consumers.subscription import TagExpression
 from reconsume.consumers.transactional_sender import TransactionalSender
 
 __all__ = ["Registration", "build_loop"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,10 @@ def build_loop(
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         loop.committed(error, partitions)
 
-    consumer = Consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+    consumer = make_consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+    stepping = stepping_of(settings.conf)
+    if stepping is not None:
+        registration = replace(registration, listener=stepping.recorded(settings.group, registration.listener))
     sender = _sender(settings, consumer, base, follower, stop, closing)
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
@@ -71,6 +78,7 @@ def build_loop(
         subscriptions=subscriptions,
         from_beginning=settings.from_beginning,
         limits=settings.limits,
+        clock=clock_of(settings.conf),
     )
     return loop
 
@@ -119,8 +127,9 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
             per_key=registration.per_key,
+            clock=clock_of(settings.conf),
         )
-        orderly.attach(make_pool(registration.listener, settings.threads, orderly.consume, orderly.consume_async))
+        orderly.attach(_pool(settings, registration, orderly.consume, orderly.consume_async))
     else:
         service = concurrently = ConcurrentlyService(
             settings.group,
@@ -129,8 +138,19 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
+            clock=clock_of(settings.conf),
         )
-        concurrently.attach(
-            make_pool(registration.listener, settings.threads, concurrently.consume, concurrently.consume_async)
-        )
+        concurrently.attach(_pool(settings, registration, concurrently.consume, concurrently.consume_async))
     return service
+
+
+def _pool(
+    settings: ConsumeSettings,
+    registration: Registration,
+    consume: Callable[[T], None],
+    consume_async: Callable[[T], Awaitable[None]],
+) -> ListenerPool[T]:
+    stepping = stepping_of(settings.conf)
+    if stepping is not None:
+        return stepping.pool(registration.listener, consume, consume_async)
+    return make_pool(registration.listener, settings.threads, consume, consume_async)

@@ -87,6 +87,11 @@ class ConcurrentlyService:
             assert self._pool is not None
             self._pool.submit(chunk)
 
+    def next_due_ms(self) -> float | None:
+        """When the first of them is due."""
+        with self._lock:
+            return self._local_retries[0][0] if self._local_retries else None
+
     def is_suspended(self, queue: ProcessQueue) -> bool:
         """Concurrent listeners hold up nobody."""
         del queue

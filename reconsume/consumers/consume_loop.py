@@ -99,13 +99,17 @@ class ConsumeLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Consume until told to stop, then let running listeners finish and commit."""
-        topics = [*self._subscriptions, self._retry_topic]
-        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self.begin()
         try:
             while not stop.is_set():
                 self.run_once()
         finally:
-            self._shut_down()
+            self.end()
+
+    def begin(self) -> None:
+        """Subscribe; the partitions come in one of the next turns."""
+        topics = [*self._subscriptions, self._retry_topic]
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def run_once(self) -> None:
         """One turn: read, hand out, try again what is due, pause, commit."""
@@ -257,7 +261,15 @@ class ConsumeLoop:
                 dropped.append(queue)
         return dropped
 
-    def _shut_down(self) -> None:
+    def settle(self, seconds: float) -> bool:
+        """Wait for send-backs on their way and commit what is finished; False if some are not acknowledged."""
+        return self._sender.settle(list(self._queues.values()), seconds)
+
+    def next_due_ms(self) -> float | None:
+        """When something is given to its listener again, whatever Kafka has; None if nothing waits for that."""
+        return self._service.next_due_ms()
+
+    def end(self) -> None:
         """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
         if not self._service.close(self._limits.await_termination_seconds):
             logger.warning("some listeners still run; their messages will be delivered again")

@@ -16,6 +16,7 @@ from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
+from reconsume.consumers.stepping import LoopThread, stepping_of
 from reconsume.consumers.subscription import TagExpression
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
@@ -107,7 +108,7 @@ class PushConsumer:
         self._subscriptions: dict[str, TagExpression] = {}
         self._registration: Registration | None = None
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
         self._closing: list[Callable[[], None]] = []
 
@@ -204,8 +205,13 @@ class PushConsumer:
         except BaseException:
             self._close_all()
             raise
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
-        self._thread.start()
+        stepping = stepping_of(settings.conf)
+        if stepping is not None:
+            self._thread = stepping.adopt(loop, self.shutdown)
+            return
+        thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
+        self._thread = thread
+        thread.start()
 
     def shutdown(self) -> None:
         """Stop: running listeners may finish, what is finished is committed, the rest comes again.

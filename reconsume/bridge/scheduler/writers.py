@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.bounded_calls import BoundedCalls
+from reconsume.bridge.clients import make_producer
 from reconsume.bridge.kafka import is_passing, producer_settings, transactional_settings, translate
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
@@ -78,7 +79,7 @@ class TransactionalWriter:
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
         self._bounded = BoundedCalls()
         self._broken = False
-        self._producer = Producer(transactional_settings(base, transactional_id, transaction_timeout_ms))
+        self._producer = make_producer(transactional_settings(base, transactional_id, transaction_timeout_ms))
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
@@ -162,7 +163,7 @@ class AtLeastOnceWriter:
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str) -> None:
-        self._producer = Producer(producer_settings(base, client_id) | {"linger.ms": 1})
+        self._producer = make_producer(producer_settings(base, client_id) | {"linger.ms": 1})
         self._stored: set[int] = set()
         self._refused: list[KafkaError] = []
 
