@@ -13,9 +13,22 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Ka
 from reconsume.bridge.clock import Clock
 from reconsume.delay_levels.properties import Header
 
-__all__ = ["Cluster", "Committed", "Group", "Member", "Partition", "StoredRecord", "Topic", "Unwritten"]
+__all__ = [
+    "LONGEST_WAIT_SECONDS",
+    "Cluster",
+    "Committed",
+    "Group",
+    "Member",
+    "Partition",
+    "StoredRecord",
+    "Topic",
+    "Unwritten",
+]
 
 Partition = tuple[str, int]
+
+LONGEST_WAIT_SECONDS: Final = 0.01
+"""Of clients in threads other than the test's: so soon a stop is noticed that nobody wakes them for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.testing.admin import metadata_of
-from reconsume.testing.cluster import Cluster, Committed, Member, Partition, Unwritten
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Member, Partition, Unwritten
 from reconsume.testing.positions import Positions
 from reconsume.testing.producer import GroupMetadata, as_message
 from reconsume.testing.subscription import Subscription
@@ -19,8 +19,6 @@ from reconsume.testing.subscription import Subscription
 __all__ = ["InMemoryConsumer"]
 
 _Callback = Callable[[Consumer, list[TopicPartition]], object]
-_LONGEST_WAIT_SECONDS: Final = 0.01
-"""In threads other than the test's: so soon a stop is noticed that nobody wakes them for."""
 _FALSE: Final = ("false", "0", "f")
 
 
@@ -89,7 +87,7 @@ class InMemoryConsumer(Consumer):
         found = self._next()
         if found is not None or threading.get_ident() == self._cluster.driver:
             return found
-        return self._wait(_LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, _LONGEST_WAIT_SECONDS))
+        return self._wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Up to so many messages and events; it does not wait for all of them."""

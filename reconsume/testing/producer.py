@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from reconsume.delay_levels.properties import Header
 from reconsume.testing.admin import metadata_of
-from reconsume.testing.cluster import Cluster, Committed, Partition, Unwritten
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Partition, Unwritten
 
 __all__ = ["GroupMetadata", "InMemoryProducer", "as_bytes", "as_headers", "as_message"]
 
@@ -89,7 +89,7 @@ class InMemoryProducer(Producer):
         """Call back for what was written; waits for something to report, in other threads than the test's."""
         with self._cluster.changed:
             if not self._reports and self._cluster.driver != threading.get_ident():
-                self._cluster.changed.wait(timeout if timeout >= 0 else None)
+                self._cluster.changed.wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
         served = 0
         while (one := self._next_report()) is not None:
             report, error, message = one
