@@ -190,12 +190,11 @@ class ConsumeLoop:
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}
-        if any(is_full and not self._queues[where].paused for where, is_full in full.items()):
+        new = [queue for where, queue in self._queues.items() if full[where] and not queue.paused]
+        if not all(self._service.is_suspended(queue) for queue in new):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
             time.sleep(_MOMENT_SECONDS)
-        pause = [
-            queue for where, queue in self._queues.items() if full[where] and not queue.paused and self._is_full(queue)
-        ]
+        pause = [queue for queue in new if self._is_full(queue)]
         resume = [queue for where, queue in self._queues.items() if queue.paused and not full[where]]
         if pause:
             self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in pause])

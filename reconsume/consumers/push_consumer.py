@@ -202,16 +202,11 @@ class PushConsumer:
             loop = build_loop(
                 settings, registration, self._subscriptions, base, follower, stop=self._stop, closing=self._closing
             )
+            stepping = stepping_of(settings.conf)
+            self._thread = self._in_a_thread(loop) if stepping is None else stepping.adopt(loop, self.shutdown)
         except BaseException:
             self._close_all()
             raise
-        stepping = stepping_of(settings.conf)
-        if stepping is not None:
-            self._thread = stepping.adopt(loop, self.shutdown)
-            return
-        thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
-        self._thread = thread
-        thread.start()
 
     def shutdown(self) -> None:
         """Stop: running listeners may finish, what is finished is committed, the rest comes again.
@@ -250,6 +245,11 @@ class PushConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    def _in_a_thread(self, loop: ConsumeLoop) -> LoopThread:
+        thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
+        thread.start()
+        return thread
 
     def _run(self, loop: ConsumeLoop) -> None:
         try:
