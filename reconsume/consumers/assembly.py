@@ -66,10 +66,10 @@ def build_loop(
         loop.committed(error, partitions)
 
     consumer = make_consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+    sender = _sender(settings, consumer, base, follower, stop, closing)
     stepping = stepping_of(settings.conf)
     if stepping is not None:
         registration = replace(registration, listener=stepping.recorded(settings.group, registration.listener))
-    sender = _sender(settings, consumer, base, follower, stop, closing)
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
         _service(settings, registration, sender),

@@ -28,11 +28,11 @@ class Sender(Protocol):
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what is finished, without waiting for it; only the thread that polls calls this."""
 
-    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Wait for what is on its way, commit what is finished; False if something is still on its way."""
-
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait for what is on its way, commit what is finished; False if something is still on its way."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """These belong to somebody else already: nothing may be sent or committed for them."""
@@ -73,16 +73,16 @@ class PlainSender:
         """Commit what was not committed yet."""
         self._commit(queues, wait=False)
 
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Wait for send-backs on their way, then commit."""
+        if not self.settle(queues, seconds):
+            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for send-backs on their way, then commit."""
         settled = not self._flush(seconds)
         self._commit(queues, wait=True)
         return settled
-
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Wait for send-backs on their way, then commit."""
-        if not self.settle(queues, seconds):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing waits here: what the producer has goes out."""

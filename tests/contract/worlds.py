@@ -117,7 +117,7 @@ class RealWorld(_Settings):
         self._here = here
 
     def name(self, name: str) -> str:
-        return self._here.name(name)
+        return f"{self._here.settings.topic_prefix[:-1]}-{name}"
 
     def topic(self, name: str, partitions: int = 1) -> str:
         topic = orders(self._here.settings, name)

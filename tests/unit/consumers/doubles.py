@@ -93,16 +93,16 @@ class RecordingWriter:
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing to commit to."""
 
-    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Whether nothing waits."""
-        del queues, seconds
-        return not self.waiting
-
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """Nothing is on its way."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing is kept."""
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Whether nothing waits."""
+        del queues, seconds
+        return not self.waiting
 
     def close(self) -> None:
         """Nothing is open."""
