@@ -12,9 +12,10 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 
 from reconsume.testing.cluster import Cluster
 
-__all__ = ["InMemoryAdmin", "metadata_of"]
+__all__ = ["CLUSTER_ID", "InMemoryAdmin", "metadata_of"]
 
 T = TypeVar("T")
+CLUSTER_ID: Final = "in-memory"
 _BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "1048588"}
 
 
@@ -103,7 +104,7 @@ def metadata_of(cluster: Cluster, only: str | None = None) -> Any:
             for name, topic in cluster.topics.items()
             if only in (None, name)
         }
-    return SimpleNamespace(topics=topics, brokers={1: SimpleNamespace(id=1)}, cluster_id="in-memory")
+    return SimpleNamespace(topics=topics, brokers={1: SimpleNamespace(id=1)}, cluster_id=CLUSTER_ID)
 
 
 def _done(value: T) -> Future[T]:

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from reconsume.testing.admin import metadata_of
+from reconsume.testing.admin import CLUSTER_ID, metadata_of
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Member, Partition, Unwritten
 from reconsume.testing.positions import Positions
 from reconsume.testing.producer import GroupMetadata, as_message
@@ -271,6 +271,22 @@ class InMemoryConsumer(Consumer):
         if partition.topic not in self._cluster.topics:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"no topic {partition.topic}"))
         return 0, len(self._cluster.log((partition.topic, partition.partition)))
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
+        """The first offset at or after each moment, which stands in `offset`; the end where there is none."""
+        found = []
+        for one in partitions:
+            log = self._cluster.log((one.topic, one.partition))
+            first = next((record.offset for record in log if record.timestamp[1] >= one.offset), OFFSET_END)
+            found.append(TopicPartition(one.topic, one.partition, first))
+        return found
+
+    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
+        """No real one."""
+        return CLUSTER_ID
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Nobody asks for them."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
         """Topics with their partitions."""
