@@ -52,12 +52,14 @@ class InMemoryConsumer(Consumer):
         self._generation = 0
         self._assigned_by_callback = False
         self._closed = False
+        self._follows = threading.get_ident() != cluster.driver
         self._waiting = False
 
     def is_quiet(self) -> bool:
-        """Whether the thread that follows a topic with it has nothing to read and waits for more."""
+        """False while a thread of our own, which follows a topic with it, has something to read."""
         with self._cluster.changed:
-            return self._closed or self._subscription is not None or (self._waiting and not self._positions.readable())
+            busy = self._follows and not self._closed and self._subscription is None
+            return not busy or (self._waiting and not self._positions.readable())
 
     def subscribe(
         self,

@@ -26,6 +26,7 @@ class World(Protocol):
     """What a contract test may do; `until` is the only way in which time passes."""
 
     names: TopicNames
+    client_settings: dict[str, Any]
 
     def name(self, name: str) -> str: ...
 
@@ -66,6 +67,7 @@ class _Settings:
 
     def __init__(self, bootstrap_servers: str, prefix: str) -> None:
         self.names = TopicNames(prefix)
+        self.client_settings: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
         self._address = bootstrap_servers
         self._prefix = prefix
         self._closing = ExitStack()
