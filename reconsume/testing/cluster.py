@@ -108,6 +108,7 @@ class Cluster:
     Attributes:
         changed: the lock, and what waiting clients are woken by.
         turns: grows with everything that happens.
+        logs: the records of each partition.
         driver: the thread that steps; clients used in it never wait.
     """
 
@@ -117,6 +118,7 @@ class Cluster:
         self.turns = 0
         self.driver = threading.get_ident()
         self.topics: dict[str, Topic] = {}
+        self.logs: dict[Partition, list[StoredRecord]] = {}
         self.transactional_ids: dict[str, int] = {}
         self._creates = creates
         self._groups: dict[str, Group] = {}
@@ -138,6 +140,7 @@ class Cluster:
             if name in self.topics:
                 return False
             self.topics[name] = Topic(name, [[] for _ in range(partitions)], _DEFAULTS | dict(settings or {}))
+            self.logs.update(((name, number), log) for number, log in enumerate(self.topics[name].partitions))
             self.happened()
             return True
 
@@ -173,8 +176,7 @@ class Cluster:
 
     def log(self, where: Partition) -> list[StoredRecord]:
         """The records of a partition; none where there is no such partition."""
-        topic = self.topics.get(where[0])
-        return topic.partitions[where[1]] if topic is not None and where[1] < len(topic.partitions) else []
+        return self.logs.get(where, [])
 
     def records(self, topic: str) -> list[tuple[Partition, StoredRecord]]:
         """All records of a topic, in the order in which they were written; none if it does not exist."""

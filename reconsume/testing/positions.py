@@ -111,9 +111,12 @@ class Positions:
 
     def readable(self) -> tuple[Partition, StoredRecord] | None:
         """The same, without reading it."""
-        heads = [
-            (where, log[offset])
-            for where, offset in self._next.items()
-            if offset is not None and where not in self.paused and offset < len(log := self._cluster.log(where))
-        ]
-        return min(heads, key=lambda head: head[1].sequence, default=None)
+        found: tuple[Partition, StoredRecord] | None = None
+        logs = self._cluster.logs
+        for where, offset in self._next.items():
+            log = logs.get(where, ())
+            if offset is None or offset >= len(log) or where in self.paused:
+                continue
+            if found is None or log[offset].sequence < found[1].sequence:
+                found = where, log[offset]
+        return found

@@ -28,7 +28,7 @@ L = TypeVar("L", bound=Callable[..., Any])
 _PATIENCE_SECONDS: Final = 30.0
 """For threads of our own, which answer in a millisecond."""
 _SLICE_SECONDS: Final = 0.02
-_MOST_TURNS: Final = 100_000
+_MOST_TURNS: Final = 10_000
 """Without the clock going on."""
 
 
