@@ -330,7 +330,8 @@ class _InMemoryClients(Clients):
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         one = InMemoryConsumer(self._cluster, settings)
-        self._consumers.add(one)
+        with self._cluster.changed:
+            self._consumers.add(one)
         return one
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
