@@ -6,14 +6,24 @@ Addresses that somebody serves in this process are the exception: `reconsume.tes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.clock import Clock, now_ms
 
-__all__ = ["Clients", "clients_of", "clock_of", "forget", "make_admin", "make_consumer", "make_producer", "serve"]
+__all__ = [
+    "Clients",
+    "DerivedConsumer",
+    "clients_of",
+    "clock_of",
+    "forget",
+    "make_admin",
+    "make_consumer",
+    "make_producer",
+    "serve",
+]
 
 C = TypeVar("C", bound=Consumer)
 
@@ -65,6 +75,19 @@ def clients_of(settings: Mapping[str, Any]) -> Clients:
 def clock_of(settings: Mapping[str, Any]) -> Clock:
     """The clock that holds where these settings lead."""
     return clients_of(settings).clock
+
+
+class DerivedConsumer(Consumer):
+    """A `confluent_kafka.Consumer` to derive from; its first argument, or its keywords, are the settings.
+
+    Where the address is served by somebody else, the object is of a class that has their consumer in place of
+    librdkafka's, so `super()` leads there.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """An object of this class, or of the one that stands for it."""
+        settings = dict(args[0]) if args and isinstance(args[0], Mapping) else {}
+        return super().__new__(clients_of(settings | kwargs).consumer_class(cls))
 
 
 def make_consumer(settings: Mapping[str, Any]) -> Consumer:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.clients import clients_of
+from reconsume.bridge.clients import DerivedConsumer
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
@@ -32,7 +32,7 @@ _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _topic = KafkaMessage.topic
 
 
-class Consumer(KafkaConsumer):
+class Consumer(DerivedConsumer):
     """A `confluent_kafka.Consumer` whose failed messages can be sent back and come again.
 
     It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
@@ -52,11 +52,6 @@ class Consumer(KafkaConsumer):
     # What happens for each message decides the rate of a poll loop: these cost less than `super()`.
     _kafka_poll = KafkaConsumer.poll
     _kafka_consume = KafkaConsumer.consume
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """An object of this class, or of the one that stands for it at its address."""
-        settings = (args[0] if args and isinstance(args[0], dict) else {}) | kwargs
-        return super().__new__(clients_of(settings).consumer_class(cls))
 
     def __init__(
         self,
