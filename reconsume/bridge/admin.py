@@ -16,8 +16,9 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from reconsume.bridge.clients import make_admin
 from reconsume.bridge.kafka import client_settings, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
@@ -54,7 +55,7 @@ class KafkaAdmin:
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str = "reconsume-admin") -> None:
-        self._client = AdminClient(client_settings(base, client_id))
+        self._client = make_admin(client_settings(base, client_id))
 
     def topics(self) -> dict[str, int]:
         """All topics that we may see, with their number of partitions."""

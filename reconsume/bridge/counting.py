@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
+from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.kafka import consumer_settings, translate
 
 __all__ = ["Count", "Span", "count_records", "total"]
@@ -70,7 +71,7 @@ def _estimate(span: Span) -> Count:
 def _read(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
     """The counts of those spans that were read to their ends."""
     alone = {"group.id": client_id, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    consumer = Consumer(consumer_settings(base, client_id) | alone)
+    consumer = make_consumer(consumer_settings(base, client_id) | alone)
     counting = _Counting(spans)
     deadline = time.monotonic() + _SECONDS
     try:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.bounded_calls import BoundedCalls
+from reconsume.bridge.clients import make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import is_passing, transactional_settings, translate
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
@@ -224,7 +225,7 @@ class ExactlyOnceWriter:
     def _started(self) -> Producer:
         """The producer, registered with its transaction coordinator."""
         if self._producer is None:
-            producer = Producer(self._settings)
+            producer = make_producer(self._settings)
             try:
                 producer.init_transactions(_START_SECONDS)
             except KafkaException as error:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import consumer_settings, translate
 from reconsume.delay_levels.errors import KafkaNotReachable
@@ -87,7 +88,7 @@ class GroupsFollower:
         """Read on until stopped; the end of each partition tells that what was there at start is known."""
         unread = set(range(partitions))
         settings = {"group.id": "reconsume.groups", "enable.partition.eof": True, "fetch.wait.max.ms": 100}
-        consumer = Consumer(consumer_settings(self._base, "reconsume-groups") | settings)
+        consumer = make_consumer(consumer_settings(self._base, "reconsume-groups") | settings)
         try:
             consumer.assign([TopicPartition(self._topic, one, OFFSET_BEGINNING) for one in unread])
             while not self._stop.is_set():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import make_producer
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import producer_settings, translate
@@ -68,7 +69,7 @@ def _write(settings: Settings, key: str, value: str | None) -> None:
             failed.append(error)
 
     limit = {"message.timeout.ms": int(_SECONDS * 1000)}
-    producer = Producer(producer_settings(settings.client_settings(), "reconsume-groups") | limit)
+    producer = make_producer(producer_settings(settings.client_settings(), "reconsume-groups") | limit)
     try:
         producer.produce(topic, key=key, value=value, on_delivery=on_delivery)
         producer.flush()

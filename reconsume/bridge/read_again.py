@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.kafka import consumer_settings, translate
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.send_back import Position
@@ -28,7 +29,7 @@ def read_again(base: Mapping[str, Any], position: Position, client_id: str = "re
         TopicNotReady: there is no such topic.
     """
     alone = {"group.id": client_id, "auto.offset.reset": "error", "enable.partition.eof": True}
-    consumer = Consumer(consumer_settings(base, client_id) | alone)
+    consumer = make_consumer(consumer_settings(base, client_id) | alone)
     where = TopicPartition(position.topic, position.partition, position.offset)
     try:
         first, end = consumer.get_watermark_offsets(where, _SECONDS)

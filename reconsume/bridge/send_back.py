@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
@@ -104,7 +105,7 @@ class SendBackWriter:
         self._names = names
         self._groups = groups
         self._existing = ExistingTopics(KafkaAdmin(base, client_id))
-        self._producer = Producer(producer_settings(base, client_id))
+        self._producer = make_producer(producer_settings(base, client_id))
         self._stop = threading.Event()
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._changed = threading.Condition()

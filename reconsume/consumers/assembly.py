@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from reconsume.bridge.clients import clock_of, make_consumer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
@@ -19,15 +20,18 @@ from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listener import Listener, OrderlyListener
-from reconsume.consumers.listener_pool import make_pool
+from reconsume.consumers.listener_pool import ListenerPool, make_pool
 from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.senders import PlainSender, Sender
 from reconsume.consumers.services import ListenerService
+from reconsume.consumers.stepping import stepping_of
 from reconsume.consumers.subscription import TagExpression
 from reconsume.consumers.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["Registration", "build_loop"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,13 @@ def build_loop(
         loop.committed(error, partitions)
 
     try:
-        consumer = Consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+        consumer = make_consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
     except KafkaException as error:
         raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
     sender = _sender(settings, consumer, base, follower, stop, closing)
+    stepping = stepping_of(settings.conf)
+    if stepping is not None:
+        registration = replace(registration, listener=stepping.recorded(settings.group, registration.listener))
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
         _service(settings, registration, sender),
@@ -77,6 +84,7 @@ def build_loop(
         subscriptions=subscriptions,
         from_beginning=settings.from_beginning,
         limits=settings.limits,
+        clock=clock_of(settings.conf),
     )
     return loop
 
@@ -125,10 +133,11 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
             per_key=registration.per_key,
+            clock=clock_of(settings.conf),
         )
-        orderly.attach(make_pool(registration.listener, settings.threads, orderly.consume, orderly.consume_async))
+        orderly.attach(_pool(settings, registration, orderly.consume, orderly.consume_async))
     else:
-        breaker = settings.circuit_breaker
+        breaker, clock = settings.circuit_breaker, clock_of(settings.conf)
         service = concurrently = ConcurrentlyService(
             settings.group,
             cast("Listener", registration.listener),
@@ -136,9 +145,20 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
-            gate=None if breaker is None else CircuitGate(settings.group, breaker),
+            clock=clock,
+            gate=None if breaker is None else CircuitGate(settings.group, breaker, clock),
         )
-        concurrently.attach(
-            make_pool(registration.listener, settings.threads, concurrently.consume, concurrently.consume_async)
-        )
+        concurrently.attach(_pool(settings, registration, concurrently.consume, concurrently.consume_async))
     return service
+
+
+def _pool(
+    settings: ConsumeSettings,
+    registration: Registration,
+    consume: Callable[[T], None],
+    consume_async: Callable[[T], Awaitable[None]],
+) -> ListenerPool[T]:
+    stepping = stepping_of(settings.conf)
+    if stepping is not None:
+        return stepping.pool(registration.listener, consume, consume_async)
+    return make_pool(registration.listener, settings.threads, consume, consume_async)

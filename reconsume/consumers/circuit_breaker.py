@@ -134,6 +134,11 @@ class Circuit:
         """How many more probes may begin now."""
         return self._probes_left
 
+    @property
+    def pause_ends_ms(self) -> float | None:
+        """When a pause is over; None if there is none."""
+        return self.since + self._pause_ms if self.state is CircuitState.OPEN else None
+
     def advance(self, now: float) -> None:
         """Take note of the time: a pause may be over."""
         self.since = min(self.since, now)

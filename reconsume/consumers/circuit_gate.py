@@ -99,6 +99,13 @@ class CircuitGate:
             self._call_back(change)
         return chunks
 
+    def next_due_ms(self) -> float | None:
+        """When `due` has something new: a pause is over, or probes need not be fresh any more; None for neither."""
+        with self._lock:
+            if self._circuit.state is CircuitState.HALF_OPEN and self._failed and self._circuit.probes_left:
+                return self._circuit.since + _FRESH_MS
+            return self._circuit.pause_ends_ms
+
     def is_shut(self) -> bool:
         """Whether reading must wait: no listener is called, or there is enough for the probes."""
         with self._lock:

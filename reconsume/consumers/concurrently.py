@@ -92,6 +92,13 @@ class ConcurrentlyService:
             assert self._pool is not None
             self._pool.submit(chunk)
 
+    def next_due_ms(self) -> float | None:
+        """When the first of them is due."""
+        with self._lock:
+            dues = [self._local_retries[0][0]] if self._local_retries else []
+        gate = None if self._gate is None else self._gate.next_due_ms()
+        return min(dues if gate is None else [*dues, gate], default=None)
+
     def is_suspended(self, queue: ProcessQueue) -> bool:
         """Concurrent listeners hold up nobody; an open circuit breaker holds up all."""
         del queue

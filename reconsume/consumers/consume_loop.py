@@ -102,13 +102,17 @@ class ConsumeLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Consume until told to stop, then let running listeners finish and commit."""
-        topics = [*self._subscriptions, self._retry_topic]
-        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self.begin()
         try:
             while not stop.is_set():
                 self.run_once()
         finally:
-            self._shut_down()
+            self.end()
+
+    def begin(self) -> None:
+        """Subscribe; the partitions come in one of the next turns."""
+        topics = [*self._subscriptions, self._retry_topic]
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def run_once(self) -> None:
         """One turn: read, hand out, try again what is due, pause, commit."""
@@ -192,7 +196,7 @@ class ConsumeLoop:
         pause = [queue for where, queue in self._queues.items() if full[where] and not queue.paused]
         for _ in range(_MOMENTS):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
-            if pause:
+            if not all(self._service.is_suspended(queue) for queue in pause):
                 time.sleep(_MOMENT_SECONDS)
                 pause = [queue for queue in pause if self._is_full(queue)]
         resume = [queue for where, queue in self._queues.items() if queue.paused and not full[where]]
@@ -260,7 +264,15 @@ class ConsumeLoop:
                 dropped.append(queue)
         return dropped
 
-    def _shut_down(self) -> None:
+    def settle(self, seconds: float) -> bool:
+        """Wait for send-backs on their way and commit what is finished; False if some are not acknowledged."""
+        return self._sender.settle(list(self._queues.values()), seconds)
+
+    def next_due_ms(self) -> float | None:
+        """When something is given to its listener again, whatever Kafka has; None if nothing waits for that."""
+        return self._service.next_due_ms()
+
+    def end(self) -> None:
         """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
         if not self._service.close(self._limits.await_termination_seconds):
             logger.warning("some listeners still run; their messages will be delivered again")

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.clients import DerivedConsumer
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
@@ -28,13 +29,10 @@ _PREPARE_SECONDS: Final = 5.0
 _REMEMBERED: Final = 1_000
 _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
-# Looked up once: what happens for each message decides the rate of a poll loop.
-_poll = KafkaConsumer.poll
-_consume = KafkaConsumer.consume
 _topic = KafkaMessage.topic
 
 
-class Consumer(KafkaConsumer):
+class Consumer(DerivedConsumer):
     """A `confluent_kafka.Consumer` whose failed messages can be sent back and come again.
 
     It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
@@ -50,6 +48,10 @@ class Consumer(KafkaConsumer):
     Raises:
         IllegalSetting: an argument or setting that cannot be; the message says which and what is allowed.
     """
+
+    # What happens for each message decides the rate of a poll loop: these cost less than `super()`.
+    _kafka_poll = KafkaConsumer.poll
+    _kafka_consume = KafkaConsumer.consume
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class Consumer(KafkaConsumer):
 
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
         """As in `confluent_kafka`; a retry is a `RetryMessage`."""
-        message = _poll(self, timeout)
+        message = self._kafka_poll(timeout)
         if message is None or message.topic() != self._retry_topic:
             return message
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
@@ -124,13 +126,13 @@ class Consumer(KafkaConsumer):
             shown = self._show(message)
             if shown is not None:
                 return shown
-            message = _poll(self, -1 if deadline is None else max(0.0, deadline - time.monotonic()))
+            message = self._kafka_poll(-1 if deadline is None else max(0.0, deadline - time.monotonic()))
             if message is None or message.topic() != self._retry_topic:
                 return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
         """As in `confluent_kafka`; retries are `RetryMessage`s."""
-        messages = _consume(self, num_messages, timeout)
+        messages = self._kafka_consume(num_messages, timeout)
         if self._retry_topic not in map(_topic, messages):
             return messages
         shown = (self._show(one) if one.topic() == self._retry_topic else one for one in messages)

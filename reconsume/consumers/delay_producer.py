@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clock import now_ms
+from reconsume.bridge.clients import clock_of, make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import producer_settings, translate
@@ -107,11 +107,12 @@ class DelayProducer:
         self._names = TopicNames(topic_prefix)
         self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
         self._base = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
+        self._clock = clock_of(self._base)
         self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
         # One record with the patience of all tries: librdkafka tries it again under the same sequence number, so
         # brokers recognise a copy, which they could not if it were produced anew.
         patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retry_times_when_send_failed)
-        self._producer = Producer(
+        self._producer = make_producer(
             producer_settings(self._base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
         )
         self._patience_seconds = patience / 1000
@@ -160,7 +161,7 @@ class DelayProducer:
             KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
             KafkaRefused: the cluster said no.
         """
-        now = now_ms()
+        now = self._clock()
         wish = DelayWish.of(delay_level, deliver_at, delay, now)
         self._check_target(topic)
         properties = {name: value for name, value in ((TAGS, tags), (KEYS, keys)) if value is not None}
@@ -187,7 +188,7 @@ class DelayProducer:
             KafkaRefused: the cluster said no.
         """
         due_ms = withdrawable_until_ms(msg_id)
-        if due_ms <= now_ms():
+        if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         topic = self._names.cancel
         self._require(topic, "make it: reconsume topics apply")

@@ -126,6 +126,11 @@ class OrderlyService:
                 del self._suspended[lane.key]
                 self._start(lane)
 
+    def next_due_ms(self) -> float | None:
+        """When the first of these suspensions is over."""
+        with self._changed:
+            return min((lane.suspended_until for lane in self._suspended.values()), default=None)
+
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
         """There is no consume timeout for messages in order (RocketMQ: OR-13, EX-07)."""
 

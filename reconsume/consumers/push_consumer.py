@@ -17,6 +17,7 @@ from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
+from reconsume.consumers.stepping import LoopThread, stepping_of
 from reconsume.consumers.subscription import TagExpression
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
@@ -111,7 +112,7 @@ class PushConsumer:
         self._subscriptions: dict[str, TagExpression] = {}
         self._registration: Registration | None = None
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
         self._closing: list[Callable[[], None]] = []
 
@@ -211,11 +212,11 @@ class PushConsumer:
             loop = build_loop(
                 settings, registration, self._subscriptions, base, follower, stop=self._stop, closing=self._closing
             )
+            stepping = stepping_of(settings.conf)
+            self._thread = self._in_a_thread(loop) if stepping is None else stepping.adopt(loop, self.shutdown)
         except BaseException:
             self._close_all()
             raise
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
-        self._thread.start()
 
     def shutdown(self) -> None:
         """Stop: running listeners may finish, what is finished is committed, the rest comes again.
@@ -254,6 +255,11 @@ class PushConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    def _in_a_thread(self, loop: ConsumeLoop) -> LoopThread:
+        thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
+        thread.start()
+        return thread
 
     def _run(self, loop: ConsumeLoop) -> None:
         try:

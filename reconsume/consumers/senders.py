@@ -34,6 +34,9 @@ class Sender(Protocol):
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
 
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait for what is on its way, commit what is finished; False if something is still on its way."""
+
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """These belong to somebody else already: nothing may be sent or committed for them."""
 
@@ -78,9 +81,14 @@ class PlainSender:
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """Wait for send-backs on their way, then commit."""
-        if self._flush(seconds):
+        if not self.settle(queues, seconds):
             logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait for send-backs on their way, then commit."""
+        settled = not self._flush(seconds)
         self._commit(queues, wait=True)
+        return settled
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing waits here: what the producer has goes out."""

@@ -23,6 +23,9 @@ class ListenerService(Protocol):
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
         """Deal with listeners that have run for longer than this."""
 
+    def next_due_ms(self) -> float | None:
+        """The earliest moment at which `tick` has something to do; None if nothing waits."""
+
     def is_suspended(self, queue: ProcessQueue) -> bool:
         """Whether nothing of this partition should be read for now."""
 

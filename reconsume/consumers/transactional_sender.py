@@ -99,17 +99,23 @@ class TransactionalSender:
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
         leaving = set(queues)
+        self.settle(leaving, seconds)
+        self.forget(leaving)
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Write what waits for these now, in the caller's thread; False if something cannot be written."""
+        leaving = set(queues)
         end = time.monotonic() + seconds
         while leaving:
             with self._changed:
                 self._to_commit = [queue for queue in leaving if queue.to_commit is not None]
             settled = self._settle(self._group_metadata(), max(0.0, end - time.monotonic()))
-            if time.monotonic() >= end or (settled and not self._has_something_of(leaving)):
+            if time.monotonic() >= end or not self._has_something_of(leaving):
                 break
             if not settled:
                 with self._changed:
                     self._changed.wait(_BRIEFLY_SECONDS)
-        self.forget(leaving)
+        return not self._has_something_of(leaving)
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Send nothing more for these; their next owner has the messages."""

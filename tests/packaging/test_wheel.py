@@ -15,9 +15,12 @@ _LOOK = """
 import logging, sys
 from importlib.util import find_spec
 from reconsume.consumers import ConsumeConcurrentlyStatus, PushConsumer
+from reconsume.testing import InMemoryKafka
+with InMemoryKafka() as kafka:
+    assert kafka.settle() == []
 assert logging.getLogger().handlers == [], logging.getLogger().handlers
 assert logging.getLogger("reconsume").handlers == []
-for name in ("pyspark", "typer", "rich"):
+for name in ("pyspark", "typer", "rich", "pytest"):
     assert find_spec(name) is None and name not in sys.modules, name
 print(PushConsumer.__name__, ConsumeConcurrentlyStatus.RECONSUME_LATER.value)
 """

@@ -1,6 +1,7 @@
 """What a reader of README and docs would copy: programs and command lines.
 
-A block that is fenced as `python` is a complete program; one that is not says so: `python fragment`.
+A block that is fenced as `python` is a complete program; one that is not says so: `python fragment`. A file for
+pytest is fenced as `python test`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Snippet", "command_lines", "pages", "python_blocks"]
+__all__ = ["Snippet", "command_lines", "pages", "pytest_files", "python_blocks"]
 
 _ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,9 +38,15 @@ def python_blocks(*, complete: bool) -> list[Snippet]:
     found = []
     for page in pages():
         for info, where, text in _blocks(page):
-            if info[:1] == ["python"] and ("fragment" not in info) == complete:
+            if info[:1] == ["python"] and "test" not in info and ("fragment" not in info) == complete:
                 found.append(Snippet(where, text))
     return found
+
+
+def pytest_files() -> list[Snippet]:
+    """The files for pytest."""
+    found = [(info, Snippet(where, text)) for page in pages() for info, where, text in _blocks(page)]
+    return [snippet for info, snippet in found if info == ["python", "test"]]
 
 
 def command_lines() -> list[tuple[str, list[str]]]:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
+from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import consumer_settings, headers_of, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
@@ -49,6 +50,23 @@ class CancelledKeys:
 
     def __contains__(self, uniq_key: str) -> bool:
         return uniq_key in self._keys
+
+    def learn(self, message: Message, now: float) -> None:
+        """Take note of a record of the CANCEL topic; one that is none is reported and ignored."""
+        stored_ms, where = message.timestamp()[1], f"topic {message.topic()}, offset {message.offset()}"
+        try:
+            headers = headers_of(message)
+            uniq_key = text_property(headers, TIMER_DEL_UNIQKEY)
+            deliver_ms = count_property(headers, TIMER_DELIVER_MS)
+        except MalformedProperty as malformed:
+            logger.warning("%s is ignored: %s", where, malformed)
+            return
+        if not uniq_key:
+            logger.warning("%s is ignored: no %s", where, TIMER_DEL_UNIQKEY)
+            return
+        # Without its due moment, or with one that cannot be, it is kept as long as any message may wait.
+        longest = stored_ms + LONGEST_DELAY_MS
+        self.add(uniq_key, longest if deliver_ms is None else min(deliver_ms, longest), now)
 
     def add(self, uniq_key: str, deliver_ms: int, now: float) -> None:
         """Take note of a withdrawal, and forget those whose time is long over."""
@@ -117,7 +135,7 @@ class CancelsFollower:
         partitions = [(self._topic, one) for one in range(admin.partitions([self._topic]).get(self._topic, 0))]
         reached: dict[Partition, int] = dict.fromkeys(partitions, -1)
         settings = {"group.id": "reconsume.cancels", "enable.partition.eof": True, "fetch.wait.max.ms": 100}
-        consumer = Consumer(consumer_settings(self._base, "reconsume-cancels") | settings)
+        consumer = make_consumer(consumer_settings(self._base, "reconsume-cancels") | settings)
         compare_at = 0.0
         try:
             consumer.assign([TopicPartition(*where, OFFSET_BEGINNING) for where in partitions])
@@ -140,25 +158,9 @@ class CancelsFollower:
         error, offset = message.error(), message.offset() or 0
         where = (message.topic() or "", message.partition() or 0)
         if error is None:
-            self._learn(message)
+            self._keys.learn(message, self._clock())
             reached[where] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             reached[where] = offset
         else:
             raise translate(error, f"reading topic {self._topic}")
-
-    def _learn(self, message: Message) -> None:
-        stored_ms = message.timestamp()[1]
-        try:
-            headers = headers_of(message)
-            uniq_key = text_property(headers, TIMER_DEL_UNIQKEY)
-            deliver_ms = count_property(headers, TIMER_DELIVER_MS)
-        except MalformedProperty as malformed:
-            logger.warning("topic %s, offset %s is ignored: %s", self._topic, message.offset(), malformed)
-            return
-        if not uniq_key:
-            logger.warning("topic %s, offset %s is ignored: no %s", self._topic, message.offset(), TIMER_DEL_UNIQKEY)
-            return
-        # Without its due moment, or with one that cannot be, it is kept as long as any message may wait.
-        longest = stored_ms + LONGEST_DELAY_MS
-        self._keys.add(uniq_key, longest if deliver_ms is None else min(deliver_ms, longest), self._clock())

@@ -11,6 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
@@ -107,7 +108,7 @@ class SchedulerService:
         writer = self._writer()
         try:
             writer.start()
-            consumer = Consumer(self._consumer_settings())
+            consumer = make_consumer(self._consumer_settings())
             try:
                 self._worker(consumer, writer).run(stop)
             finally:

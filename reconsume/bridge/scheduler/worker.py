@@ -81,12 +81,16 @@ class Worker:
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until told to stop."""
-        self._consumer.subscribe(
-            [self._names.scheduled_pattern], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
+        self.join_group()
         while not stop.is_set():
             self._observer.alive(self._clock())
             self.run_once(_IDLE_SECONDS)
+
+    def join_group(self) -> None:
+        """Ask Kafka for partitions."""
+        self._consumer.subscribe(
+            [self._names.scheduled_pattern], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
 
     def run_once(self, longest_wait: float) -> int:
         """Read what is there, deliver what is due; gives the number of delivered records.

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.bounded_calls import BoundedCalls
+from reconsume.bridge.clients import make_producer
 from reconsume.bridge.kafka import is_passing, producer_settings, transactional_settings, translate
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
@@ -79,7 +80,7 @@ class TransactionalWriter:
         self._bounded = BoundedCalls()
         self._broken = False
         self._settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
-        self._producer = Producer(self._settings)
+        self._producer = make_producer(self._settings)
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
@@ -142,7 +143,7 @@ class TransactionalWriter:
     def _renew(self) -> None:
         """Go on with a new producer: the old one has left a gap in its sequence numbers, which the brokers refuse."""
         self._producer.close()
-        self._producer = Producer(self._settings)
+        self._producer = make_producer(self._settings)
         try:
             self.start()
         except ReconsumeError as error:
@@ -175,7 +176,7 @@ class AtLeastOnceWriter:
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str) -> None:
-        self._producer = Producer(producer_settings(base, client_id) | {"linger.ms": 1})
+        self._producer = make_producer(producer_settings(base, client_id) | {"linger.ms": 1})
         self._stored: set[int] = set()
         self._refused: list[KafkaError] = []
 

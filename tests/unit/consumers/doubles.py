@@ -102,6 +102,11 @@ class RecordingWriter:
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing is kept."""
 
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Whether nothing waits."""
+        del queues, seconds
+        return not self.waiting
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -1,0 +1,119 @@
+"""The part of `confluent_kafka.admin.AdminClient` that reconsume asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from reconsume.testing.cluster import Cluster
+
+__all__ = ["CLUSTER_ID", "InMemoryAdmin", "metadata_of"]
+
+T = TypeVar("T")
+CLUSTER_ID: Final = "in-memory"
+_BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "1048588"}
+
+
+class InMemoryAdmin:
+    """Answers at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
+        """Topics with their partitions, and one broker."""
+        return metadata_of(self._cluster, topic)
+
+    def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        """Each with its partitions; an error for one that does not exist."""
+        found = {}
+        for name in topics.topic_names:
+            topic = self._cluster.topics.get(name)
+            if topic is None:
+                found[name] = _failed(KafkaError.UNKNOWN_TOPIC_OR_PART, name)
+            else:
+                leader = SimpleNamespace(id=1)
+                partitions = [SimpleNamespace(id=number, leader=leader) for number in range(len(topic.partitions))]
+                found[name] = _done(SimpleNamespace(name=name, partitions=partitions))
+        return found
+
+    def create_topics(self, new_topics: Iterable[NewTopic], **_: Any) -> dict[str, Future[Any]]:
+        """Make them; an error for one that exists."""
+        return {
+            one.topic: _done(None)
+            if self._cluster.create(one.topic, max(1, one.num_partitions), one.config)
+            else _failed(KafkaError.TOPIC_ALREADY_EXISTS, one.topic)
+            for one in new_topics
+        }
+
+    def describe_configs(self, resources: Iterable[ConfigResource], **_: Any) -> dict[ConfigResource, Future[Any]]:
+        """Settings of topics, and the two of the broker that matter for new ones."""
+        found = {}
+        for one in resources:
+            settings: Mapping[str, str] | None = _BROKER
+            if one.restype == ResourceType.TOPIC:
+                topic = self._cluster.topics.get(one.name)
+                settings = None if topic is None else topic.settings
+            if settings is None:
+                found[one] = _failed(KafkaError.UNKNOWN_TOPIC_OR_PART, one.name)
+            else:
+                found[one] = _done({name: SimpleNamespace(value=value) for name, value in settings.items()})
+        return found
+
+    def list_offsets(self, request: Mapping[TopicPartition, OffsetSpec], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        """The first offset or the end of each partition."""
+        earliest = OffsetSpec.earliest()
+        return {
+            where: _done(
+                SimpleNamespace(
+                    offset=0 if spec is earliest else len(self._cluster.log((where.topic, where.partition)))
+                )
+            )
+            for where, spec in request.items()
+        }
+
+    def list_consumer_group_offsets(
+        self, groups: Iterable[ConsumerGroupTopicPartitions], **_: Any
+    ) -> dict[str, Future[Any]]:
+        """What each group has committed."""
+        found = {}
+        for one in groups:
+            offsets = self._cluster.group(one.group_id).offsets
+            found[one.group_id] = _done(
+                SimpleNamespace(
+                    topic_partitions=[TopicPartition(*where, at.offset, at.metadata) for where, at in offsets.items()]
+                )
+            )
+        return found
+
+
+def metadata_of(cluster: Cluster, only: str | None = None) -> Any:
+    """As `confluent_kafka.admin.ClusterMetadata`: topics with partitions, brokers."""
+    with cluster.changed:
+        topics = {
+            name: SimpleNamespace(
+                topic=name,
+                error=None,
+                partitions={number: SimpleNamespace(id=number) for number in range(len(topic.partitions))},
+            )
+            for name, topic in cluster.topics.items()
+            if only in (None, name)
+        }
+    return SimpleNamespace(topics=topics, brokers={1: SimpleNamespace(id=1)}, cluster_id=CLUSTER_ID)
+
+
+def _done(value: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
+def _failed(code: int, what: str) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(KafkaError(code, what)))
+    return future

@@ -1,0 +1,35 @@
+"""A clock that stands still until it is told to go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["FakeClock", "moment"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+class FakeClock:
+    """Gives milliseconds since the epoch, as `reconsume.bridge.clock.now_ms` does.
+
+    Args:
+        start: where it begins, with a time zone.
+    """
+
+    def __init__(self, start: datetime) -> None:
+        self.now_ms = (start - _EPOCH) / _MS
+
+    def __call__(self) -> float:
+        """The time in milliseconds."""
+        return self.now_ms
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return moment(self.now_ms)
+
+
+def moment(milliseconds: float) -> datetime:
+    """Milliseconds since the epoch as a time in UTC."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)

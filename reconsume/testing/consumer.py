@@ -1,0 +1,337 @@
+"""A `confluent_kafka.Consumer` whose brokers are in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Self
+
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from reconsume.testing.admin import CLUSTER_ID, metadata_of
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Member, Partition, Unwritten
+from reconsume.testing.positions import Positions
+from reconsume.testing.producer import GroupMetadata, as_message
+from reconsume.testing.subscription import Subscription
+
+__all__ = ["InMemoryConsumer"]
+
+_Callback = Callable[[Consumer, list[TopicPartition]], object]
+_FALSE: Final = ("false", "0", "f")
+
+
+class InMemoryConsumer(Consumer):
+    """Reads and commits in memory. `poll` never waits in the thread of the test: time stands still there.
+
+    Rebalances happen in `poll` and `consume`, with callbacks, as with the real one.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Mapping[str, Any]) -> None:
+        # Not the base class's own: no handle of librdkafka is made, and every method that would use one is here.
+        self._cluster = cluster
+        self._group = str(settings["group.id"])
+        self._commits_itself = _is_true(settings, "enable.auto.commit", default=True)
+        self._stores_itself = _is_true(settings, "enable.auto.offset.store", default=True)
+        self._interval_ms = float(settings.get("auto.commit.interval.ms", 5_000))
+        self._commit_at = 0.0
+        self._on_commit = settings.get("on_commit")
+        self._answers: deque[list[TopicPartition]] = deque()
+        self._positions = Positions(
+            cluster,
+            self._group,
+            reset=str(settings.get("auto.offset.reset", "latest")),
+            tells_ends=_is_true(settings, "enable.partition.eof", default=False),
+        )
+        self._stored: dict[Partition, int] = {}
+        self._subscription: Subscription | None = None
+        self._cooperative = str(
+            settings.get("group.protocol", "classic")
+        ).lower() == "consumer" or "cooperative" in str(settings.get("partition.assignment.strategy", ""))
+        self._generation = 0
+        self._assigned_by_callback = False
+        self._closed = False
+        self._follows = threading.get_ident() != cluster.driver
+        self._waiting = False
+
+    def is_quiet(self) -> bool:
+        """False while a thread of our own, which follows a topic with it, has something to read."""
+        with self._cluster.changed:
+            busy = self._follows and not self._closed and self._subscription is None
+            return not busy or (self._waiting and not self._positions.readable())
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: _Callback | None = None,
+        on_revoke: _Callback | None = None,
+        on_lost: _Callback | None = None,  # noqa: ARG002 - nothing is ever lost here
+    ) -> None:
+        """Join the group at once; partitions come in `poll`. A topic that is missing is made."""
+        self._require_open()
+        for topic in topics:
+            self._cluster.create_if_allowed(topic)
+        if self._subscription is None:
+            self._subscription = Subscription(Member(lambda _topic: False))
+        self._subscription.want(topics, on_assign, on_revoke)
+        self._positions.note_ends()
+        self._cluster.join(self._group, self._subscription.member)
+
+    def unsubscribe(self) -> None:
+        """Leave the group and give all partitions back."""
+        self._leave()
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """The next message or event, None if there is none."""
+        self._require_open()
+        self._serve()
+        found = self._next()
+        if found is not None or threading.get_ident() == self._cluster.driver:
+            return found
+        return self._wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Up to so many messages and events; it does not wait for all of them."""
+        first = self.poll(timeout)
+        found: list[Message] = []
+        while first is not None and len(found) < num_messages:
+            found.append(first)
+            if len(found) < num_messages:
+                first = self._next()
+        return found
+
+    def _wait(self, seconds: float) -> Message | None:
+        end = time.monotonic() + seconds
+        with self._cluster.changed:
+            self._waiting = True
+            self._cluster.changed.notify_all()
+            while (found := self._next()) is None and (left := end - time.monotonic()) > 0:
+                self._cluster.changed.wait(left)
+            self._waiting = False
+        return found
+
+    def _next(self) -> Message | None:
+        with self._cluster.changed:
+            if (event := self._positions.next_event()) is not None:
+                return event
+            found = self._positions.next_record()
+            if found is None:
+                return None
+            (topic, partition), one = found
+            if self._stores_itself:
+                self._stored[topic, partition] = one.offset + 1
+            self._cluster.turns += 1
+            return as_message(
+                Unwritten(topic, partition, one.key, one.value, one.headers), partition, one.offset, one.timestamp
+            )
+
+    def _serve(self) -> None:
+        """What librdkafka does behind a poll: answers to commits, commits by itself, rebalances."""
+        while self._answers:
+            self._on_commit(None, self._answers.popleft())  # type: ignore[misc]  # only kept where it is set
+        now = self._cluster.clock()
+        if self._commits_itself and now >= self._commit_at:
+            self._commit_at = now + self._interval_ms
+            self._commit_stored(self._stored)
+        if self._subscription is not None:
+            self._rebalance(self._subscription)
+
+    def _rebalance(self, subscription: Subscription) -> None:
+        cluster, member = self._cluster, subscription.member
+        share = cluster.share(self._group, member)
+        lost, gained = member.held - share, cluster.free(self._group, member, share - member.held)
+        if (lost or gained) and not self._cooperative:
+            lost = set(member.held)
+            gained = cluster.free(self._group, member, share)
+        if lost:
+            self._give_back(subscription, lost)
+        if gained:
+            with cluster.changed:
+                member.held |= gained
+                self._generation = cluster.group(self._group).generation
+                cluster.happened()
+            self._take(subscription, gained)
+        self._generation = cluster.group(self._group).generation
+
+    def _give_back(self, subscription: Subscription, partitions: set[Partition]) -> None:
+        given = [TopicPartition(*where) for where in sorted(partitions)]
+        if subscription.on_revoke is not None:
+            subscription.on_revoke(self, given)
+        self._unassign(partitions)
+        with self._cluster.changed:
+            subscription.member.held -= partitions
+            self._cluster.happened()
+
+    def _take(self, subscription: Subscription, partitions: set[Partition]) -> None:
+        given = [TopicPartition(*where) for where in sorted(partitions)]
+        self._assigned_by_callback = False
+        if subscription.on_assign is not None:
+            subscription.on_assign(self, given)
+        if not self._assigned_by_callback:
+            self._positions.assign(TopicPartition(*where) for where in sorted(partitions))
+
+    def _unassign(self, partitions: Iterable[Partition]) -> None:
+        gone = set(partitions)
+        if self._commits_itself:
+            self._commit_stored(gone)
+        for where in gone:
+            self._stored.pop(where, None)
+        self._positions.unassign(gone)
+
+    def _commit_stored(self, partitions: Iterable[Partition]) -> None:
+        offsets = [(where, Committed(self._stored[where], "")) for where in partitions if where in self._stored]
+        self._cluster.commit(self._group, offsets)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these and no others."""
+        self._require_open()
+        self._assigned_by_callback = True
+        self._unassign(self._positions.assigned)
+        self._positions.assign(partitions)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these too."""
+        self._assigned_by_callback = True
+        self._positions.assign(partitions)
+
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._unassign(self._positions.assigned)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Read these no more."""
+        self._unassign((one.topic, one.partition) for one in partitions)
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return [TopicPartition(*where) for where in sorted(self._positions.assigned)]
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Give nothing of these until they are resumed."""
+        self._positions.paused.update((one.topic, one.partition) for one in partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Go on with these."""
+        self._positions.paused.difference_update((one.topic, one.partition) for one in partitions)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at an offset."""
+        if (partition.topic, partition.partition) not in self._positions.assigned:
+            raise KafkaException(KafkaError(KafkaError._STATE, "the partition is not assigned"))
+        self._positions.assign([partition])
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """After what was given last; none where nothing was given yet."""
+        given = self._positions.given
+        return [
+            TopicPartition(one.topic, one.partition, given.get((one.topic, one.partition), OFFSET_INVALID))
+            for one in partitions
+        ]
+
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Commit these with the next commit by itself."""
+        self._stored.update((where, at.offset) for where, at in _given(message, offsets))
+
+    def commit(  # type: ignore[override]  # the stub has one overload for each combination
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit at once; an asynchronous answer comes in `poll`."""
+        self._require_open()
+        if message is None and offsets is None:
+            at = self._stored if self._stores_itself or self._stored else self._positions.given
+            chosen = [(where, Committed(offset, "")) for where, offset in at.items()]
+        else:
+            chosen = _given(message, offsets)
+        if not chosen:
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET, "no offset to commit"))
+        self._cluster.commit(self._group, chosen)
+        answer = [TopicPartition(*where, at.offset, at.metadata) for where, at in chosen]
+        if self._on_commit is not None:
+            self._answers.append(answer)
+        return None if asynchronous else answer
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
+        """What the group has committed."""
+        offsets = self._cluster.group(self._group).offsets
+        nothing = Committed(OFFSET_INVALID, "")
+        return [
+            TopicPartition(one.topic, one.partition, *offsets.get((one.topic, one.partition), nothing))
+            for one in partitions
+        ]
+
+    def get_watermark_offsets(
+        self,
+        partition: TopicPartition,
+        timeout: float = -1,  # noqa: ARG002
+        cached: bool = False,  # noqa: ARG002
+    ) -> tuple[int, int]:
+        """The first offset and the end."""
+        if partition.topic not in self._cluster.topics:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"no topic {partition.topic}"))
+        return 0, len(self._cluster.log((partition.topic, partition.partition)))
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
+        """The first offset at or after each moment, which stands in `offset`; the end where there is none."""
+        found = []
+        for one in partitions:
+            log = self._cluster.log((one.topic, one.partition))
+            first = next((record.offset for record in log if record.timestamp[1] >= one.offset), OFFSET_END)
+            found.append(TopicPartition(one.topic, one.partition, first))
+        return found
+
+    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
+        """No real one."""
+        return CLUSTER_ID
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Nobody asks for them."""
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
+        """Topics with their partitions."""
+        return metadata_of(self._cluster, topic)
+
+    def consumer_group_metadata(self) -> Any:
+        """For transactions: they are refused after the group has rebalanced."""
+        return GroupMetadata(self._group, self._generation)
+
+    def memberid(self) -> str:
+        """Unique among the members."""
+        return f"in-memory-{id(self)}"
+
+    def close(self) -> None:
+        """Give everything back and leave the group."""
+        if not self._closed:
+            self._leave()
+            self._unassign(self._positions.assigned)
+            self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _leave(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            if subscription.member.held:
+                self._give_back(subscription, set(subscription.member.held))
+            self._cluster.leave(self._group, subscription.member)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("Consumer closed")
+
+
+def _given(message: Message | None, offsets: list[TopicPartition] | None) -> list[tuple[Partition, Committed]]:
+    if message is not None:
+        return [((message.topic() or "", message.partition() or 0), Committed((message.offset() or 0) + 1, ""))]
+    return [((one.topic, one.partition), Committed(one.offset, one.metadata or "")) for one in offsets or ()]
+
+
+def _is_true(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    return str(settings.get(name, default)).lower() not in _FALSE

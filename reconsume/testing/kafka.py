@@ -1,0 +1,357 @@
+"""A Kafka in memory with a clock that is set by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from weakref import WeakSet
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import Clients, forget, serve
+from reconsume.bridge.clock import Clock
+from reconsume.bridge.groups import Groups, SystemConfig, parse_group_config
+from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
+from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.properties import (
+    DELAY,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    TAGS,
+    TIMER_DELIVER_MS,
+    Header,
+    count_property,
+    text_property,
+    user_headers,
+)
+from reconsume.testing.admin import InMemoryAdmin
+from reconsume.testing.clock import FakeClock, moment
+from reconsume.testing.cluster import Cluster, Committed, Partition, StoredRecord, Unwritten
+from reconsume.testing.consumer import InMemoryConsumer
+from reconsume.testing.producer import InMemoryProducer, as_bytes, as_headers
+from reconsume.testing.scheduler import SteppedScheduler
+from reconsume.testing.steps import Call, Steps
+
+__all__ = ["InMemoryKafka", "Record", "Waiting"]
+
+C = TypeVar("C", bound=Consumer)
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_NUMBERS: Final = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it stands on a topic.
+
+    Attributes:
+        headers: all of them, ours too.
+        timestamp: when the topic says it was written.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp: datetime
+
+    def __getitem__(self, name: str) -> str | None:
+        """The text of a header, such as `record["RECONSUME_TIME"]`; None where there is none."""
+        return text_property(self.headers, name)
+
+    @property
+    def user_headers(self) -> list[Header]:
+        """The headers as they were produced."""
+        return user_headers(self.headers)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was sent back."""
+        return count_property(self.headers, RECONSUME_TIME) or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A record that the scheduler has still.
+
+    Attributes:
+        target: `%RETRY%<group>`, `%DLQ%<group>`, or the topic of a delayed message.
+        level: of the level table; 0 for a dead letter, None for a delayed message without one.
+        due: when it leaves the lane it is on.
+        record: as it stands there.
+    """
+
+    target: str
+    level: int | None
+    due: datetime
+    record: Record
+
+
+class InMemoryKafka:
+    """A Kafka with reconsume's topics and a scheduler, in memory; a clock that goes on when it is told to.
+
+    Consumers and producers of `reconsume` use it when they are given its `bootstrap_servers`. For one test each,
+    in one thread; a context manager.
+
+    Args:
+        message_delay_level: the level table of the installation.
+        allowed_real_topics: the schedulers' setting: regular expressions of the topics that delayed messages may go to.
+        topic_prefix: of the installation's topics.
+        start: what the clock says first, with a time zone.
+
+    Attributes:
+        bootstrap_servers: the address; it leads nowhere but here, and only while this lives.
+    """
+
+    def __init__(
+        self,
+        *,
+        message_delay_level: str = DEFAULT_LEVEL_TABLE,
+        allowed_real_topics: Sequence[str] = (),
+        topic_prefix: str = "reconsume.",
+        start: datetime = _START,
+    ) -> None:
+        self.bootstrap_servers = f"in-memory-{next(_NUMBERS)}.invalid:9092"
+        self._settings = Settings(
+            bootstrap_servers=self.bootstrap_servers,
+            topic_prefix=topic_prefix,
+            allowed_real_topics=list(allowed_real_topics),
+        )
+        self._names = self._settings.names
+        self._clock = FakeClock(start)
+        self._cluster = Cluster(self._clock, lambda topic: not topic.startswith(topic_prefix))
+        self._clients = _InMemoryClients(self._cluster, self._clock)
+        self._steps = self._clients.steps
+        self._groups_read = (0, Groups())
+        serve(self.bootstrap_servers, self._clients)
+        self._make_topics(SystemConfig(message_delay_level=message_delay_level))
+        self._scheduler = SteppedScheduler(self._settings, self._cluster, self._groups)
+        self.settle()
+
+    def _make_topics(self, system: SystemConfig) -> None:
+        maker = TopicMaker(KafkaAdmin(self._settings.client_settings()), self._names, self._settings.topics)
+        for topic in wanted_topics(maker, Groups(system)):
+            self._cluster.create(topic.name, topic.partitions, topic.settings)
+        write_system(self._settings, system)
+
+    def _groups(self) -> Groups:
+        read, groups = self._groups_read
+        records = self._cluster.records(self._names.groups)
+        for _, one in records[read:]:
+            groups = groups.with_record(one.key, one.value)
+        self._groups_read = (len(records), groups)
+        return groups
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return self._clock.now
+
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        """Make a topic; without this it is made with one partition, when it is first subscribed or produced to.
+
+        Raises:
+            IllegalSetting: it is there already.
+        """
+        if not self._cluster.create(topic, partitions):
+            raise IllegalSetting(
+                f"topic {topic!r} is there already; make it before it is first subscribed or produced to"
+            )
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+        tags: str | None = None,
+        partition: int = -1,
+    ) -> Record:
+        """Write a record to a topic; nobody reads it before `settle` or `advance`.
+
+        Raises:
+            IllegalSetting: there is no such partition, or no such topic of reconsume's own.
+        """
+        given = as_headers(headers) + (() if tags is None else ((TAGS, tags.encode()),))
+        record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), given)
+        if (error := self._cluster.check(record)) is not None:
+            raise IllegalSetting(f"producing to {topic!r}: {error.str()}")
+        number, stored = self._cluster.append(record)
+        return _record((topic, number), stored)
+
+    def producer(self) -> Producer:
+        """A `confluent_kafka.Producer` for code that takes one."""
+        return self._clients.producer({})
+
+    def set_group(self, group: str, **fields: Any) -> None:
+        """Register or change a group, with RocketMQ's field names: `set_group("departures", retryMaxTimes=3)`.
+
+        Raises:
+            IllegalSetting: a field that cannot be.
+        """
+        write_group(self._settings, parse_group_config(group, json.dumps(fields)))
+        self._make_lanes()
+        self.settle()
+
+    def _make_lanes(self) -> None:
+        """As `reconsume topics apply` does: the lanes of the groups' own policies."""
+        maker = TopicMaker(KafkaAdmin(self._settings.client_settings()), self._names, self._settings.topics)
+        groups = self._groups()
+        lanes = {delay for one in groups.by_name.values() for delay in one.policy(groups.table).distinct_delays_ms()}
+        for topic in map(maker.delay_topic, sorted(lanes)):
+            self._cluster.create(topic.name, topic.partitions, topic.settings)
+
+    def settle(self) -> list[Call]:
+        """Do everything that can be done now; gives the calls of listeners that came of it."""
+        before = len(self._steps.calls)
+        self._steps.until_quiet(self._scheduler.step)
+        return self._steps.calls[before:]
+
+    def advance(self, by: timedelta) -> list[Call]:
+        """Let the time go on, from one moment at which something is due to the next; gives the calls of listeners.
+
+        Raises:
+            IllegalSetting: `by` is negative: this clock does not go back.
+        """
+        if by < timedelta(0):
+            raise IllegalSetting(f"advance: {by} is negative; this clock does not go back")
+        before = len(self._steps.calls)
+        self.settle()
+        end_ms = self._clock.now_ms + by / timedelta(milliseconds=1)
+        while (due := self._next_due_ms()) is not None and due <= end_ms:
+            self._clock.now_ms = max(self._clock.now_ms, due)
+            self.settle()
+        self._clock.now_ms = end_ms
+        self.settle()
+        return self._steps.calls[before:]
+
+    def _next_due_ms(self) -> float | None:
+        dues = (self._scheduler.next_due_ms(), self._steps.next_due_ms())
+        return min((due for due in dues if due is not None), default=None)
+
+    def calls(self, group: str | None = None) -> list[Call]:
+        """All calls of listeners, of one group or of all, in their order."""
+        return [call for call in self._steps.calls if group in (None, call.group)]
+
+    def records(self, topic: str) -> list[Record]:
+        """All records of a topic, in the order in which they were written; none if it does not exist."""
+        return [_record(where, one) for where, one in self._cluster.records(topic)]
+
+    def retries(self, group: str) -> list[Record]:
+        """Everything that ever came to the group's retry topic."""
+        return self.records(self._names.retry(group))
+
+    def dead_letters(self, group: str) -> list[Record]:
+        """What rests in the group's dead-letter topic."""
+        return self.records(self._names.dead_letter(group))
+
+    def quarantined(self) -> list[Record]:
+        """What the scheduler could not deliver; `record["QUARANTINE_REASON"]` tells why."""
+        return self.records(self._names.quarantine)
+
+    def waiting(self, group: str | None = None) -> list[Waiting]:
+        """What waits on the delay topics, of one group or all, the earliest first."""
+        found = [
+            self._waiting(where, one)
+            for topic in list(self._cluster.topics)
+            if self._names.is_scheduled(topic) and topic != self._names.send_back
+            for where, one in self._cluster.records(topic)
+            if self._is_open(where, one.offset)
+        ]
+        targets = None if group is None else (RETRY_PREFIX + group, DLQ_PREFIX + group)
+        return sorted((one for one in found if targets is None or one.target in targets), key=lambda one: one.due)
+
+    def _is_open(self, where: Partition, offset: int) -> bool:
+        at = self._cluster.group(self._scheduler.group).offsets.get(where, Committed(0, ""))
+        return offset >= at.offset and offset not in decode_done(at.offset, at.metadata)
+
+    def _waiting(self, where: Partition, one: StoredRecord) -> Waiting:
+        due_ms = one.timestamp[1] + self._names.delay_ms(where[0])
+        if where[0] == self._names.delay(0):
+            due_ms = max(due_ms, count_property(one.headers, TIMER_DELIVER_MS) or 0)
+        return Waiting(
+            text_property(one.headers, REAL_TOPIC) or "",
+            count_property(one.headers, DELAY),
+            moment(due_ms),
+            _record(where, one),
+        )
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
+        """The offset that a group has committed; None for none."""
+        at = self._cluster.group(group).offsets.get((topic, partition))
+        return None if at is None else at.offset
+
+    def close(self) -> None:
+        """Shut down the consumers that still run; the address leads nowhere from now on."""
+        try:
+            self._steps.close()
+        finally:
+            self._scheduler.close()
+            forget(self.bootstrap_servers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _InMemoryClients(Clients):
+    """Makes the clients of one Kafka in memory, and steps the loops of its consumers."""
+
+    def __init__(self, cluster: Cluster, clock: FakeClock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._consumers: WeakSet[InMemoryConsumer] = WeakSet()
+        self.steps = Steps(cluster, clock, lambda: list(self._consumers))
+        self.recorded = self.steps.recorded
+        self.pool = self.steps.pool
+        self.adopt = self.steps.adopt
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        one = InMemoryConsumer(self._cluster, settings)
+        with self._cluster.changed:
+            self._consumers.add(one)
+        return one
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        return InMemoryProducer(self._cluster, settings)
+
+    def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+        del settings
+        return InMemoryAdmin(self._cluster)  # type: ignore[return-value]  # the part of it that is used
+
+    def consumer_class(self, derived: type[C]) -> type[C]:
+        """The same class over the consumer in memory."""
+        cluster = self._cluster
+
+        def construct(self: InMemoryConsumer, settings: Mapping[str, Any]) -> None:
+            InMemoryConsumer.__init__(self, cluster, settings)
+
+        base = type("_Bound", (InMemoryConsumer,), {"__init__": construct})
+        replaced = {"_kafka_poll": InMemoryConsumer.poll, "_kafka_consume": InMemoryConsumer.consume}
+        return type(derived.__name__, (derived, base), replaced)
+
+
+def _record(where: Partition, one: StoredRecord) -> Record:
+    return Record(*where, one.offset, one.key, one.value, one.headers, moment(one.timestamp[1]))

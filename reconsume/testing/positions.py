@@ -1,0 +1,122 @@
+"""Where a consumer in memory stands in its partitions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, TopicPartition
+
+from reconsume.testing.cluster import Cluster, Partition, StoredRecord
+
+__all__ = ["Positions"]
+
+_BEGINNING: Final = ("earliest", "beginning", "smallest")
+_END: Final = ("latest", "end", "largest")
+
+
+class Positions:
+    """The assigned partitions with the next offset of each.
+
+    Args:
+        cluster: what there is to read.
+        group: whose committed offsets decide where to start.
+        reset: `auto.offset.reset`.
+        tells_ends: `enable.partition.eof`.
+
+    Attributes:
+        paused: partitions that give nothing for now.
+        given: after what was given last.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, *, reset: str, tells_ends: bool) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._reset = reset
+        self._tells_ends = tells_ends
+        self._next: dict[Partition, int | None] = {}
+        self._ends_told: set[Partition] = set()
+        self._ends: dict[Partition, int] | None = None
+        self._events: deque[Message] = deque()
+        self.paused: set[Partition] = set()
+        self.given: dict[Partition, int] = {}
+
+    @property
+    def assigned(self) -> set[Partition]:
+        """The partitions that are read."""
+        return set(self._next)
+
+    def note_ends(self) -> None:
+        """From now on `latest` means this moment, whenever the partitions come."""
+        topics = self._cluster.topics.values()
+        self._ends = {(topic.name, number): len(log) for topic in topics for number, log in enumerate(topic.partitions)}
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these from where they say, else from where the group stands."""
+        with self._cluster.changed:
+            for one in partitions:
+                where = (one.topic, one.partition)
+                self._next[where] = self._start(where, one.offset)
+                self._ends_told.discard(where)
+                self.paused.discard(where)
+
+    def unassign(self, partitions: Iterable[Partition]) -> None:
+        """Read these no more."""
+        with self._cluster.changed:
+            for where in set(partitions):
+                self._next.pop(where, None)
+                self.given.pop(where, None)
+                self.paused.discard(where)
+            kept = [one for one in self._events if (one.topic(), one.partition()) in self._next]
+            self._events = deque(kept)
+
+    def _start(self, where: Partition, offset: int) -> int | None:
+        if offset == OFFSET_BEGINNING:
+            return 0
+        end = len(self._cluster.log(where))
+        if offset == OFFSET_END:
+            return end
+        if offset < 0:
+            committed = self._cluster.group(self._group).offsets.get(where)
+            offset = -1 if committed is None else committed.offset
+        if 0 <= offset <= end:
+            return offset
+        if self._reset in _BEGINNING:
+            return 0
+        if self._reset in _END:
+            return end if self._ends is None else self._ends.get(where, 0)
+        error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "no offset to go on from")
+        self._events.append(Message(topic=where[0], partition=where[1], offset=offset, error=error))
+        return None
+
+    def next_event(self) -> Message | None:
+        """An error or the end of a partition."""
+        if self._tells_ends:
+            for where, offset in self._next.items():
+                if where not in self._ends_told and offset == len(self._cluster.log(where)):
+                    self._ends_told.add(where)
+                    end = KafkaError(KafkaError._PARTITION_EOF, "no more messages")
+                    self._events.append(Message(topic=where[0], partition=where[1], offset=offset, error=end))
+        return self._events.popleft() if self._events else None
+
+    def next_record(self) -> tuple[Partition, StoredRecord] | None:
+        """Of all partitions the record that was written first."""
+        found = self.readable()
+        if found is not None:
+            where, record = found
+            self._next[where] = self.given[where] = record.offset + 1
+            self._ends_told.discard(where)
+        return found
+
+    def readable(self) -> tuple[Partition, StoredRecord] | None:
+        """The same, without reading it."""
+        found: tuple[Partition, StoredRecord] | None = None
+        logs = self._cluster.logs
+        for where, offset in self._next.items():
+            log = logs.get(where, ())
+            if offset is None or offset >= len(log) or where in self.paused:
+                continue
+            if found is None or log[offset].sequence < found[1].sequence:
+                found = where, log[offset]
+        return found

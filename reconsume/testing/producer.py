@@ -1,0 +1,233 @@
+"""A `confluent_kafka.Producer` whose brokers are in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from reconsume.delay_levels.properties import Header
+from reconsume.testing.admin import CLUSTER_ID, metadata_of
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Partition, Unwritten
+
+__all__ = ["GroupMetadata", "InMemoryProducer", "as_bytes", "as_headers", "as_message"]
+
+_Report = Callable[[KafkaError | None, Message], object]
+_SLICE_SECONDS: Final = 0.05
+
+
+class GroupMetadata(NamedTuple):
+    """What a consumer tells of its membership, for transactions."""
+
+    group: str
+    generation: int
+
+
+class InMemoryProducer(Producer):
+    """Writes at once, or at the commit of a transaction; reports come in `poll` and `flush`, as from the real one."""
+
+    def __init__(self, cluster: Cluster, settings: Mapping[str, Any]) -> None:
+        # Not the base class's own: no handle of librdkafka is made, and every method that would use one is here.
+        self._cluster = cluster
+        self._id: str | None = settings.get("transactional.id")
+        self._epoch = 0
+        self._reports: deque[tuple[_Report, KafkaError | None, Message]] = deque()
+        self._unreported = 0
+        self._in_transaction = False
+        self._transaction: list[tuple[Unwritten, _Report | None]] = []
+        self._offsets: list[tuple[GroupMetadata, list[tuple[Partition, Committed]]]] = []
+        self._refused: KafkaError | None = None
+
+    def __len__(self) -> int:
+        return self._unreported
+
+    def __bool__(self) -> bool:
+        return True
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: _Report | None = None,
+        on_delivery: _Report | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Write a record, or keep it for the commit."""
+        record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), as_headers(headers), timestamp)
+        report = on_delivery or callback
+        if self._id is not None and not self._in_transaction:
+            raise KafkaException(KafkaError(KafkaError._STATE, "no transaction is open"))
+        error = self._cluster.check(record)
+        if error is not None:
+            self._refused = error
+            self._report(report, error, as_message(record))
+        elif self._in_transaction:
+            self._transaction.append((record, report))
+        else:
+            self._write(record, report)
+
+    def _write(self, record: Unwritten, report: _Report | None) -> None:
+        partition, stored = self._cluster.append(record)
+        message = as_message(record, partition, stored.offset, stored.timestamp)
+        self._report(report, None, message)
+
+    def _report(self, report: _Report | None, error: KafkaError | None, message: Message) -> None:
+        if report is not None:
+            with self._cluster.changed:
+                self._unreported += 1
+                self._reports.append((report, error, message))
+                self._cluster.changed.notify_all()
+
+    def poll(self, timeout: float = -1) -> int:
+        """Call back for what was written; waits for something to report, in other threads than the test's."""
+        with self._cluster.changed:
+            if not self._reports and self._cluster.driver != threading.get_ident():
+                self._cluster.changed.wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
+        served = 0
+        while (one := self._next_report()) is not None:
+            report, error, message = one
+            try:
+                report(error, message)
+            finally:
+                with self._cluster.changed:
+                    self._unreported -= 1
+                    self._cluster.changed.notify_all()
+            served += 1
+        return served
+
+    def _next_report(self) -> tuple[_Report, KafkaError | None, Message] | None:
+        with self._cluster.changed:
+            return self._reports.popleft() if self._reports else None
+
+    def flush(self, timeout: float = -1) -> int:
+        """Call back for everything; gives how many are being called back by another thread still."""
+        end = time.monotonic() + timeout if timeout >= 0 else float("inf")
+        while True:
+            self.poll(0)
+            with self._cluster.changed:
+                if not self._unreported or time.monotonic() >= end:
+                    return self._unreported
+                self._cluster.changed.wait(_SLICE_SECONDS)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Nothing is on its way: what was produced is stored."""
+
+    def close(self) -> bool:
+        """Report what is left."""
+        self.flush(0)
+        return True
+
+    def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002
+        """Take the transactional id over from whoever had it."""
+        assert self._id is not None
+        with self._cluster.changed:
+            self._epoch = self._cluster.transactional_ids[self._id] = (
+                self._cluster.transactional_ids.get(self._id, 0) + 1
+            )
+
+    def begin_transaction(self) -> None:
+        """From now on nothing is seen before the commit."""
+        self._require_latest()
+        self._in_transaction = True
+        self._refused = None
+
+    def send_offsets_to_transaction(
+        self,
+        positions: list[TopicPartition],
+        group_metadata: Any,
+        timeout: float = -1,  # noqa: ARG002
+    ) -> None:
+        """Commit these offsets with the records."""
+        offsets = [((one.topic, one.partition), Committed(one.offset, one.metadata or "")) for one in positions]
+        self._offsets.append((group_metadata, offsets))
+
+    def commit_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
+        """Write and commit everything, or nothing."""
+        self._require_latest()
+        cluster = self._cluster
+        with cluster.changed:
+            if self._refused is not None:
+                raise KafkaException(self._refused)
+            for metadata, _ in self._offsets:
+                if cluster.group(metadata.group).generation != metadata.generation:
+                    raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group has rebalanced"))
+            for record, report in self._transaction:
+                self._write(record, report)
+            for metadata, offsets in self._offsets:
+                cluster.commit(metadata.group, offsets)
+            self._end()
+
+    def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
+        """Forget everything."""
+        for record, report in self._transaction:
+            self._report(report, KafkaError(KafkaError._PURGE_QUEUE, "the transaction was aborted"), as_message(record))
+        self._end()
+
+    def _end(self) -> None:
+        self._transaction.clear()
+        self._offsets.clear()
+        self._in_transaction = False
+
+    def _require_latest(self) -> None:
+        if self._id is not None and self._cluster.transactional_ids.get(self._id) != self._epoch:
+            raise KafkaException(
+                KafkaError(KafkaError._FENCED, "another producer has the transactional id", fatal=True)
+            )
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: _Report | None = None,
+        on_delivery: _Report | None = None,
+    ) -> int:
+        """Each without its headers, as the real one does; gives how many."""
+        for one in messages:
+            at, report = one.get("partition", partition), one.get("callback") or on_delivery or callback
+            self.produce(topic, one.get("value"), one.get("key"), at, on_delivery=report)
+        return len(messages)
+
+    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
+        """No real one."""
+        return CLUSTER_ID
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Nobody asks for them."""
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
+        """Topics with their partitions."""
+        return metadata_of(self._cluster, topic)
+
+
+def as_bytes(text: str | bytes | None) -> bytes | None:
+    """Text as UTF-8, as confluent-kafka takes it."""
+    return text.encode() if isinstance(text, str) else text
+
+
+def as_headers(headers: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> tuple[Header, ...]:
+    """Headers as confluent-kafka takes them: pairs or a dictionary, values of text, bytes or None."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return tuple((name, as_bytes(value)) for name, value in pairs)
+
+
+def as_message(
+    record: Unwritten, partition: int = -1, offset: int = -1001, timestamp: tuple[int, int] = (0, -1)
+) -> Message:
+    """What confluent-kafka would show of a record."""
+    return Message(
+        topic=record.topic,
+        partition=partition,
+        offset=offset,
+        key=record.key,
+        value=record.value,
+        headers=cast("Any", list(record.headers) or None),
+        timestamp=timestamp,
+    )

@@ -1,0 +1,262 @@
+"""Runs consumers and a scheduler step by step, in the thread of the test, until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import wraps
+from typing import Any, Final, Generic, TypeVar, cast
+
+from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.listener_pool import ListenerPool, is_async
+from reconsume.consumers.message import Message
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.testing.clock import FakeClock
+from reconsume.testing.cluster import Cluster
+from reconsume.testing.consumer import InMemoryConsumer
+
+__all__ = ["Call", "Steps"]
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Callable[..., Any])
+
+_PATIENCE_SECONDS: Final = 30.0
+"""For threads of our own, which answer in a millisecond."""
+_SLICE_SECONDS: Final = 0.02
+_MOST_TURNS: Final = 10_000
+"""Without the clock going on."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a listener.
+
+    Attributes:
+        group: the consumer group.
+        messages: what it was called with.
+        at: when, by the fake clock.
+        result: what it returned; None if it raised.
+        error: what it raised.
+    """
+
+    group: str
+    messages: tuple[Message, ...]
+    at: datetime
+    result: object = None
+    error: BaseException | None = field(default=None)
+
+    @property
+    def message(self) -> Message:
+        """The message, where it was called with one."""
+        (one,) = self.messages
+        return one
+
+
+class Steps:
+    """What `Stepping` asks for, and the driver.
+
+    Args:
+        cluster: the Kafka in memory.
+        clock: its clock.
+        followers: consumers that threads of our own read with.
+    """
+
+    def __init__(self, cluster: Cluster, clock: FakeClock, followers: Callable[[], Sequence[InMemoryConsumer]]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._followers = followers
+        self._loops: list[_SteppedLoop] = []
+        self._work: deque[Callable[[], None]] = deque()
+        self._coroutines: _EventLoopThread | None = None
+        self._interrupt: BaseException | None = None
+        self._stepping = False
+        self.calls: list[Call] = []
+
+    def recorded(self, group: str, listener: L) -> L:
+        """The listener with its calls written down."""
+        if is_async(listener):
+
+            @wraps(listener)
+            async def called_async(messages: Sequence[Message], context: object) -> object:
+                with self._recording(group, messages) as call:
+                    call.result = await listener(messages, context)
+                return call.result
+
+            return cast("L", called_async)
+
+        @wraps(listener)
+        def called(messages: Sequence[Message], context: object) -> object:
+            with self._recording(group, messages) as call:
+                call.result = listener(messages, context)
+            return call.result
+
+        return cast("L", called)
+
+    @contextmanager
+    def _recording(self, group: str, messages: Sequence[Message]) -> Iterator[Call]:
+        call = Call(group, tuple(messages), self._clock.now)
+        self.calls.append(call)
+        try:
+            yield call
+        except BaseException as error:
+            call.error = error
+            if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
+                # Ctrl-C, pytest.fail, a timeout of pytest: for the test, whatever the listener's service makes of it.
+                self._interrupt = error
+            raise
+
+    def pool(
+        self,
+        listener: Callable[..., object],
+        consume: Callable[[T], None],
+        consume_async: Callable[[T], Awaitable[None]],
+    ) -> ListenerPool[T]:
+        """Listeners are called one after the other, `async def` ones in one event loop."""
+        if not is_async(listener):
+            return _Pool(self._work, consume)
+        if self._coroutines is None:
+            self._coroutines = _EventLoopThread()
+        run = self._coroutines.run
+        return _Pool(self._work, lambda chunk: run(consume_async(chunk)))
+
+    def adopt(self, loop: ConsumeLoop, shutdown: Callable[[], None]) -> _SteppedLoop:
+        """Begin, and let it take its partitions."""
+        one = _SteppedLoop(loop, shutdown, self._loops)
+        loop.begin()
+        self._loops.append(one)
+        loop.run_once()
+        return one
+
+    def next_due_ms(self) -> float | None:
+        """The earliest moment at which a consumer has something to do."""
+        dues = (one.loop.next_due_ms() for one in self._loops)
+        return min((due for due in dues if due is not None), default=None)
+
+    def until_quiet(self, others: Callable[[], None]) -> None:
+        """Step all consumers, and `others`, until nothing happens any more at this moment of the clock.
+
+        Raises:
+            IllegalSetting: called by a listener, or a listener makes itself work without end.
+        """
+        if self._stepping:
+            raise IllegalSetting("a listener may produce, but not advance the clock nor settle: it is being called")
+        driver, self._cluster.driver = self._cluster.driver, threading.get_ident()
+        self._stepping = True
+        try:
+            for _ in range(_MOST_TURNS):
+                before = self._cluster.turns
+                worked = [self._step(one.loop) for one in list(self._loops)]
+                others()
+                self._wait_for_followers()
+                if not any(worked) and self._cluster.turns == before:
+                    return
+        finally:
+            self._stepping = False
+            self._cluster.driver = driver
+        raise IllegalSetting(
+            f"not quiet after {_MOST_TURNS:,} turns at {self._clock.now}: does a listener produce to its own topic?"
+        )
+
+    def _step(self, loop: ConsumeLoop) -> bool:
+        """One turn of a loop and the listener calls that come of it; whether there were any."""
+        loop.run_once()
+        worked = bool(self._work)
+        while self._work:
+            self._work.popleft()()
+            if self._interrupt is not None:
+                interrupt, self._interrupt = self._interrupt, None
+                self._work.clear()
+                raise interrupt
+            # So that send-backs are stored in the order in which their messages failed.
+            self._settle(loop)
+        self._settle(loop)
+        return worked
+
+    def _settle(self, loop: ConsumeLoop) -> None:
+        if not loop.settle(_PATIENCE_SECONDS):
+            raise TimeoutError(f"a send-back was not settled within {_PATIENCE_SECONDS:.0f} s")
+
+    def _wait_for_followers(self) -> None:
+        with self._cluster.changed:
+            if not self._cluster.changed.wait_for(self._all_follow, 0):
+                for _ in range(int(_PATIENCE_SECONDS / _SLICE_SECONDS)):
+                    if self._cluster.changed.wait_for(self._all_follow, _SLICE_SECONDS):
+                        return
+                raise TimeoutError("a thread that follows the GROUPS topic has not read it")
+
+    def _all_follow(self) -> bool:
+        return all(one.is_quiet() for one in self._followers())
+
+    def close(self) -> None:
+        """Shut down what still runs."""
+        for one in list(self._loops):
+            one.shutdown()
+        if self._coroutines is not None:
+            self._coroutines.close()
+
+
+class _SteppedLoop:
+    """What a PushConsumer takes for the thread of its loop."""
+
+    def __init__(self, loop: ConsumeLoop, shutdown: Callable[[], None], running: list[_SteppedLoop]) -> None:
+        self.loop = loop
+        self.shutdown = shutdown
+        self._running = running
+
+    def is_alive(self) -> bool:
+        """Whether it is stepped."""
+        return self in self._running
+
+    def join(self, timeout: float | None = None) -> None:
+        """End it: nothing would happen in waiting."""
+        del timeout
+        if self in self._running:
+            self._running.remove(self)
+            self.loop.end()
+
+
+class _Pool(Generic[T]):
+    """Puts its calls at the end of the work to do."""
+
+    def __init__(self, work: deque[Callable[[], None]], consume: Callable[[T], None]) -> None:
+        self._work = work
+        self._consume = consume
+        self._closed = False
+
+    def submit(self, chunk: T) -> None:
+        """Call the listener in a later step."""
+        self._work.append(lambda: None if self._closed else self._consume(chunk))
+
+    def close(self, seconds: float) -> bool:
+        """None runs: calls end before anything else begins."""
+        del seconds
+        self._closed = True
+        return True
+
+
+class _EventLoopThread:
+    """One event loop for all `async def` listeners, so that the test may have its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Awaitable[None]) -> None:
+        """Run it to its end."""
+        asyncio.run_coroutine_threadsafe(_awaited(coroutine), self._loop).result()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _awaited(one: Awaitable[None]) -> None:
+    await one

@@ -1,0 +1,147 @@
+"""The drop-in `Consumer`: polled and committed by the program, sent back by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import Message, TopicPartition
+
+from reconsume.consumers import Consumer, origin, polled_from, reconsume_times
+from reconsume.delay_levels.errors import IllegalSetting
+from tests.contract.worlds import World
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def read(world: World, consumer: Consumer, count: int, way: str = "poll") -> list[Message]:
+    """The next so many messages."""
+    found: list[Message] = []
+
+    def enough() -> bool:
+        if way == "consume":
+            found.extend(consumer.consume(count - len(found), 0.1))
+        elif (one := consumer.poll(0.1)) is not None:
+            found.append(one)
+        assert not [one.error() for one in found if one.error()]
+        return len(found) >= count
+
+    world.until(enough, f"{count} messages")
+    return found
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_what_is_sent_back_comes_again_under_its_topic(world: World, way: str) -> None:
+    group, topic = world.name(f"again-{way}"), world.topic(f"again-{way}")
+    world.produce(topic, b"flight", None, key=b"k", headers=[("a", b"1"), ("a", None)])
+    with world.drop_in(group) as consumer:
+        assert isinstance(consumer, Consumer)
+        assert isinstance(consumer, KafkaConsumer)
+        consumer.subscribe([topic])
+        first, tombstone = read(world, consumer, 2, way)
+        consumer.send_message_back(first, cause=ValueError("no dep_time"))
+        consumer.send_message_back(tombstone, delay_level=4)
+        again = {one.value(): one for one in read(world, consumer, 2, way)}
+        assert set(again) == {b"flight", None}
+        for one, before in ((again[b"flight"], first), (again[None], tombstone)):
+            assert (one.topic(), one.key(), one.headers()) == (topic, b"k", [("a", b"1"), ("a", None)])
+            assert (reconsume_times(before), reconsume_times(one)) == (0, 1)
+            assert origin(one) == origin(before)
+            assert polled_from(one).topic == consumer.retry_topic
+        consumer.commit(again[b"flight"], asynchronous=False)
+        consumer.send_message_back(again[b"flight"], delay_level=-1, cause="given up")
+        (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
+        assert (letter.value, letter["RECONSUME_TIME"], letter["__dlq.errors.message"]) == (b"flight", "2", "given up")
+
+
+def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(world: World) -> None:
+    group, topic = world.name("list"), world.topic("list")
+    world.produce(topic, b"a", b"b", b"c")
+    with world.drop_in(group) as consumer:
+        consumer.subscribe([topic])
+        messages = read(world, consumer, 3)
+        consumer.send_message_back(messages, ack_index=0)
+        assert sorted(one.value() or b"" for one in read(world, consumer, 2)) == [b"b", b"c"]
+
+
+def test_a_position_is_read_again(world: World) -> None:
+    group, topic = world.name("position"), world.topic("position")
+    world.produce(topic, b"a", b"b")
+    with world.drop_in(group) as consumer:
+        consumer.subscribe([topic])
+        read(world, consumer, 2)
+        consumer.send_message_back(TopicPartition(topic, 0, 1), delay_level=1)
+        assert [one.value() for one in read(world, consumer, 1)] == [b"b"]
+        with pytest.raises(IllegalSetting, match="there is no record"):
+            consumer.send_message_back(TopicPartition(topic, 0, 99))
+
+
+def test_offsets_that_are_stored_or_committed_hold_after_a_restart(world: World) -> None:
+    group, topic = world.name("offsets"), world.topic("offsets")
+    world.produce(topic, b"a", b"b", b"c", b"d")
+    with world.drop_in(group, {"enable.auto.commit": False}) as consumer:
+        consumer.subscribe([topic])
+        messages = read(world, consumer, 3)
+        consumer.commit(messages[0], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    with world.drop_in(group, {"enable.auto.offset.store": False}) as consumer:
+        consumer.subscribe([topic])
+        (third,) = read(world, consumer, 1)
+        assert third.value() == b"c"
+        consumer.store_offsets(third)
+    assert world.committed(group, topic) == 3
+    with world.drop_in(group) as consumer:
+        consumer.subscribe([topic])
+        assert [one.value() for one in read(world, consumer, 1)] == [b"d"]
+    assert world.committed(group, topic) == 4, "committed by itself when it was closed"
+
+
+def test_with_exactly_once_the_offset_goes_with_the_send_back(world: World) -> None:
+    group, topic = world.name("once"), world.topic("once")
+    world.produce(topic, b"a", b"b")
+    conf = {"enable.auto.commit": False}
+    with world.drop_in(group, conf, exactly_once=True) as consumer:
+        consumer.subscribe([topic])
+        first, _ = read(world, consumer, 2)
+        consumer.send_message_back(first)
+        assert world.committed(group, topic) == 1
+    with world.drop_in(group, conf, exactly_once=True) as consumer:
+        consumer.subscribe([topic])
+        assert {one.value(): reconsume_times(one) for one in read(world, consumer, 2)} == {b"a": 1, b"b": 0}
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_rebalance_callbacks_see_every_partition_come_and_go(world: World, strategy: str) -> None:
+    group, topic = world.name(f"callbacks-{strategy}"), world.topic(f"callbacks-{strategy}", 2)
+    told: dict[str, list[tuple[str, str, int]]] = {"one": [], "other": []}
+
+    def noting(name: str, what: str) -> Any:
+        def note(_consumer: object, partitions: Sequence[TopicPartition]) -> None:
+            told[name].extend((what, part.topic, part.partition) for part in partitions if part.topic == topic)
+
+        return note
+
+    def held(name: str) -> set[int]:
+        found: set[int] = set()
+        for what, _, partition in told[name]:
+            (found.add if what == "assigned" else found.discard)(partition)
+        return found
+
+    def turn(*consumers: Consumer) -> bool:
+        for consumer in consumers:
+            consumer.poll(0.05)
+        return True
+
+    conf = {"partition.assignment.strategy": strategy}
+    one, other = world.drop_in(group, conf), world.drop_in(group, conf)
+    one.subscribe([topic], on_assign=noting("one", "assigned"), on_revoke=noting("one", "revoked"))
+    world.until(lambda: turn(one) and held("one") == {0, 1}, "one has both")
+    other.subscribe([topic], on_assign=noting("other", "assigned"), on_revoke=noting("other", "revoked"))
+    world.until(lambda: turn(one, other) and len(held("one")) == len(held("other")) == 1, "each has one")
+    assert held("one") | held("other") == {0, 1}
+    one.close()
+    world.until(lambda: turn(other) and held("other") == {0, 1}, "the other has both")
+    assert held("one") == set()
+    other.close()

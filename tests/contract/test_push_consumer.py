@@ -1,0 +1,212 @@
+"""PushConsumer: what listeners get, and what becomes of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
+from reconsume.delay_levels.properties import Header
+from tests.contract.worlds import World
+from tests.integration.installation import LATER, SUCCESS, Deliveries
+
+pytestmark = pytest.mark.timeout(120)
+
+HEADERS: list[Header] = [
+    ("trace", b"1"),
+    ("TAGS", b"late"),
+    ("trace", b"2"),
+    ("none", None),
+    ("binary", b"\xff\x00\xfe"),
+    ("empty", b""),
+    ("trace", b"1"),
+]
+
+
+def fails_once(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+    return LATER if messages[0].reconsume_times == 0 else SUCCESS
+
+
+def fails(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+    raise ValueError("no dep_time")
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_retry_comes_back_with_its_topic_key_value_and_headers(world: World, exactly_once: bool) -> None:
+    group, topic = world.name(f"whole-{exactly_once}"), world.topic(f"whole-{exactly_once}")
+    bodies: list[bytes | None] = [b"flight", b"\x00\xff binary", b"", None]
+    keys: list[bytes | None] = [b"UA1545", b"\xff\x00", b"", None]
+    for key in keys:
+        world.produce(topic, *bodies, key=key, headers=HEADERS)
+    listener = Deliveries(fails_once)
+    with world.consumer(group, topic, listener, exactly_once=exactly_once):
+        world.until(lambda: len(listener.batches) == 32, "16 messages were delivered twice")
+        world.until(lambda: world.committed(group, topic) == 16, "all are committed")
+    first = [message for message in listener.messages if not message.is_retry]
+    retries = {message.origin: message for message in listener.messages if message.is_retry}
+    assert len(retries) == len(first) == 16
+    assert {(message.key, message.body) for message in first} == {(key, body) for key in keys for body in bodies}
+    for message in first:
+        again = retries[message.origin]
+        assert (again.key, again.body, again.headers) == (message.key, message.body, HEADERS)
+        assert (again.topic, again.msg_id, again.tags) == (topic, message.msg_id, "late")
+        assert again.born_timestamp == message.kafka.timestamp
+        assert (again.reconsume_times, again.delay_time_level) == (1, 3)
+        assert again.kafka.timestamp >= message.kafka.timestamp + 1_000, "never early"
+    assert {context.message_queue.topic for context in listener.contexts} == {topic, f"%RETRY%{group}"}
+
+
+def test_after_its_last_retry_a_message_is_a_dead_letter(world: World) -> None:
+    group, topic = world.name("dead"), world.topic("dead")
+    world.produce(topic, b"flight", key=b"UA1545", headers=HEADERS)
+    listener = Deliveries(fails)
+    with world.consumer(group, topic, listener, max_reconsume_times=2):
+        (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
+    assert listener.seen == [(b"flight", 0), (b"flight", 1), (b"flight", 2)]
+    assert [message.delay_time_level for message in listener.messages] == [0, 3, 4]
+    assert (letter.key, letter.value, letter.headers[: len(HEADERS)]) == (b"UA1545", b"flight", HEADERS)
+    expected = {
+        "RETRY_TOPIC": topic,
+        "ORIGIN_MESSAGE_ID": f"{topic}/0/0",
+        "RECONSUME_TIME": "3",
+        "REAL_TOPIC": f"%DLQ%{group}",
+        "__dlq.errors.group": group,
+        "__dlq.errors.message": "no dep_time",
+        "__dlq.errors.exception.class": "builtins.ValueError",
+    }
+    assert {name: letter[name] for name in expected} == expected
+
+
+def test_a_wish_is_heard(world: World) -> None:
+    group, topic = world.name("wish"), world.topic("wish")
+    world.produce(topic, b"never", b"level 4", b"level 99")
+    wishes = {b"never": -1, b"level 4": 4, b"level 99": 99}
+
+    def wishing(messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+        if messages[0].is_retry:
+            return SUCCESS
+        context.delay_level_when_next_consume = wishes[messages[0].body or b""]
+        return LATER
+
+    listener = Deliveries(wishing)
+    with world.consumer(group, topic, listener):
+        world.until(lambda: len(listener.batches) == 5, "three deliveries and two retries")
+        (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
+    assert (letter.value, letter["RECONSUME_TIME"]) == (b"never", "1")
+    retries = [message for message in listener.messages if message.is_retry]
+    assert {message.body: message.delay_time_level for message in retries} == {b"level 4": 4, b"level 99": 4}
+
+
+def test_of_a_batch_only_what_comes_after_the_ack_index_is_retried(world: World) -> None:
+    group, topic = world.name("batch"), world.topic("batch")
+    world.produce(topic, *(b"%d" % number for number in range(10)))
+    failed: list[bytes | None] = []
+
+    def half(messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+        if not messages[0].is_retry:
+            context.ack_index = len(messages) // 2 - 1
+            failed.extend(message.body for message in messages[len(messages) // 2 :])
+        return SUCCESS
+
+    listener = Deliveries(half)
+    with world.consumer(group, topic, listener, consume_message_batch_max_size=4, consume_thread_nums=1):
+        world.until(lambda: world.committed(group, topic) == 10, "all are done")
+        world.until(lambda: len([m for m in listener.messages if m.is_retry]) == len(failed), "the retries")
+    assert sorted(m.body or b"" for m in listener.messages if m.is_retry) == sorted(one or b"" for one in failed)
+    assert max(len(batch) for batch in listener.batches) <= 4
+
+
+def test_tags_filter_the_topic_and_never_a_retry(world: World) -> None:
+    group, topic = world.name("tags"), world.topic("tags")
+    world.produce(topic, b"late", headers=[("TAGS", b"late")])
+    world.produce(topic, b"lost", headers=[("TAGS", b"lost")])
+    world.produce(topic, b"no tag")
+    first = Deliveries(lambda _messages, _context: LATER)
+    with world.consumer(group, topic, first, tags="late"):
+        world.until(lambda: world.committed(group, topic) == 3, "what is not wanted is committed too")
+    assert {body for body, _ in first.seen} == {b"late"}
+    second = Deliveries(lambda _messages, _context: SUCCESS)
+    with world.consumer(group, topic, second, tags="lost"):
+        world.until(lambda: second.batches, "the retry, though its tag is not subscribed to now")
+    assert {body for body, _ in second.seen} == {b"late"}
+
+
+def test_an_async_listener_fails_and_succeeds_as_a_plain_one_does(world: World) -> None:
+    group, topic = world.name("async"), world.topic("async")
+    world.produce(topic, b"raises", b"gives none", b"succeeds")
+    seen: list[tuple[bytes | None, int]] = []
+
+    async def listener(
+        messages: Sequence[Message], _context: ConsumeConcurrentlyContext
+    ) -> ConsumeConcurrentlyStatus | None:
+        (message,) = messages
+        seen.append((message.body, message.reconsume_times))
+        if message.body == b"raises" and not message.is_retry:
+            raise ValueError("no dep_time")
+        return SUCCESS if message.is_retry or message.body == b"succeeds" else None
+
+    with world.consumer(group, topic, listener):
+        world.until(lambda: len(seen) == 5, "three deliveries and two retries")
+        world.until(lambda: world.committed(group, topic) == 3, "all are committed")
+    assert max(seen) == (b"succeeds", 0)
+    assert {body for body, times in seen if times == 1} == {b"raises", b"gives none"}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_new_group_starts_where_it_is_told_and_goes_on_where_it_was(world: World, reset: str) -> None:
+    group, topic = world.name(f"starts-{reset}"), world.topic(f"starts-{reset}")
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    world.produce(topic, b"before")
+    conf = {"auto.offset.reset": reset}
+    with world.consumer(group, topic, listener, conf=conf):
+        produced = 0
+
+        def delivered() -> bool:
+            nonlocal produced
+            produced += 1
+            world.produce(topic, b"%d" % produced)
+            return any(body != b"before" for body, _ in listener.seen)
+
+        world.until(delivered, "what is produced while it consumes")
+        world.until(lambda: world.committed(group, topic) == 1 + produced, "all are committed")
+    assert (listener.seen[0] == (b"before", 0)) == (reset == "earliest")
+    world.produce(topic, b"meanwhile")
+    again = Deliveries(lambda _messages, _context: SUCCESS)
+    with world.consumer(group, topic, again, conf=conf):
+        world.until(lambda: again.batches, "what came while it was away")
+    assert again.seen == [(b"meanwhile", 0)]
+
+
+def test_two_consumers_of_a_group_share_its_partitions_and_one_takes_over(world: World) -> None:
+    group, topic = world.name("shared"), world.topic("shared", 2)
+    first, second = (Deliveries(lambda _messages, _context: SUCCESS) for _ in range(2))
+    one, other = world.consumer(group, topic, first), world.consumer(group, topic, second)
+
+    def produce_until(condition: Callable[[], object]) -> None:
+        def holds() -> object:
+            for number in range(5):
+                world.produce(topic, b"x", key=b"%d" % number)
+            return condition()
+
+        world.until(holds, "both have consumed")
+
+    with one:
+        with other:
+            produce_until(lambda: first.batches and second.batches)
+        end = len(first.batches)
+        produce_until(lambda: {message.kafka.partition for message in first.messages[end:]} == {0, 1})
+        ends = {0: 0, 1: 0}
+        for message in (*first.messages, *second.messages):
+            ends[message.kafka.partition] = max(ends[message.kafka.partition], message.kafka.offset + 1)
+        world.until(lambda: all((world.committed(group, topic, n) or 0) >= e for n, e in ends.items()), "committed")
+
+
+def test_a_plain_client_sends_back_through_the_inbox(world: World) -> None:
+    group, topic = world.name("plain"), world.topic("plain")
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    headers = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RETRY_TOPIC", topic.encode()), ("DELAY", b"1")]
+    with world.consumer(group, topic, listener):
+        world.produce(world.names.send_back, b"by hand", key=b"k", headers=headers)
+        world.until(lambda: listener.batches, "the retry")
+    assert [(m.topic, m.key, m.body, m.reconsume_times) for m in listener.messages] == [(topic, b"k", b"by hand", 1)]

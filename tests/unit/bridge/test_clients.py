@@ -1,0 +1,45 @@
+"""Clients are made in one place, or users' tests would need a broker all the same."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import reconsume
+
+PACKAGE = Path(reconsume.__path__[0])
+MODULES = sorted(
+    path for layer in ("bridge", "consumers") for path in (PACKAGE / layer).rglob("*.py") if path.name != "clients.py"
+)
+CLIENTS = {"AdminClient", "Consumer", "Producer"}
+
+
+def made(tree: ast.Module) -> Iterator[int]:
+    """The lines in which a client of confluent-kafka is made or derived from."""
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("confluent_kafka")
+        for alias in node.names
+        if alias.name in CLIENTS
+    }
+    for node in ast.walk(tree):
+        uses = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+        for one in uses:
+            if isinstance(one, ast.Name) and one.id in names:
+                yield one.lineno
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_makes_no_client_by_itself(module: Path) -> None:
+    assert list(made(ast.parse(module.read_text()))) == [], (
+        "use make_consumer, make_producer, make_admin, DerivedConsumer"
+    )
+
+
+def test_a_client_that_is_made_is_found() -> None:
+    text = "from confluent_kafka import Consumer as C, TopicPartition\nTopicPartition('t')\nC({})\nclass D(C): ...\n"
+    assert sorted(made(ast.parse(text))) == [3, 4]
