@@ -1,6 +1,7 @@
 """The client side: consumers with RocketMQ's retry semantics."""
 
 from reconsume.consumers.aio_consumer import AIOConsumer
+from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
 from reconsume.consumers.listener import (
@@ -10,6 +11,7 @@ from reconsume.consumers.listener import (
     ConsumeOrderlyStatus,
 )
 from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.retry_message import RetryMessage, origin, polled_from, reconsume_times
 
@@ -17,11 +19,13 @@ __all__ = [
     "AIOConsumer",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
     "Consumer",
     "DelayProducer",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "MessageQueueSelector",
     "PushConsumer",
