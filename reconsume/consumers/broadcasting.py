@@ -172,7 +172,7 @@ class BroadcastSender:
     def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Drop it: the other members have it too, and a retry would reach only one of them."""
         del queue, request
-        logger.warning("broadcasting: %r failed and is dropped, the %dth so far", message, self._dropped.add())
+        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self._dropped.add())
         on_done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:

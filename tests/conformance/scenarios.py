@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from reconsume.consumers import MessageModel
 from reconsume.consumers.listener import ALL
 
 __all__ = ["LEFT_OUT", "PLAYED", "Settings"]
@@ -27,6 +28,7 @@ class Settings:
     ack_index: int = ALL
     tags: str = "*"
     unwanted_tag: str | None = None
+    message_model: MessageModel = MessageModel.CLUSTERING
 
 
 PLAYED: Final = {
@@ -40,11 +42,11 @@ PLAYED: Final = {
     "level5_fixed_then_success": Settings(delay_level=5),
     "two_topics_one_group": Settings(),
     "level_minus1_goes_to_dlq": Settings(delay_level=-1),
+    "broadcasting_never_retries": Settings(message_model=MessageModel.BROADCASTING),
 }
 
 LEFT_OUT: Final = {
     "orderly_max2_to_dlq": "there is no orderly consumer yet",
     "orderly_suspend_then_success": "there is no orderly consumer yet",
-    "broadcasting_never_retries": "there is no broadcasting yet",
 }
 """Scenarios that are not played, with the reason; the test refuses one that is in neither table."""
