@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
@@ -31,7 +31,7 @@ from reconsume.consumers.senders import PlainSender, Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.consumers.transactional_sender import TransactionalSender
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 
 __all__ = ["Registration", "build_loop"]
 
@@ -68,6 +68,7 @@ def build_loop(
     """The loop with all its parts; what has to be closed after it is put in front of `closing`.
 
     Raises:
+        IllegalSetting: librdkafka does not take its settings.
         KafkaRefused: rights are missing.
         OffsetStoreUnusable: of a broadcasting consumer.
     """
@@ -78,18 +79,14 @@ def build_loop(
     consumer: Consumer
     sender: Sender
     conf = _of_the_consumer(settings)
-    if settings.message_model is MessageModel.BROADCASTING:
-        consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
-    else:
-        conf |= {"on_commit": on_commit}
-        if subscriptions.has_patterns:
-            found = matching_topics(KafkaAdmin(base, settings.client_id), subscriptions)
-            closing.insert(0, found.close)
-            found.start(stop)
-            consumer = PatternConsumer(conf, found)
+    try:
+        if settings.message_model is MessageModel.BROADCASTING:
+            consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
         else:
-            consumer = Consumer(conf)
-        sender = _sender(settings, consumer, base, follower, stop, closing)
+            consumer = _clustering(settings, conf | {"on_commit": on_commit}, subscriptions, base, stop, closing)
+            sender = _sender(settings, consumer, base, follower, stop, closing)
+    except KafkaException as error:
+        raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
         _service(settings, registration, sender),
@@ -112,6 +109,22 @@ def _of_the_consumer(settings: ConsumeSettings) -> dict[str, Any]:
     if conf.get("group.protocol") != "consumer":
         conf.setdefault("partition.assignment.strategy", "cooperative-sticky")
     return conf
+
+
+def _clustering(
+    settings: ConsumeSettings,
+    conf: Mapping[str, Any],
+    subscriptions: Subscriptions,
+    base: Mapping[str, Any],
+    stop: threading.Event,
+    closing: list[Callable[[], None]],
+) -> Consumer:
+    if not subscriptions.has_patterns:
+        return Consumer(dict(conf))
+    found = matching_topics(KafkaAdmin(base, settings.client_id), subscriptions)
+    closing.insert(0, found.close)
+    found.start(stop)
+    return PatternConsumer(conf, found)
 
 
 def _broadcasting(

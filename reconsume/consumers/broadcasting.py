@@ -48,6 +48,7 @@ class PartitionFinder:
         self._offsets = offsets
         self._consume_from = consume_from
         self._starts: Starts | None = None
+        self._missing: set[str] = set()
 
     def __call__(self) -> Starts:
         """Ask the cluster; the same object as before when there is nothing new.
@@ -71,6 +72,10 @@ class PartitionFinder:
     def _partitions(self) -> set[Partition]:
         wanted = self._subscriptions
         existing = self._admin.topics() if wanted.has_patterns else self._admin.partitions(wanted)
+        missing = set(wanted) - existing.keys()
+        if missing - self._missing:
+            logger.warning("broadcasting: there is no topic %s yet; it is looked for", ", ".join(sorted(missing)))
+        self._missing = missing
         return {(topic, number) for topic in wanted.among(existing) for number in range(existing[topic])}
 
     def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -113,7 +113,7 @@ class PushConsumer:
             conf=kafka_conf,
             consume_from=ConsumeFrom.of(consume_from_where, consume_timestamp, from_beginning),
             namespace=in_namespace,
-            message_model=MessageModel(message_model),
+            message_model=message_model,
             offset_store=None if offset_store is None else Path(offset_store),
             max_reconsume_times=max_reconsume_times,
             batch_size=check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, _MAX_BATCH),
@@ -147,10 +147,9 @@ class PushConsumer:
             IllegalSetting: the topic or the expression cannot be, or the consumer has started.
         """
         self._must_not_run("subscribe")
-        settings = self._settings
-        if not topic.startswith("^") and settings.namespace.kafka_topic(topic, settings.names) == settings.names.retry(
-            settings.group
-        ):
+        names, in_namespace = self._settings.names, self._settings.namespace
+        own_retry = names.retry(self._settings.group)
+        if not topic.startswith("^") and in_namespace.kafka_topic(topic, names) == own_retry:
             raise IllegalSetting(f"topic {topic!r}: the retry topic of the group is subscribed to by itself")
         self._subscriptions.add(topic, sub_expression)
         return self

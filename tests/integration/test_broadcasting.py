@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,35 @@ def test_a_start_at_the_end_is_kept_so_that_a_restart_misses_nothing(here: Insta
     with member(here, "last", store, listener, consume_from_where=last):
         wait_until(lambda: offsets(store, topic) == [2], 60, "it is saved")
     assert listener.seen == [(b"while it was away", 0)]
+
+
+@pytest.mark.rule("BP-02", "TN-07")
+def test_a_start_by_timestamp_is_that_of_each_partition(here: Installation, tmp_path: Path) -> None:
+    topic, store = here.topic("moment", 3), tmp_path / "a"
+    moment = int(time.time()) - 3_600
+    with Producer(here.settings.client_settings()) as producer:
+        for partition, body, at in ((0, b"before", -1), (0, b"then", 0), (0, b"after", 1), (1, b"older", -2)):
+            producer.produce(topic, body, partition=partition, timestamp=(moment + at) * 1000)
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    with member(
+        *(here, "moment", store, listener),
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        consume_timestamp=datetime.fromtimestamp(moment, UTC),
+    ):
+        wait_until(lambda: offsets(store, topic) == [3, 1, 0], 60, "all is saved")
+    assert sorted(listener.seen) == [(b"after", 0), (b"then", 0)]
+
+
+@pytest.mark.rule("BP-02")
+def test_a_topic_that_is_made_later_is_waited_for_and_read_from_its_beginning(
+    here: Installation, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "a"
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    with member(here, "later", store, listener, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET):
+        assert f"there is no topic {here.name('later')} yet" in caplog.text
+        here.produce(here.topic("later"), b"first")
+        wait_until(lambda: listener.seen == [(b"first", 0)], 60, "the first message")
 
 
 @pytest.mark.rule("BP-02")
