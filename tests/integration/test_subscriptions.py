@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
@@ -16,7 +16,9 @@ from reconsume.consumers import (
     ConsumeFromWhere,
     Message,
     PushConsumer,
+    consume_loop,
 )
+from reconsume.consumers.consume_from import ConsumeFrom, first_offset
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -167,6 +169,33 @@ def test_with_a_timestamp_the_topic_starts_there_and_the_retry_topic_at_its_begi
         wait_until(lambda: here.committed(group, topic) == 3, 60, "all is committed")
         wait_until(lambda: (b"retry", 1) in listener.seen, 60, "the old retry")
     assert sorted(listener.seen) == [(b"after", 0), (b"retry", 1), (b"then", 0)]
+
+
+@each_protocol
+def test_a_moment_that_nobody_could_look_up_is_looked_up_again(
+    here: Installation, protocol: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"patience{len(protocol)}"
+    group, topic = here.name(name), here.topic(name)
+    here.produce(topic, b"1")
+    asked: list[str] = []
+
+    def third_time_lucky(asked_topic: str, partition: int, consume_from: ConsumeFrom, ask: Any) -> TopicPartition:
+        def no_answer(*_: object) -> list[TopicPartition]:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+        if asked_topic == topic:
+            asked.append(asked_topic)
+        away = asked_topic == topic and len(asked) < 3
+        return first_offset(asked_topic, partition, consume_from, no_answer if away else ask)
+
+    monkeypatch.setattr(consume_loop, "first_offset", third_time_lucky)
+    listener = Deliveries(succeeds)
+    moment = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    with consumer_of(here, group, listener, conf=protocol, consume_from_where=moment).subscribe(topic):
+        wait_until(lambda: here.committed(group, topic) == 1, 60, "it is committed")
+    assert len(asked) == 3
+    assert listener.seen == [(b"1", 0)]
 
 
 @pytest.mark.rule("TN-06", "TN-08")
