@@ -61,6 +61,9 @@ class PatternConsumer(Consumer):
         if wanted == self._subscribed:
             return
         added, gone = sorted(wanted - self._subscribed), sorted(self._subscribed - wanted)
-        logger.info("subscribing to %s%s", ", ".join(added), f", no longer to {', '.join(gone)}" if gone else "")
+        if added:
+            logger.info("subscribing to %s", ", ".join(added))
+        if gone:
+            logger.info("subscribing no longer to %s, which is gone", ", ".join(gone))
         self._subscribed = wanted
         super().subscribe(sorted(wanted), **self._callbacks)

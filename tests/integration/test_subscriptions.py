@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
@@ -22,7 +23,7 @@ from reconsume.consumers.consume_from import ConsumeFrom, first_offset
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 each_protocol = pytest.mark.parametrize(
     "protocol", [{}, {"group.protocol": "consumer"}], ids=["classic", "group-protocol-consumer"]
@@ -89,6 +90,44 @@ def test_a_pattern_has_tags_finds_new_topics_and_never_one_of_ours(
         for times in (0, 1)
     }
     assert len([one for one in listener.messages if f"{name}-" in one.topic]) == 6, "none twice over the rebalances"
+
+
+@each_protocol
+def test_two_members_share_a_topic_that_comes_later_and_go_on_when_one_is_deleted(
+    here: Installation, protocol: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "reconsume.consumers.pattern_consumer")
+    name = f"members{len(protocol)}"
+    group, first = here.name(name), here.topic(f"{name}-first", 2)
+    conf = {"auto.offset.reset": "earliest"} | protocol
+    listeners = [Deliveries(succeeds), Deliveries(succeeds)]
+    one, two = (
+        consumer_of(here, group, listener, conf=conf).subscribe(f"^{here.name(name)}-.*") for listener in listeners
+    )
+
+    admin = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
+    bodies: set[bytes] = set()
+
+    def produce(topic: str) -> None:
+        with Producer(here.settings.client_settings()) as producer:
+            for partition in (0, 1):
+                body = f"{topic} {partition} {len(bodies)}".encode()
+                bodies.add(body)
+                producer.produce(topic, body, partition=partition)
+
+    def all_are_read() -> bool:
+        return {message.body for listener in listeners for message in listener.messages} >= bodies
+
+    with one, two:
+        produce(first)
+        wait_until(all_are_read, 60, "the first topic is read")
+        second = here.topic(f"{name}-second", 2)
+        produce(second)
+        wait_until(all_are_read, 60, "the second topic is read")
+        admin.delete_topics([first])[first].result(30)
+        wait_until(lambda: caplog.text.count(f"no longer to {first}") == 2, 60, "both have noticed")
+        produce(second)
+        wait_until(all_are_read, 60, "the second topic goes on")
 
 
 @each_protocol
