@@ -90,6 +90,13 @@ class KafkaAdmin:
             for resource, future in futures.items()
         }
 
+    def cluster_id(self) -> str:
+        """The id that a cluster gives itself when it is made."""
+        try:
+            return str(self._client.list_topics(timeout=_TIMEOUT).cluster_id)
+        except KafkaException as error:
+            raise translate(error, "asking for the cluster's id") from error
+
     def facts(self) -> ClusterFacts:
         """Number of brokers and the defaults that matter for new topics.
 
@@ -139,6 +146,12 @@ class KafkaAdmin:
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
         request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         return self._patiently(lambda: self._list_offsets(request)) if request else {}
+
+    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """The first offset of each partition with that timestamp or a later one; the end where there is none."""
+        request = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
+        found = self._patiently(lambda: self._list_offsets(request)) if request else {}
+        return found | self.end_offsets(where for where, offset in found.items() if offset < 0)
 
     def _list_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[Partition, int]:
         futures = self._client.list_offsets(

@@ -3,6 +3,7 @@
 from reconsume.consumers.aio_consumer import AIOConsumer
 from reconsume.consumers.circuit_breaker import CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.circuit_metrics import CircuitMetrics
+from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
 from reconsume.consumers.listener import (
@@ -12,6 +13,7 @@ from reconsume.consumers.listener import (
     ConsumeOrderlyStatus,
 )
 from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.retry_message import RetryMessage, origin, polled_from, reconsume_times
 
@@ -23,11 +25,13 @@ __all__ = [
     "CircuitState",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
     "Consumer",
     "DelayProducer",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "MessageQueueSelector",
     "PushConsumer",

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import clock_of, make_consumer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.send_back import SendBackWriter
+from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listener_pool import ListenerPool, make_pool
+from reconsume.consumers.local_offsets import LocalOffsets, offsets_directory
+from reconsume.consumers.lookout import Lookout
+from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.orderly import OrderlyService
+from reconsume.consumers.pattern_consumer import PatternConsumer, matching_topics
 from reconsume.consumers.senders import PlainSender, Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.stepping import stepping_of
-from reconsume.consumers.subscription import TagExpression
+from reconsume.consumers.subscription import Subscriptions
 from reconsume.consumers.transactional_sender import TransactionalSender
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 
 __all__ = ["Registration", "build_loop"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 2.0
 
 T = TypeVar("T")
 
@@ -51,28 +62,36 @@ class Registration:
 def build_loop(
     settings: ConsumeSettings,
     registration: Registration,
-    subscriptions: Mapping[str, TagExpression],
+    subscriptions: Subscriptions,
     base: Mapping[str, Any],
     follower: GroupsFollower,
     *,
     stop: threading.Event,
     closing: list[Callable[[], None]],
+    dropped: DropCounter,
 ) -> ConsumeLoop:
     """The loop with all its parts; what has to be closed after it is put in front of `closing`.
 
     Raises:
         IllegalSetting: librdkafka does not take its settings.
         KafkaRefused: rights are missing.
+        OffsetStoreUnusable: of a broadcasting consumer.
     """
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         loop.committed(error, partitions)
 
+    consumer: Consumer
+    sender: Sender
+    conf = _of_the_consumer(settings)
     try:
-        consumer = make_consumer(_of_the_consumer(settings) | {"on_commit": on_commit})
+        if settings.message_model is MessageModel.BROADCASTING:
+            consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
+        else:
+            consumer = _clustering(settings, conf | {"on_commit": on_commit}, subscriptions, base, stop, closing)
+            sender = _sender(settings, consumer, base, follower, stop, closing)
     except KafkaException as error:
         raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
-    sender = _sender(settings, consumer, base, follower, stop, closing)
     stepping = stepping_of(settings.conf)
     if stepping is not None:
         registration = replace(registration, listener=stepping.recorded(settings.group, registration.listener))
@@ -82,8 +101,9 @@ def build_loop(
         sender,
         retry_topic=settings.names.retry(settings.group),
         subscriptions=subscriptions,
-        from_beginning=settings.from_beginning,
+        consume_from=settings.consume_from,
         limits=settings.limits,
+        namespace_prefix=settings.namespace.topic_prefix,
         clock=clock_of(settings.conf),
     )
     return loop
@@ -98,6 +118,52 @@ def _of_the_consumer(settings: ConsumeSettings) -> dict[str, Any]:
     if conf.get("group.protocol") != "consumer":
         conf.setdefault("partition.assignment.strategy", "cooperative-sticky")
     return conf
+
+
+def _clustering(
+    settings: ConsumeSettings,
+    conf: Mapping[str, Any],
+    subscriptions: Subscriptions,
+    base: Mapping[str, Any],
+    stop: threading.Event,
+    closing: list[Callable[[], None]],
+) -> Consumer:
+    if not subscriptions.has_patterns:
+        return make_consumer(conf)
+    found = matching_topics(KafkaAdmin(base, settings.client_id), subscriptions)
+    closing.insert(0, found.close)
+    found.start(stop)
+    return PatternConsumer(conf, found)
+
+
+def _broadcasting(
+    settings: ConsumeSettings,
+    conf: Mapping[str, Any],
+    subscriptions: Subscriptions,
+    base: Mapping[str, Any],
+    dropped: DropCounter,
+    stop: threading.Event,
+    closing: list[Callable[[], None]],
+) -> tuple[BroadcastConsumer, BroadcastSender]:
+    admin = KafkaAdmin(base, settings.client_id)
+    cluster = _cluster_id(admin, stop)
+    directory = offsets_directory(settings.offset_store, cluster, settings.client_id, settings.group)
+    offsets = LocalOffsets.open(directory)
+    closing.insert(0, offsets.close)
+    found = Lookout(PartitionFinder(admin, subscriptions, offsets, settings.consume_from), "partitions to broadcast")
+    closing.insert(0, found.close)
+    found.start(stop)
+    return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, dropped)
+
+
+def _cluster_id(admin: KafkaAdmin, stop: threading.Event) -> str:
+    while True:
+        try:
+            return admin.cluster_id()
+        except KafkaNotReachable as error:
+            logger.warning("waiting for Kafka: %s", error)
+            if stop.wait(_AGAIN_SECONDS):
+                raise
 
 
 def _sender(

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from operator import is_not, itemgetter
 from typing import Final
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -23,11 +21,12 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
 from reconsume.consumers.services import ListenerService
-from reconsume.consumers.subscription import TagExpression
+from reconsume.consumers.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
 
@@ -44,6 +43,7 @@ _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _REVOKE_SECONDS: Final = 5.0
 _COMMITTED_SECONDS: Final = 10.0
+_RETRIES_FROM: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,10 @@ class ConsumeLoop:
         sender: Sender,
         *,
         retry_topic: str,
-        subscriptions: Mapping[str, TagExpression],
-        from_beginning: bool,
+        subscriptions: Subscriptions,
+        consume_from: ConsumeFrom,
         limits: Limits,
+        namespace_prefix: str = "",
         clock: Clock = now_ms,
     ) -> None:
         self._consumer = consumer
@@ -93,8 +94,9 @@ class ConsumeLoop:
         self._sender = sender
         self._retry_topic = retry_topic
         self._subscriptions = subscriptions
-        self._from_beginning = from_beginning
+        self._consume_from = consume_from
         self._limits = limits
+        self._namespace_prefix = namespace_prefix
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._commit_at = 0.0
@@ -145,7 +147,7 @@ class ConsumeLoop:
                     self._failed(one)
             else:
                 queue = self._queues.get((topic or "", partition or 0))
-                self._hand_out(queue, [Message(one, self._retry_topic) for _, one in run])
+                self._hand_out(queue, [Message(one, self._retry_topic, 0, self._namespace_prefix) for _, one in run])
 
     def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
         if queue is None or not messages:
@@ -178,14 +180,8 @@ class ConsumeLoop:
         librdkafka has one policy for all topics; with `latest` a group would lose the retries that were delivered
         before its first start (RocketMQ: TN-06, T-34).
         """
-        beginning = self._from_beginning or topic == self._retry_topic
-        where = TopicPartition(topic, partition, OFFSET_BEGINNING if beginning else OFFSET_END)
-        logger.info(
-            "%s-%d has no offset to go on from: starting at its %s",
-            topic,
-            partition,
-            "beginning" if beginning else "end",
-        )
+        consume_from = _RETRIES_FROM if topic == self._retry_topic else self._consume_from
+        where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
         self._drop([where])
         self._consumer.incremental_unassign([where])
         self._consumer.incremental_assign([where])

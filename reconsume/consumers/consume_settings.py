@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from reconsume.consumers.circuit_breaker import CircuitBreaker
+from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.consume_loop import Limits
+from reconsume.consumers.message_model import MessageModel
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.namespaces import Namespace
 
 __all__ = ["ConsumeSettings", "check_range", "kafka_settings", "limits_of"]
 
@@ -30,7 +34,10 @@ class ConsumeSettings:
     group: str
     names: TopicNames
     conf: Mapping[str, Any]
-    from_beginning: bool
+    consume_from: ConsumeFrom
+    namespace: Namespace
+    message_model: MessageModel
+    offset_store: Path | None
     max_reconsume_times: int | None
     batch_size: int
     threads: int
@@ -81,15 +88,15 @@ def limits_of(
     )
 
 
-def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tuple[dict[str, Any], bool]:
-    """The user's librdkafka settings, and whether a topic without an offset starts at its beginning.
+def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tuple[dict[str, Any], bool | None]:
+    """The user's librdkafka settings, and whether they start a topic without an offset at its beginning, if they say.
 
     Raises:
         IllegalSetting: one that would break a guarantee.
     """
     checked = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
-    reset = str(checked.pop("auto.offset.reset", "latest"))
-    if reset not in _BEGINNING + _END:
+    reset = checked.pop("auto.offset.reset", None)
+    if reset is not None and reset not in _BEGINNING + _END:
         raise IllegalSetting(f"auto.offset.reset {reset!r}: use earliest or latest")
     if checked.get("isolation.level", "read_committed") != "read_committed":
         raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
@@ -99,4 +106,4 @@ def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tu
     for forbidden in ("group.id", "enable.auto.commit"):
         if forbidden in checked:
             raise IllegalSetting(f"{forbidden} is decided by the consumer itself; leave it out of conf")
-    return checked, reset in _BEGINNING
+    return checked, None if reset is None else reset in _BEGINNING

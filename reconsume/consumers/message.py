@@ -62,10 +62,13 @@ class Message:
         reconsume_times: how often it was sent back.
     """
 
-    def __init__(self, polled: KafkaMessage, retry_topic: str, locally_failed: int = 0) -> None:
+    def __init__(
+        self, polled: KafkaMessage, retry_topic: str, locally_failed: int = 0, namespace_prefix: str = ""
+    ) -> None:
         self._polled = polled
         self._retry_topic = retry_topic
         self._locally_failed = locally_failed
+        self._namespace_prefix = namespace_prefix
         self.offset = polled.offset() or 0
         self.size = len(polled)
 
@@ -133,8 +136,12 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """The origin topic; a retry that names none keeps the name that it was polled from (RocketMQ: TN-03)."""
-        return self.kafka.topic if not self.is_retry else self.stored.origin_topic or self.kafka.topic
+        """The origin topic, without its namespace (RocketMQ: TN-10).
+
+        A retry that names none keeps the name that it was polled from (RocketMQ: TN-03).
+        """
+        topic = self.kafka.topic if not self.is_retry else self.stored.origin_topic or self.kafka.topic
+        return topic.removeprefix(self._namespace_prefix)
 
     @property
     def origin(self) -> Position:
@@ -185,7 +192,7 @@ class Message:
 
     def failed_again_locally(self, times: int = 1) -> Message:
         """The same message for another local try; its stored count stays (RocketMQ: BR-18, CC-11)."""
-        return Message(self._polled, self._retry_topic, self._locally_failed + times)
+        return Message(self._polled, self._retry_topic, self._locally_failed + times, self._namespace_prefix)
 
     def _text(self, name: str) -> str | None:
         try:

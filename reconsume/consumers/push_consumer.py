@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.consumers.assembly import Registration, build_loop
+from reconsume.consumers.broadcasting import DropCounter
 from reconsume.consumers.circuit_breaker import CircuitBreaker
+from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
 from reconsume.consumers.listener import Listener, OrderlyListener
+from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
 from reconsume.consumers.stepping import LoopThread, stepping_of
-from reconsume.consumers.subscription import TagExpression
+from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames, check_group
+from reconsume.delay_levels.namespaces import Namespace
 
 __all__ = ["PushConsumer"]
 
@@ -44,6 +50,14 @@ class PushConsumer:
         bootstrap_servers: `host:port`, more of them parted by commas.
         conf: librdkafka settings, passed through; `auto.offset.reset` holds for the subscribed topics, the retry
             topic always starts at its beginning.
+        message_model: BROADCASTING gives every member all messages; what fails is logged and dropped (RocketMQ: BP-01).
+        offset_store: the directory for the offsets of a broadcasting consumer, `~/.reconsume/offsets` by default; they
+            are kept by cluster, `client.id` and group (RocketMQ: BP-02).
+        consume_from_where: where a partition without a committed offset starts; None takes `auto.offset.reset`, else
+            the last offset.
+        consume_timestamp: for CONSUME_FROM_TIMESTAMP: `yyyyMMddHHmmss` in local time, or a datetime; by default half
+            an hour ago.
+        namespace: `ns` in `ns%group` and `ns%topic`; listeners see topics without it (RocketMQ: TN-10).
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16). 0
             makes the first failure a dead letter (RocketMQ: BR-12, T-02). For an orderly listener how often it may
             fail in its place; None is for ever (RocketMQ: OR-03).
@@ -71,6 +85,11 @@ class PushConsumer:
         *,
         bootstrap_servers: str = "localhost:9092",
         conf: Mapping[str, Any] | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        offset_store: str | os.PathLike[str] | None = None,
+        consume_from_where: ConsumeFromWhere | None = None,
+        consume_timestamp: str | datetime | None = None,
+        namespace: str = "",
         max_reconsume_times: int | None = None,
         consume_message_batch_max_size: int = 1,
         consume_thread_nums: int = 20,
@@ -87,13 +106,19 @@ class PushConsumer:
         kafka_conf, from_beginning = kafka_settings(conf, bootstrap_servers)
         if max_reconsume_times is not None:
             check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
-        names = TopicNames(topic_prefix)
-        names.retry(check_group(group))
+        if exactly_once and message_model is MessageModel.BROADCASTING:
+            raise IllegalSetting("exactly_once is for CLUSTERING: a broadcasting consumer sends nothing back")
+        names, in_namespace = TopicNames(topic_prefix), Namespace(namespace)
+        group = in_namespace.wrap(check_group(group))
+        names.retry(group)
         self._settings = ConsumeSettings(
             group=group,
             names=names,
             conf=kafka_conf,
-            from_beginning=from_beginning,
+            consume_from=ConsumeFrom.of(consume_from_where, consume_timestamp, from_beginning),
+            namespace=in_namespace,
+            message_model=message_model,
+            offset_store=None if offset_store is None else Path(offset_store),
             max_reconsume_times=max_reconsume_times,
             batch_size=check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, _MAX_BATCH),
             threads=check_range("consume_thread_nums", consume_thread_nums, 1, _MAX_THREADS),
@@ -109,7 +134,8 @@ class PushConsumer:
             exactly_once=exactly_once,
             circuit_breaker=circuit_breaker,
         )
-        self._subscriptions: dict[str, TagExpression] = {}
+        self._subscriptions = Subscriptions(names, in_namespace)
+        self._dropped = DropCounter()
         self._registration: Registration | None = None
         self._stop = threading.Event()
         self._thread: LoopThread | None = None
@@ -119,16 +145,18 @@ class PushConsumer:
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
         """Consume a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
 
+        May be called for several. A topic that begins with `^` is a pattern (Python's `re`) of whole names; topics
+        that come to match it later are found within 10 s. It never matches a topic of the installation.
+
         Raises:
             IllegalSetting: the topic or the expression cannot be, or the consumer has started.
         """
         self._must_not_run("subscribe")
-        kafka_topic = self._settings.names.kafka_topic(topic)
-        if kafka_topic == self._settings.names.retry(self._settings.group):
+        names, in_namespace = self._settings.names, self._settings.namespace
+        own_retry = names.retry(self._settings.group)
+        if not topic.startswith("^") and in_namespace.kafka_topic(topic, names) == own_retry:
             raise IllegalSetting(f"topic {topic!r}: the retry topic of the group is subscribed to by itself")
-        if kafka_topic != topic:
-            raise IllegalSetting(f"topic {topic!r}: subscribe to it by its name in Kafka, {kafka_topic}")
-        self._subscriptions[topic] = TagExpression.parse(sub_expression)
+        self._subscriptions.add(topic, sub_expression)
         return self
 
     @overload
@@ -192,6 +220,7 @@ class PushConsumer:
             IllegalSetting: no listener or no subscription.
             SubscriptionGroupNotExist: the group must be registered first.
             KafkaRefused: rights are missing.
+            OffsetStoreUnusable: the offsets of a broadcasting consumer are in use, damaged or cannot be written.
         """
         self._must_not_run("start")
         settings, registration = self._settings, self._registration
@@ -208,9 +237,17 @@ class PushConsumer:
             if not follower.wait_until_loaded(self._stop):
                 return
             check_group_consumes(settings.group, follower.groups)
-            make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
+            if settings.message_model is MessageModel.CLUSTERING:
+                make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
             loop = build_loop(
-                settings, registration, self._subscriptions, base, follower, stop=self._stop, closing=self._closing
+                settings,
+                registration,
+                self._subscriptions,
+                base,
+                follower,
+                stop=self._stop,
+                closing=self._closing,
+                dropped=self._dropped,
             )
             stepping = stepping_of(settings.conf)
             self._thread = self._in_a_thread(loop) if stepping is None else stepping.adopt(loop, self.shutdown)
@@ -248,6 +285,11 @@ class PushConsumer:
     def running(self) -> bool:
         """Whether it consumes; False after a failure, which `shutdown` then raises."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def dropped(self) -> int:
+        """How many messages failed and were dropped; only a broadcasting consumer drops."""
+        return self._dropped.count
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,13 +1,17 @@
-"""Which messages of a topic a group wants: tag expressions."""
+"""Which topics, and which messages of them, a group wants."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.namespaces import Namespace
 
-__all__ = ["TagExpression"]
+__all__ = ["Subscriptions", "TagExpression"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +37,70 @@ class TagExpression:
     def wants(self, tag: str | None) -> bool:
         """Exact match; a message without a tag never matches a set of tags (RocketMQ: TF-01, TF-02, TF-03)."""
         return self.tags is None or (tag is not None and tag in self.tags)
+
+
+class Subscriptions:
+    """What a consumer subscribed to: topics by name, and patterns `^…` that have to match the whole name.
+
+    Topics of the installation and Kafka's own (`__…`) never match a pattern. A topic that has a subscription of its
+    own has its tags, another one those of the first pattern that matches.
+
+    Args:
+        names: the installation's topics.
+        namespace: of the consumer; names and patterns are meant inside it.
+    """
+
+    def __init__(self, names: TopicNames, namespace: Namespace | None = None) -> None:
+        self._names = names
+        self._namespace = namespace or Namespace()
+        self._topics: dict[str, TagExpression] = {}
+        self._patterns: dict[str, tuple[re.Pattern[str], TagExpression]] = {}
+        self._matched: dict[str, TagExpression | None] = {}
+
+    def add(self, topic: str, expression: str | None) -> None:
+        """Subscribe; the last expression for a name or a pattern holds.
+
+        Raises:
+            IllegalSetting: the name, the pattern or the expression cannot be.
+        """
+        tags = TagExpression.parse(expression)
+        if topic.startswith("^"):
+            try:
+                self._patterns[topic] = (re.compile(topic), tags)
+            except re.error as error:
+                raise IllegalSetting(f"pattern {topic!r} is no regular expression: {error}") from None
+        else:
+            kafka_topic = self._namespace.kafka_topic(topic, self._names)
+            if kafka_topic != topic and self._names.is_ours(kafka_topic):
+                raise IllegalSetting(f"topic {topic!r}: subscribe to it by its name in Kafka, {kafka_topic}")
+            self._topics[kafka_topic] = tags
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def __bool__(self) -> bool:
+        return bool(self._topics or self._patterns)
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether which topics are meant depends on which there are."""
+        return bool(self._patterns)
+
+    def get(self, topic: str) -> TagExpression | None:
+        """The tags that are wanted of a Kafka topic; None if it is not subscribed to, as the retry topic is not."""
+        if topic in self._topics:
+            return self._topics[topic]
+        if topic not in self._matched:
+            self._matched[topic] = self._first_match(topic)
+        return self._matched[topic]
+
+    def among(self, existing: Iterable[str]) -> list[str]:
+        """Which of these topics are subscribed to."""
+        return sorted(topic for topic in existing if self.get(topic) is not None)
+
+    def _first_match(self, topic: str) -> TagExpression | None:
+        prefix = self._namespace.topic_prefix
+        if self._names.is_ours(topic) or topic.startswith("__") or not topic.startswith(prefix):
+            return None
+        name = topic.removeprefix(prefix)
+        return next((tags for pattern, tags in self._patterns.values() if pattern.fullmatch(name)), None)

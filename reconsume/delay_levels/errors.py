@@ -10,6 +10,7 @@ ReconsumeError
 ├── KafkaNotReachable         no broker answered: wait, then try again
 ├── KafkaRefused              the cluster said no (rights, limits): ask its operator
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
+├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: see to the file
 ├── PartitionLost             the group has rebalanced: nothing was sent, the record comes again
 └── WorkerFenced              another worker took this one's identity
 """
@@ -23,6 +24,7 @@ __all__ = [
     "KafkaNotReachable",
     "KafkaRefused",
     "MalformedProperty",
+    "OffsetStoreUnusable",
     "PartitionLost",
     "ReconsumeError",
     "SendBackFailed",
@@ -78,6 +80,10 @@ class SendBackFailed(ReconsumeError):
     def __init__(self, message: str, failed: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.failed = failed
+
+
+class OffsetStoreUnusable(ReconsumeError):
+    """The local offsets of a broadcasting consumer cannot be read or written, or another process has them."""
 
 
 class PartitionLost(ReconsumeError):

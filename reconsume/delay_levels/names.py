@@ -145,6 +145,12 @@ class TopicNames:
         """The Kafka topic of `%DLQ%<group>`."""
         return self._topic("DLQ." + encode_name(check_group(group)), group)
 
+    def is_ours(self, topic: str) -> bool:
+        """Whether this is a topic of the installation, and not one of a user."""
+        if topic in (self.send_back, self.quarantine, self.groups, self.cancel):
+            return True
+        return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
+
     def is_scheduled(self, topic: str) -> bool:
         """Whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
         return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")

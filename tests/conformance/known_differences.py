@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["ONLY_OURS", "ONLY_ROCKETMQ", "ON_DEAD_LETTERS", "ON_ORDERLY_DEAD_LETTERS", "OTHER_VALUE", "comparable"]
+__all__ = [
+    "NOT_MADE",
+    "ONLY_OURS",
+    "ONLY_ROCKETMQ",
+    "ON_DEAD_LETTERS",
+    "ON_ORDERLY_DEAD_LETTERS",
+    "OTHER_VALUE",
+    "comparable",
+]
 
 ONLY_ROCKETMQ: Final = {
     "CLUSTER": "the client adds the broker's cluster; a Kafka cluster's name is no part of a record",
@@ -45,6 +53,11 @@ OTHER_VALUE: Final = {
     "ORIGIN_MESSAGE_ID": "<topic>/<partition>/<offset> of the first copy, in place of broker address and log position",
 }
 """Properties that both have on the same records; what our values must be is tested apart."""
+
+NOT_MADE: Final = {
+    "%RETRY%G_broadcasting_never_retries": "the broker makes one for every group; nobody would write to it or read it",
+}
+"""Topics that exist, empty, with RocketMQ only."""
 
 _ANY: Final = "(another value)"
 

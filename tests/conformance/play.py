@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -109,8 +110,9 @@ def play(bootstrap_servers: str, trace: Trace, told: Mapping[str, Settings]) -> 
             for scenario in scenarios:
                 _publish(here, scenario, told[scenario.name])
             with ExitStack() as consumers:
+                store = consumers.enter_context(TemporaryDirectory())
                 for script in scripts.values():
-                    consumers.enter_context(_consumer(here, script))
+                    consumers.enter_context(_consumer(here, script, store))
                 for script in scripts.values():
                     _wait_for_deliveries(script)
             # A send-back that RocketMQ did not make would show as one retry too many below.
@@ -182,7 +184,7 @@ def _warm_up(here: Installation) -> None:
     wait_until(lambda: here.dead_letters(_WARM_UP), _SECONDS, "the scheduler delivers")
 
 
-def _consumer(here: Installation, script: Script) -> PushConsumer:
+def _consumer(here: Installation, script: Script, store: str) -> PushConsumer:
     scenario = script.scenario
     first, *others = scenario.topics
     consumer = here.consumer(
@@ -192,6 +194,8 @@ def _consumer(here: Installation, script: Script) -> PushConsumer:
         tags=script.settings.tags,
         max_reconsume_times=script.settings.max_reconsume_times,
         consume_message_batch_max_size=scenario.batch_size,
+        message_model=script.settings.message_model,
+        offset_store=store,
     )
     for topic in others:
         consumer.subscribe(topic, script.settings.tags)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from reconsume.consumers import MessageModel
 from reconsume.consumers.listener import ALL
 
-__all__ = ["LEFT_OUT", "PLAYED", "Settings"]
+__all__ = ["PLAYED", "Settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Settings:
     tags: str = "*"
     unwanted_tag: str | None = None
     orderly: bool = False
+    message_model: MessageModel = MessageModel.CLUSTERING
 
 
 PLAYED: Final = {
@@ -44,9 +46,5 @@ PLAYED: Final = {
     "level_minus1_goes_to_dlq": Settings(delay_level=-1),
     "orderly_suspend_then_success": Settings(orderly=True),
     "orderly_max2_to_dlq": Settings(orderly=True, max_reconsume_times=2),
+    "broadcasting_never_retries": Settings(message_model=MessageModel.BROADCASTING),
 }
-
-LEFT_OUT: Final = {
-    "broadcasting_never_retries": "there is no broadcasting yet",
-}
-"""Scenarios that are not played, with the reason; the test refuses one that is in neither table."""

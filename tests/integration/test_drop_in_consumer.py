@@ -99,7 +99,7 @@ def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(
     assert b"".join(record.value or b"" for record in here.waiting(1_000, group)) == failed
 
 
-@pytest.mark.rule("BR-09", "SB-16")
+@pytest.mark.rule("BP-04", "BR-09", "SB-16")
 def test_a_record_can_be_sent_back_by_where_it_stands(here: Installation) -> None:
     group, topic = here.name("pull"), here.topic("pull")
     here.produce(topic, b"zero", b"one", key=b"k", headers=HEADERS)

@@ -154,5 +154,17 @@ def test_a_local_failure_raises_what_the_listener_sees_and_not_what_is_stored() 
     assert message_at(0).failed_again_locally().reconsume_times == 1
 
 
+@pytest.mark.rule("TN-10")
+def test_its_topic_is_without_the_namespace_on_a_retry_and_after_a_local_failure_too() -> None:
+    polled = message_at(7, topic="shop.25flights")._polled
+    first = Message(polled, RETRY_TOPIC, namespace_prefix="shop.25")
+    assert (first.topic, first.kafka.topic, first.origin.topic) == ("flights", "shop.25flights", "shop.25flights")
+    headers = without("RETRY_TOPIC", ("RETRY_TOPIC", b"shop.25flights"))
+    again = Message(retry(headers)._polled, RETRY_TOPIC, namespace_prefix="shop.25").failed_again_locally()
+    assert (again.topic, again.stored.origin_topic) == ("flights", "shop.25flights")
+    other = Message(message_at(7, topic="other.25flights")._polled, RETRY_TOPIC, namespace_prefix="shop.25")
+    assert other.topic == "other.25flights"
+
+
 def test_its_repr_says_where_it_stood() -> None:
     assert repr(retry()) == "<Message reconsume.RETRY.departures-0@7>"

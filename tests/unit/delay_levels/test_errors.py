@@ -20,6 +20,7 @@ FAMILY = {
     "KafkaNotReachable": ("ReconsumeError",),
     "KafkaRefused": ("ReconsumeError",),
     "SendBackFailed": ("ReconsumeError",),
+    "OffsetStoreUnusable": ("ReconsumeError",),
     "PartitionLost": ("ReconsumeError",),
     "WorkerFenced": ("ReconsumeError",),
 }

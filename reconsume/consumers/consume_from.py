@@ -1,0 +1,125 @@
+"""Where a partition without a committed offset starts."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, KafkaException, TopicPartition
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.kafka import is_passing, translate
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["ConsumeFrom", "ConsumeFromWhere", "first_offset"]
+
+logger = logging.getLogger(__name__)
+
+_FORMAT: Final = "%Y%m%d%H%M%S"
+_DIGITS: Final = re.compile("[0-9]{14}")
+_DEFAULT_AGE_MS: Final = 30 * 60 * 1000
+"""RocketMQ's `consumeTimestamp` is half an hour before the start."""
+_LOOKUP_SECONDS: Final = 10.0
+
+OffsetsForTimes = Callable[[list[TopicPartition], float], list[TopicPartition]]
+"""The method of a `confluent_kafka.Consumer`."""
+
+
+class ConsumeFromWhere(enum.Enum):
+    """For partitions without a committed offset; the retry topic always starts at its beginning."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeFrom:
+    """A start; `timestamp_ms` is since the epoch, and only for a start by timestamp."""
+
+    where: ConsumeFromWhere
+    timestamp_ms: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        where: ConsumeFromWhere | None,
+        timestamp: str | datetime | None,
+        from_beginning: bool | None,
+        clock: Clock = now_ms,
+    ) -> Self:
+        """What the arguments of a consumer ask for.
+
+        Args:
+            where: None leaves it to `auto.offset.reset`, or is the last offset, as in RocketMQ.
+            timestamp: `yyyyMMddHHmmss` in local time, or a datetime (local, unless it has a time zone); by default
+                half an hour ago, as in RocketMQ.
+            from_beginning: what `auto.offset.reset` in conf says; None if it is not there.
+            clock: gives milliseconds.
+
+        Raises:
+            IllegalSetting: they contradict each other, or the timestamp is none.
+        """
+        last, first = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        by_conf = None if from_beginning is None else first if from_beginning else last
+        if where is not None and by_conf not in (None, where):
+            raise IllegalSetting(
+                f"consume_from_where {where.name} contradicts auto.offset.reset in conf; leave one of them out"
+            )
+        chosen = where or by_conf or last
+        if chosen is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            if timestamp is not None:
+                raise IllegalSetting("consume_timestamp is for consume_from_where=CONSUME_FROM_TIMESTAMP")
+            return cls(chosen)
+        return cls(chosen, int(clock()) - _DEFAULT_AGE_MS if timestamp is None else _as_ms(timestamp))
+
+
+def _as_ms(timestamp: str | datetime) -> int:
+    if isinstance(timestamp, str):
+        try:
+            # strptime takes fewer digits too, and would find a day where none was meant.
+            written = timestamp if _DIGITS.fullmatch(timestamp) else ""
+            timestamp = datetime.strptime(written, _FORMAT)  # noqa: DTZ007 - local time, as in RocketMQ
+        except ValueError:
+            raise IllegalSetting(
+                f"consume_timestamp {timestamp!r} must be yyyyMMddHHmmss in local time, such as 20261121093000, "
+                "or a datetime"
+            ) from None
+    return int(timestamp.timestamp() * 1000)
+
+
+def first_offset(
+    topic: str, partition: int, consume_from: ConsumeFrom, offsets_for_times: OffsetsForTimes
+) -> TopicPartition:
+    """Where to start a partition that has no offset to go on from.
+
+    A moment that cannot be looked up now gives the committed offset, which is not there; so the question comes again.
+
+    Raises:
+        KafkaRefused: the cluster refuses to tell.
+    """
+    if consume_from.where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        wanted = TopicPartition(topic, partition, consume_from.timestamp_ms)
+        try:
+            [found] = offsets_for_times([wanted], _LOOKUP_SECONDS)
+            offset, error = found.offset, found.error
+        except KafkaException as raised:
+            offset, error = OFFSET_STORED, raised.args[0]
+        if error is not None:
+            refusal = translate(error, f"looking where {topic}-{partition} was at the moment to start from")
+            if not is_passing(error):
+                raise refusal
+            logger.warning("%s; trying again", refusal)
+            return TopicPartition(topic, partition, OFFSET_STORED)
+    elif consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        offset = OFFSET_BEGINNING
+    else:
+        offset = OFFSET_END
+    shown = {OFFSET_BEGINNING: "its beginning", OFFSET_END: "its end"}.get(offset, f"offset {offset}")
+    logger.info("%s-%d has no offset to go on from: starting at %s", topic, partition, shown)
+    return TopicPartition(topic, partition, offset)

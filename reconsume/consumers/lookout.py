@@ -1,0 +1,80 @@
+"""Look at something in the cluster again and again, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+
+__all__ = ["Lookout"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EVERY_SECONDS: Final = 10.0
+"""As often as our consumers refresh their metadata."""
+_AGAIN_SECONDS: Final = 2.0
+_WAIT_SECONDS: Final = 0.5
+
+
+class Lookout(Generic[T]):
+    """Has the latest answer; a cluster that cannot be reached is waited for, and the log says so.
+
+    Args:
+        look: asks the cluster; it may wait.
+        what: is looked for, for the log.
+    """
+
+    def __init__(self, look: Callable[[], T], what: str) -> None:
+        self._look = look
+        self._what = what
+        self._answered = threading.Event()
+        self._stop = threading.Event()
+        self._failure: ReconsumeError | None = None
+        self._latest: T | None = None
+        self._thread = threading.Thread(target=self._run, name="reconsume-lookout", daemon=True)
+
+    @property
+    def latest(self) -> T | None:
+        """The last answer; the same object until there is a new one, None before the first."""
+        return self._latest
+
+    def start(self, stop: threading.Event) -> None:
+        """Begin, and wait for the first answer or for `stop`.
+
+        Raises:
+            ReconsumeError: the first question was refused.
+        """
+        self._thread.start()
+        while not stop.is_set() and not self._answered.wait(_WAIT_SECONDS):
+            pass
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Stop; a question that is on its way is waited for."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._latest = self._look()
+                self._answered.set()
+            except KafkaNotReachable as error:
+                logger.warning("%s: waiting for Kafka: %s", self._what, error)
+            except ReconsumeError as error:
+                if not self._answered.is_set():
+                    self._failure = error
+                    self._answered.set()
+                    return
+                logger.warning("%s: %s; what was known before still holds", self._what, error)
+            except Exception:
+                # Nobody would know that new ones are not found any more.
+                logger.exception("%s: trying again", self._what)
+            self._stop.wait(EVERY_SECONDS if self._answered.is_set() else _AGAIN_SECONDS)
