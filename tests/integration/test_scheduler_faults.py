@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -92,7 +93,9 @@ def test_a_worker_that_is_killed_under_load_loses_and_repeats_nothing(bootstrap_
         assert_each_once_and_never_early(one, f"{group}{delay_ms}", delay_ms, RECORDS)
 
 
-def test_a_broker_that_is_killed_and_comes_back_costs_nothing() -> None:
+@pytest.mark.parametrize("away_seconds", [0, 12], ids=["soon", "after the worker's session"])
+def test_a_broker_that_is_killed_and_comes_back_costs_nothing(away_seconds: float) -> None:
+    """After its session a worker's partitions are lost, the one that it has paused too, and come back to it."""
     with local_kafka() as kafka:
         one = Installation(settings_for(kafka.bootstrap_servers))
         one.make_topics()
@@ -103,6 +106,8 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing() -> None:
             wait_until(lambda: moved(one, group) > 0, 60, "deliveries to begin")
             produce_waiting(one, group + "2", 2_000, 2_000)
             kafka.kill()
+            back = time.monotonic() + away_seconds
+            wait_until(lambda: time.monotonic() >= back, away_seconds + 10, "the broker may come back")
             kafka.start()
             for name in (group, group + "2"):
                 wait_until(lambda name=name: len(one.retries(name)) >= 2_000, 90, f"all of {name}")  # type: ignore[misc]

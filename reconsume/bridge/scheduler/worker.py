@@ -244,6 +244,8 @@ class Worker:
             for one in of_topic:
                 self._read_ahead.assign(topic, one.partition, delay_ms)
         consumer.incremental_assign(partitions)
+        # librdkafka remembers a pause over an assignment that was lost and came back.
+        consumer.resume(partitions)
         refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
         if refused:
             consumer.pause(refused)
