@@ -112,6 +112,7 @@ class ConsumeLoop:
         busy = any(queue.size for queue in self._queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
         self._service.tick()
+        self._sender.serve()
         now = self._clock()
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRE_EVERY_MS

@@ -28,6 +28,9 @@ class Sender(Protocol):
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what is finished, without waiting for it; only the thread that polls calls this."""
 
+    def serve(self) -> None:
+        """Called at every turn of the thread that polls."""
+
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
 
@@ -69,6 +72,9 @@ class PlainSender:
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what was not committed yet."""
         self._commit(queues, wait=False)
+
+    def serve(self) -> None:
+        """Send-backs have a thread of their own."""
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """Wait for send-backs on their way, then commit."""

@@ -53,7 +53,8 @@ class TransactionalSender:
 
     Args:
         write: writes both in one transaction.
-        group_metadata: the consumer's own, as of now.
+        group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
+            confluent-kafka lets no other in while it polls.
     """
 
     def __init__(self, write: WriteBoth, group_metadata: Callable[[], Any]) -> None:
@@ -64,6 +65,8 @@ class TransactionalSender:
         self._to_commit: list[ProcessQueue] = []
         self._forgotten: WeakSet[ProcessQueue] = WeakSet()
         self._writing = threading.Lock()
+        self._asks = False
+        self._metadata: Any = None
         self._closing = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
@@ -85,6 +88,14 @@ class TransactionalSender:
             if self._to_commit:
                 self._changed.notify_all()
 
+    def serve(self) -> None:
+        """Give the own thread the group metadata that it has asked for."""
+        if self._asks:
+            metadata = self._group_metadata()
+            with self._changed:
+                self._metadata, self._asks = metadata, False
+                self._changed.notify_all()
+
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
         leaving = set(queues)
@@ -92,7 +103,7 @@ class TransactionalSender:
         while leaving:
             with self._changed:
                 self._to_commit = [queue for queue in leaving if queue.to_commit is not None]
-            settled = self._settle(max(0.0, end - time.monotonic()))
+            settled = self._settle(self._group_metadata(), max(0.0, end - time.monotonic()))
             if time.monotonic() >= end or (settled and not self._has_something_of(leaving)):
                 break
             if not settled:
@@ -123,7 +134,7 @@ class TransactionalSender:
     def _run(self) -> None:
         try:
             while self._wait():
-                if not self._settle(_PATIENCE_SECONDS):
+                if not self._settle(self._ask_for_metadata(), _PATIENCE_SECONDS):
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
         except BaseException as error:
@@ -135,18 +146,24 @@ class TransactionalSender:
             self._changed.wait_for(lambda: self._pending or self._to_commit or self._closing)
             return not self._closing
 
+    def _ask_for_metadata(self) -> Any:
+        """As of now, from the thread that polls; None at the end."""
+        with self._changed:
+            self._metadata, self._asks = None, True
+            self._changed.wait_for(lambda: self._metadata is not None or self._closing)
+            return self._metadata
+
     def _has_something_of(self, queues: set[ProcessQueue]) -> bool:
         with self._changed:
             return any(one.queue in queues for one in self._pending) or any(
                 queue.to_commit is not None for queue in queues
             )
 
-    def _settle(self, seconds: float) -> bool:
+    def _settle(self, metadata: Any, seconds: float) -> bool:
         """Write one transaction, if there is something to write; False if that has to be tried again."""
-        if not self._writing.acquire(timeout=seconds):
+        if metadata is None or not self._writing.acquire(timeout=seconds):
             return False
         try:
-            metadata = self._group_metadata()
             with self._changed:
                 batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
                 taken = set(map(id, batch))

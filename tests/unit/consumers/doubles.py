@@ -96,6 +96,9 @@ class RecordingWriter:
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """Nothing is on its way."""
 
+    def serve(self) -> None:
+        """Nothing is asked for."""
+
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing is kept."""
 

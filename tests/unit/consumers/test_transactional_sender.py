@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ class Kafka:
         open: while it is cleared, transactions wait.
     """
 
-    errors: list[ReconsumeError] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
     refused: set[bytes] = field(default_factory=set)
     written: list[Written] = field(default_factory=list)
     tried: int = 0
@@ -80,9 +81,28 @@ def kafka() -> Iterator[Kafka]:
 @pytest.fixture
 def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
     one = TransactionalSender(kafka.write, kafka.metadata)
-    yield one
-    kafka.open.set()
+    with polled(one):
+        yield one
+        kafka.open.set()
     one.close()
+
+
+@contextmanager
+def polled(sender: TransactionalSender) -> Iterator[None]:
+    """A thread that turns as the poll loop does."""
+    stop = threading.Event()
+
+    def turn() -> None:
+        while not stop.wait(0.001):
+            sender.serve()
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def queue_of(count: int, partition: int = 0) -> ProcessQueue:
@@ -233,21 +253,17 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
         return 1
 
     one = TransactionalSender(kafka.write, metadata)
-    try:
+    with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)
         wait_until(lambda: later.told, what="the other is sent back")
-    finally:
-        one.close()
+    one.close()
     assert kafka.sent == ["flights/1/0"]
 
 
-def test_an_unexpected_end_is_told_to_the_poll_loop(kafka: Kafka) -> None:
-    def metadata() -> int:
-        raise RuntimeError("Consumer closed")
-
-    sender = TransactionalSender(kafka.write, metadata)
+def test_an_unexpected_end_is_told_to_the_poll_loop(kafka: Kafka, sender: TransactionalSender) -> None:
+    kafka.errors = [RuntimeError("a bug")]
     fail(sender, queue_of(1), 0)
     sender._thread.join(10)
-    with pytest.raises(RuntimeError, match="Consumer closed"):
+    with pytest.raises(RuntimeError, match="a bug"):
         sender.commit([])
