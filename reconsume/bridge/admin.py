@@ -145,14 +145,22 @@ class KafkaAdmin:
 
     def committed(self, group: str) -> dict[Partition, int]:
         """The offsets that a consumer group has committed; a partition without one is left out."""
+        return {where: offset for where, (offset, _) in self.committed_with_metadata(group).items()}
+
+    def committed_with_metadata(self, group: str) -> dict[Partition, tuple[int, str]]:
+        """The same, each offset with the text that was committed beside it."""
         return self._patiently(lambda: self._committed(group))
 
-    def _committed(self, group: str) -> dict[Partition, int]:
+    def _committed(self, group: str) -> dict[Partition, tuple[int, str]]:
         futures = self._client.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
         )
         result = _result(futures[group], f"reading the offsets of group {group}")
-        return {(one.topic, one.partition): one.offset for one in result.topic_partitions or [] if one.offset >= 0}
+        return {
+            (one.topic, one.partition): (one.offset, one.metadata or "")
+            for one in result.topic_partitions or []
+            if one.offset >= 0
+        }
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while a partition or group has no leader yet, for at most 10 s."""

@@ -20,7 +20,7 @@ from confluent_kafka import (
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.kafka import translate
+from reconsume.bridge.kafka import is_passing, translate
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
@@ -220,6 +220,7 @@ class ConsumeLoop:
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What an earlier owner finished above the committed offset is kept beside it, and not begun again."""
+        logger.info("assigned: %s", _names(partitions))
         kept = self._kept(partitions)
         for one in partitions:
             where = (one.topic, one.partition)
@@ -227,24 +228,46 @@ class ConsumeLoop:
 
     def _kept(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], KeptProgress]:
         kept = {}
-        try:
-            for one in self._consumer.committed(partitions, _COMMITTED_SECONDS):
+        for one in self._stored(partitions):
+            try:
                 if one.offset >= 0:
                     kept[one.topic, one.partition] = decode_progress(one.offset, one.metadata)
-        except (KafkaException, MalformedProperty) as error:
-            # Without it messages that are done may come again; nothing is lost.
-            logger.warning("what was done above the committed offsets is not known: %s", error)
+            except MalformedProperty as error:
+                # Without it messages that are done may come again; nothing is lost.
+                logger.warning("what was done above the committed offsets is not known: %s", error)
         return kept
+
+    def _stored(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """What is committed; asked for again while nobody can tell, as long as that does not cost the membership.
+
+        Beginning without it would repeat what is done, and send back twice what failed.
+        """
+        end = self._clock() + self._limits.leave_seconds * 1000
+        while True:
+            try:
+                found = self._consumer.committed(partitions, _COMMITTED_SECONDS)
+                refusals = [one.error for one in found if one.error is not None]
+            except KafkaException as error:
+                refusals = [error.args[0]]
+            if not refusals:
+                return found
+            logger.warning("%s", translate(refusals[0], "asking what was done above the committed offsets"))
+            passing = is_passing(refusals[0]) or refusals[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+            if not passing or self._clock() >= end:
+                return []
+            time.sleep(_MOMENT_SECONDS)
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
+        logger.info("revoked: %s", _names(partitions))
         dropped = self._drop(partitions)
         if not self._service.leave(dropped, self._limits.leave_seconds):
-            logger.warning("a listener still works on %s, which are given away; two consumers may now", partitions)
+            logger.warning("given away while a listener still works, so two may now: %s", _names(partitions))
         self._sender.leave(dropped, _REVOKE_SECONDS)
 
     def _lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Somebody else has them already; committing would be refused."""
+        logger.warning("lost: %s; results that come late are discarded", _names(partitions))
         dropped = self._drop(partitions)
         self._service.leave(dropped, 0)
         self._sender.forget(dropped)
@@ -259,8 +282,12 @@ class ConsumeLoop:
         return dropped
 
     def _shut_down(self) -> None:
-        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
-        if not self._service.close(self._limits.await_termination_seconds):
+        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again.
+
+        What is finished is committed before the wait too: nobody polls during it, so it may cost the membership.
+        """
+        self._sender.commit(self._queues.values())
+        if not self._service.close(min(self._limits.await_termination_seconds, self._limits.leave_seconds)):
             logger.warning("some listeners still run; their messages will be delivered again")
         for queue in self._queues.values():
             queue.drop()
@@ -268,6 +295,10 @@ class ConsumeLoop:
         self._queues.clear()
         self._sender.close()
         self._consumer.close()
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{one.topic}-{one.partition}" for one in partitions) or "none"
 
 
 def _subscribed(queue: ProcessQueue, messages: list[Message], wanted: TagExpression) -> list[Message]:
