@@ -20,14 +20,14 @@ from confluent_kafka import (
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.kafka import is_passing, translate
+from reconsume.bridge.kafka import translate
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import TagExpression
-from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
+from reconsume.delay_levels.progress_metadata import decode_progress
 
 __all__ = ["ConsumeLoop", "Limits"]
 
@@ -94,11 +94,14 @@ class ConsumeLoop:
         self._limits = limits
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
+        self._fresh: set[tuple[str, int]] = set()
+        self._stop = threading.Event()
         self._commit_at = 0.0
         self._expire_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Consume until told to stop, then let running listeners finish and commit."""
+        self._stop = stop
         topics = [*self._subscriptions, self._retry_topic]
         self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
         try:
@@ -130,20 +133,30 @@ class ConsumeLoop:
             return
         run: list[Message] = []
         queue: ProcessQueue | None = None
-        for polled in (first, *self._consumer.consume(_FETCH_RECORDS, 0)):
+        owner = self._queue_of(first)
+        rest = self._consumer.consume(_FETCH_RECORDS, 0)
+        # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
+        for polled in (first, *rest) if self._queue_of(first) is owner else rest:
             if polled.error() is not None:
                 self._failed(polled)
                 continue
-            of = self._queues.get((polled.topic() or "", polled.partition() or 0))
+            of = self._queue_of(polled)
             if of is not queue:
                 self._hand_out(queue, run)
                 run, queue = [], of
             run.append(Message(polled, self._retry_topic))
         self._hand_out(queue, run)
 
+    def _queue_of(self, polled: KafkaMessage) -> ProcessQueue | None:
+        return self._queues.get((polled.topic() or "", polled.partition() or 0))
+
     def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
         if queue is None or not messages:
             return
+        if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
+            if not self._keep(queue):
+                return
+            self._fresh.discard(where)
         messages = queue.begin(messages)
         wanted = self._subscriptions.get(queue.topic)
         if wanted is not None and wanted.tags is not None:
@@ -156,7 +169,8 @@ class ConsumeLoop:
         assert error is not None
         topic, partition = polled.topic() or "", polled.partition()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
-            self._reset_offset(topic, partition)
+            if (topic, partition) in self._queues:
+                self._reset_offset(topic, partition)
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._retry_topic:
@@ -219,43 +233,41 @@ class ConsumeLoop:
                 queue.committed = None
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """What an earlier owner finished above the committed offset is kept beside it, and not begun again."""
         logger.info("assigned: %s", _names(partitions))
-        kept = self._kept(partitions)
         for one in partitions:
             where = (one.topic, one.partition)
-            self._queues[where] = ProcessQueue(*where, kept.get(where))
+            self._queues[where] = ProcessQueue(*where)
+            self._fresh.add(where)
 
-    def _kept(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], KeptProgress]:
-        kept = {}
-        for one in self._stored(partitions):
+    def _keep(self, queue: ProcessQueue) -> bool:
+        """What an earlier owner finished above the committed offset is kept beside it, and not begun again.
+
+        Asked for with a partition's first message: librdkafka had to wait for the offset, and for an open transaction
+        on it, before that. Beginning without it would send back twice what failed, so it is asked until somebody knows;
+        False if the consumer is stopped before.
+
+        Raises:
+            KafkaRefused: rights are missing.
+        """
+        while not self._stop.is_set():
             try:
-                if one.offset >= 0:
-                    kept[one.topic, one.partition] = decode_progress(one.offset, one.metadata)
+                found = self._consumer.committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
+                if found.error is None:
+                    if found.offset >= 0:
+                        queue.keep(decode_progress(found.offset, found.metadata))
+                    return True
+                refusal = translate(found.error, "asking what is done above the committed offset")
+            except KafkaException as error:
+                refusal = translate(error, "asking what is done above the committed offset")
             except MalformedProperty as error:
                 # Without it messages that are done may come again; nothing is lost.
-                logger.warning("what was done above the committed offsets is not known: %s", error)
-        return kept
-
-    def _stored(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """What is committed; asked for again while nobody can tell, as long as that does not cost the membership.
-
-        Beginning without it would repeat what is done, and send back twice what failed.
-        """
-        end = self._clock() + self._limits.leave_seconds * 1000
-        while True:
-            try:
-                found = self._consumer.committed(partitions, _COMMITTED_SECONDS)
-                refusals = [one.error for one in found if one.error is not None]
-            except KafkaException as error:
-                refusals = [error.args[0]]
-            if not refusals:
-                return found
-            logger.warning("%s", translate(refusals[0], "asking what was done above the committed offsets"))
-            passing = is_passing(refusals[0]) or refusals[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
-            if not passing or self._clock() >= end:
-                return []
-            time.sleep(_MOMENT_SECONDS)
+                logger.warning("what was done above the committed offset is not known: %s", error)
+                return True
+            if isinstance(refusal, KafkaRefused):
+                raise refusal
+            logger.warning("%s", refusal)
+            self._stop.wait(_MOMENT_SECONDS)
+        return False
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
@@ -273,12 +285,15 @@ class ConsumeLoop:
         self._sender.forget(dropped)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> list[ProcessQueue]:
+        """Forget these partitions; they are resumed, because librdkafka keeps a pause over a rebalance."""
         dropped = []
         for one in partitions:
             queue = self._queues.pop((one.topic, one.partition), None)
             if queue is not None:
                 queue.drop()
                 dropped.append(queue)
+        if paused := [TopicPartition(queue.topic, queue.partition) for queue in dropped if queue.paused]:
+            self._consumer.resume(paused)
         return dropped
 
     def _shut_down(self) -> None:

@@ -118,7 +118,8 @@ class Group:
         while len(self._live()) < _MEMBERS[0]:
             self._start()
             self._wait(self._is_consumed, "the replacement has joined")
-        name = self._live()[one.choice % len(self._live())]
+        owners = [name for name in self._live() if self._members[name].owned]
+        name = owners[one.choice % len(owners)]
         if one.action is Action.JOIN:
             self._join()
         elif one.action is Action.LEAVE:
@@ -143,14 +144,13 @@ class Group:
 
     def _stop(self, name: str) -> None:
         member = self._members[name]
-        had = bool(member.owned)
         self._signal(name, signal.SIGSTOP, "stopped")
         member.stopped = True
         self._wait(self._is_consumed, "the others have taken over")
         self._signal(name, signal.SIGCONT, "continued")
         member.stopped = False
         at = time.monotonic()
-        self._wait(lambda: not had or self._has_lost(member, at), f"{name} learns that it was put out")
+        self._wait(lambda: self._has_lost(member, at), f"{name} learns that it was put out")
 
     def _has_lost(self, member: _Process, at: float) -> bool:
         return any(event.what == "lost" and event.at > at for event in member.events)

@@ -10,7 +10,9 @@ from typing import IO, Any, Literal
 
 __all__ = ["Event", "Journal", "Reader", "What"]
 
-What = Literal["begin", "end", "assigned", "revoked", "lost", "overdue", "killed", "stopped", "continued", "ended"]
+What = Literal[
+    "begin", "end", "assigned", "revoked", "lost", "overdue", "left", "killed", "stopped", "continued", "ended"
+]
 
 
 @dataclass(frozen=True, slots=True)

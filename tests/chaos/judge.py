@@ -15,11 +15,12 @@ What is promised, for one group:
       not excuse a repeat after a revocation.
    Or the repeat is a zombie's: begun between the moment its member was stopped and the moment it learned that it
    had been put out of the group. Kafka cannot take back what a process has read.
-   In a poll loop of the user's own a delivery is finished when `commit` or `send_message_back` returned, so b and c
-   do not hold there: only what was not settled comes again.
+   In a poll loop of the user's own a delivery is settled when `commit` or `send_message_back` has returned, and none
+   is settled twice: what a loop still has in its hands when it was put out is refused, so that b and c are not needed.
 3. **In order** (orderly listeners). No message begins before all those in front of it in its partition have succeeded
    or were given up. No two members work on a partition at the same time, except a zombie, a listener that still ran
-   when its partition was given away after 0.8 x `max.poll.interval.ms` ("overdue"), and one whose member was killed.
+   when its partition was given away, or its member left, after 0.8 x `max.poll.interval.ms` ("overdue"), and one
+   whose member was killed.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class _Member:
 
     Attributes:
         killed: when; infinity if it was not.
+        left: when it went though a listener still ran.
         taken: when a partition was taken from it, and how.
         zombie: when it did not know that it had been put out.
     """
@@ -112,6 +114,7 @@ class _Member:
     killed: float = inf
     stopped: list[float] = field(default_factory=list)
     continued: float = -inf
+    left: list[float] = field(default_factory=list)
     taken: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     zombie: list[tuple[float, float]] = field(default_factory=list)
 
@@ -124,6 +127,8 @@ class _Member:
             self.zombie.append((event.at, inf))
         elif event.what == "continued":
             self.continued = event.at
+        elif event.what == "left":
+            self.left.append(event.at)
         for partition in event.partitions if event.what in {"revoked", "lost", "overdue"} else ():
             self.taken[partition].append(event)
         if event.what in {"lost", "assigned"} and self.zombie and self.continued > self.zombie[-1][0]:
@@ -221,7 +226,7 @@ class Judge:
         if one.end is None or one.end.at > repeat.begin.at:
             return True
         if self._evidence.poll_loop:
-            return not one.end.settled
+            return not (one.end.settled and repeat.end is not None and repeat.end.settled)
         member = self._members[one.begin.member]
         until = one.end.at + COMMIT_SECONDS
         if member.killed < until or any(one.begin.at < stopped < until for stopped in member.stopped):
@@ -265,6 +270,7 @@ class Judge:
             for event in member.taken[one.partition]
             if event.what in {"overdue", "lost"} and event.at > one.begin.at
         ]
+        given_up += [at for at in member.left if at > one.begin.at]
         zombie = [start for start, end in member.zombie if start <= one.ended and end >= one.begin.at]
         return min([one.ended, member.killed, *given_up, *zombie])
 

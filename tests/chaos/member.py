@@ -147,7 +147,9 @@ class Noted(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         what, _, names = record.getMessage().partition(": ")
-        if what in _LOGGED:
+        if what.startswith("some listeners still run"):
+            self._journal.write("left")
+        elif what in _LOGGED:
             listed = names.partition(";")[0]
             partitions = () if listed == "none" else tuple(listed.split(", "))
             self._journal.write(_LOGGED[what], partitions=partitions)

@@ -86,11 +86,11 @@ def test_a_delivery_is_repeated_only_if_it_was_unfinished(events: list[Event], f
     assert findings(events) == found
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_in_a_poll_loop_what_was_settled_is_finished(settled: bool) -> None:
-    begin, end = ONCE
-    events = [begin, replace(end, settled=settled), event(2.1, "killed"), *AGAIN]
-    assert findings(events, poll_loop=True) == (["REPEATED"] if settled else [])
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_in_a_poll_loop_nothing_is_settled_twice(first: bool, second: bool) -> None:
+    (begin, end), (again, end_again) = ONCE, AGAIN
+    events = [begin, replace(end, settled=first), event(2.1, "killed"), again, replace(end_again, settled=second)]
+    assert findings(events, poll_loop=True) == (["REPEATED"] if first and second else [])
 
 
 FAILED = [*delivery(1, 2, body="fail-0"), *delivery(4, 5, offset=0, body="fail-0", times=1)]
@@ -132,6 +132,11 @@ def second(begin: float, end: float, member: str = "a") -> list[Event]:
             [*delivery(1, 9), taken(2, "revoked"), taken(6, "overdue"), *delivery(7, 8, "b"), *second(8, 9, "b")],
             [],
             id="one that runs on after its partition was given away",
+        ),
+        pytest.param(
+            [*delivery(1, None), event(2, "ended"), event(6, "left"), *delivery(7, 8, "b"), *second(8, 9, "b")],
+            [],
+            id="one that is left behind at the end",
         ),
         pytest.param(
             [*delivery(1, 9), taken(2, "revoked"), *delivery(7, 8, "b"), *second(8, 9, "b")],

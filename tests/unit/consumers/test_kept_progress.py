@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -9,29 +11,33 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
+from reconsume.consumers.listener_pool import Chunk
+from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.progress_metadata import encode_progress
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at, service_of
 
-LIMITS = Limits(1_000, 1_000_000, 2_000, 900_000, 10, leave_seconds=4)
+LIMITS = Limits(1_000, 1_000_000, 2_000, 900_000, 10)
 
 
 @dataclass
 class Coordinator:
-    """Answers as `Consumer.committed` does; each refusal takes a second.
+    """Answers as `Consumer.committed` does.
 
     Attributes:
         refusals: of the next questions; for a while nobody answers, or an offset is not stable yet.
+        patience: questions until the consumer is stopped.
     """
 
-    clock: Clock
-    refusals: list[KafkaException | KafkaError] = field(default_factory=list)
+    refusals: list[KafkaException | KafkaError]
+    patience: int
+    stop: threading.Event = field(default_factory=threading.Event)
     asked: int = 0
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         self.asked += 1
+        if self.asked == self.patience:
+            self.stop.set()
         refusal = self.refusals.pop(0) if self.refusals else None
-        if refusal is not None:
-            self.clock.now += 1_000
         if isinstance(refusal, KafkaException):
             raise refusal
         return [Answer(one.topic, one.partition, refusal) for one in partitions]
@@ -49,38 +55,51 @@ class Answer(TopicPartition):
         return self.refusal
 
 
-def begun_after(refusals: list[KafkaException | KafkaError]) -> tuple[list[int], int]:
+def begun_after(refusals: Sequence[KafkaException | KafkaError], patience: int = 99) -> tuple[list[int], int]:
     """The offsets of 5 to 8 that are begun, and how often the question was asked."""
-    clock = Clock()
-    coordinator = Coordinator(clock, refusals)
+    coordinator = Coordinator(list(refusals), patience)
+    begun: list[int] = []
+    service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
+    service.attach(cast("Any", Begun(begun)))
     loop = ConsumeLoop(
         cast("Any", coordinator),
-        service_of(lambda _messages, _context: None, RecordingWriter(), clock),
+        service,
         RecordingWriter(),
         retry_topic=RETRY_TOPIC,
         subscriptions={},
         from_beginning=True,
         limits=LIMITS,
-        clock=clock,
     )
+    loop._stop = coordinator.stop
     loop._assigned(cast("Any", coordinator), [TopicPartition("flights", 0)])
-    queue = loop._queues["flights", 0]
-    return [one.kafka.offset for one in queue.begin([message_at(offset) for offset in range(5, 9)])], coordinator.asked
+    for first in (5, 7):
+        loop._hand_out(loop._queues["flights", 0], [message_at(first), message_at(first + 1)])
+    return begun, coordinator.asked
+
+
+@dataclass
+class Begun:
+    """A pool that calls no listener."""
+
+    offsets: list[int]
+
+    def submit(self, chunk: Chunk) -> None:
+        self.offsets += [message.kafka.offset for message in chunk.messages]
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 UNSTABLE = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
 
 
-def test_it_is_asked_again_while_nobody_can_tell() -> None:
-    assert begun_after([]) == ([5, 6, 8], 1)
-    assert begun_after([TIMED_OUT, UNSTABLE]) == ([5, 6, 8], 3)
+@pytest.mark.parametrize("refusals", [[], [TIMED_OUT, UNSTABLE, TIMED_OUT]])
+def test_it_is_asked_with_the_first_message_until_somebody_knows(refusals: list[KafkaException | KafkaError]) -> None:
+    assert begun_after(refusals) == ([5, 6, 8], len(refusals) + 1)
 
 
-def test_not_for_so_long_that_the_membership_is_lost() -> None:
-    assert begun_after([TIMED_OUT] * 9) == ([5, 6, 7, 8], 4)
+def test_without_a_right_the_consumer_ends() -> None:
+    with pytest.raises(KafkaRefused, match="no right to use the consumer group"):
+        begun_after([KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))])
 
 
-@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.GROUP_AUTHORIZATION_FAILED])
-def test_not_when_the_partition_is_gone_or_there_is_no_right(code: int) -> None:
-    assert begun_after([KafkaException(KafkaError(code))]) == ([5, 6, 7, 8], 1)
+def test_a_shutdown_ends_the_asking_and_nothing_is_begun_then() -> None:
+    assert begun_after([TIMED_OUT] * 9, patience=2) == ([], 2)
