@@ -118,7 +118,7 @@ class Group:
         while len(self._live()) < _MEMBERS[0]:
             self._start()
             self._wait(self._is_consumed, "the replacement has joined")
-        owners = [name for name in self._live() if self._members[name].owned]
+        owners = [name for name in self._live() if self._share(name)]
         name = owners[one.choice % len(owners)]
         if one.action is Action.JOIN:
             self._join()
@@ -188,9 +188,13 @@ class Group:
 
     def _is_consumed(self) -> bool:
         """Every partition has exactly one owner among those that run."""
-        running = [self._members[name] for name in self._live() if not self._members[name].stopped]
-        owned = [one for member in running for one in member.owned if one.startswith(f"{self._topic}-")]
+        running = [name for name in self._live() if not self._members[name].stopped]
+        owned = [one for name in running for one in self._share(name)]
         return sorted(owned) == [f"{self._topic}-{partition}" for partition in range(_PARTITIONS)]
+
+    def _share(self, name: str) -> list[str]:
+        """Its partitions, but for the retry topic's."""
+        return [one for one in self._members[name].owned if one.startswith(f"{self._topic}-")]
 
     def _start(self) -> str:
         name = f"member-{len(self._members)}"
