@@ -149,7 +149,7 @@ class Group:
         self._wait(self._is_consumed, "the others have taken over")
         self._signal(name, signal.SIGCONT, "continued")
         member.stopped = False
-        at = time.monotonic()
+        at = self._done_to[-1].at
         self._wait(lambda: self._has_lost(member, at), f"{name} learns that it was put out")
 
     def _has_lost(self, member: _Process, at: float) -> bool:
