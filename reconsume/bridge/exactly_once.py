@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.clients import make_producer
 from reconsume.bridge.groups import Groups
@@ -50,6 +51,7 @@ _REBALANCED: Final = frozenset(
         KafkaError.FENCED_MEMBER_EPOCH,
     }
 )
+_LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
 
 
@@ -125,10 +127,15 @@ class ExactlyOnceWriter:
             group_metadata: the consumer's own, taken before it was asked whether it still has these partitions.
 
         Raises:
-            PartitionLost: the group has rebalanced; nothing was sent.
+            PartitionLost: the group has rebalanced, or has put this consumer out; nothing was sent.
             KafkaNotReachable: nothing was sent, the same call may succeed later.
             SendBackFailed: refused both ways; nothing was sent.
         """
+        if not _is_member(group_metadata):
+            raise PartitionLost(
+                f"sending back for group {self._group}: this consumer is no member of it any more; nothing was sent, "
+                "go on with poll(): the message comes again, here or in another member"
+            )
         positions = list(offsets)
         try:
             self._write(self._direct(failed), positions, group_metadata)
@@ -217,8 +224,8 @@ class ExactlyOnceWriter:
         """
         self._producer = None
         self._started()
-        committed = self._admin.committed(self._group)
-        if not positions or any(committed.get((one.topic, one.partition), -1) < one.offset for one in positions):
+        committed = self._admin.commits(self._group)
+        if not positions or not all(_is_covered(one, committed) for one in positions):
             raise why
         logger.warning("%s; but it was committed", why)
 
@@ -234,6 +241,18 @@ class ExactlyOnceWriter:
         return self._producer
 
 
+def _is_member(group_metadata: Any) -> bool:
+    """Whether the group's coordinator can judge it: offsets without a generation are committed unfenced.
+
+    librdkafka forgets its generation at once when it leaves, after `max.poll.interval.ms` too, but its assignment only
+    at the next `poll`. confluent-kafka gives `CGMDv2:`, the generation as a native 32-bit integer, then the names.
+    """
+    if not isinstance(group_metadata, bytes):
+        return True  # of a Kafka in memory
+    layout, _, rest = group_metadata.partition(b":")
+    return layout != _LAYOUT or int.from_bytes(rest[:4], sys.byteorder, signed=True) > 0
+
+
 class _OutcomeUnknown(Exception):
     """Whether the transaction was committed is not known.
 
@@ -244,6 +263,15 @@ class _OutcomeUnknown(Exception):
     def __init__(self, error: ReconsumeError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit]) -> bool:
+    """Whether this is what stands there, or the group has gone on from it.
+
+    What is done out of order changes the metadata alone.
+    """
+    offset, metadata = committed.get((position.topic, position.partition), Commit(-1, None))
+    return offset > position.offset or (offset, metadata or "") == (position.offset, position.metadata or "")
 
 
 def _produce(producer: Producer, one: _Copy) -> None:

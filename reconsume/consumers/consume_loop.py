@@ -27,8 +27,8 @@ from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import Subscriptions, TagExpression
-from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
+from reconsume.delay_levels.progress_metadata import decode_progress
 
 __all__ = ["ConsumeLoop", "Limits"]
 
@@ -43,7 +43,7 @@ _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _REVOKE_SECONDS: Final = 5.0
 _COMMITTED_SECONDS: Final = 10.0
-_RETRIES_FROM: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+_FROM_BEGINNING: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,14 @@ class ConsumeLoop:
         self._namespace_prefix = namespace_prefix
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
+        self._fresh: set[tuple[str, int]] = set()
+        self._stop = threading.Event()
         self._commit_at = 0.0
         self._expire_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Consume until told to stop, then let running listeners finish and commit."""
+        self._stop = stop
         self.begin()
         try:
             while not stop.is_set():
@@ -137,7 +140,10 @@ class ConsumeLoop:
         first = self._consumer.poll(timeout)
         if first is None:
             return
-        polled = [first, *self._consumer.consume(_FETCH_RECORDS, 0)]
+        owner = self._queue_of(first)
+        rest = self._consumer.consume(_FETCH_RECORDS, 0)
+        # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
+        polled = [first, *rest] if self._queue_of(first) is owner else rest
         # In C as far as it goes: a line of Python for each message shows in the rate.
         errors = map(is_not, map(KafkaMessage.error, polled), repeat(None))
         places = zip(map(KafkaMessage.topic, polled), map(KafkaMessage.partition, polled), errors, strict=True)
@@ -149,9 +155,16 @@ class ConsumeLoop:
                 queue = self._queues.get((topic or "", partition or 0))
                 self._hand_out(queue, [Message(one, self._retry_topic, 0, self._namespace_prefix) for _, one in run])
 
+    def _queue_of(self, polled: KafkaMessage) -> ProcessQueue | None:
+        return self._queues.get((polled.topic() or "", polled.partition() or 0))
+
     def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
         if queue is None or not messages:
             return
+        if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
+            if not self._keep(queue):
+                return
+            self._fresh.discard(where)
         messages = queue.begin(messages)
         wanted = self._subscriptions.get(queue.topic)
         if wanted is not None and wanted.tags is not None:
@@ -164,7 +177,8 @@ class ConsumeLoop:
         assert error is not None
         topic, partition = polled.topic() or "", polled.partition()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
-            self._reset_offset(topic, partition)
+            if (topic, partition) in self._queues:
+                self._reset_offset(topic, partition)
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._retry_topic:
@@ -178,14 +192,22 @@ class ConsumeLoop:
         """No committed offset, or one that is no longer kept: each topic starts where it should.
 
         librdkafka has one policy for all topics; with `latest` a group would lose the retries that were delivered
-        before its first start (RocketMQ: TN-06, T-34).
+        before its first start (RocketMQ: TN-06, T-34). A group that fell behind goes on with the oldest that there is.
         """
-        consume_from = _RETRIES_FROM if topic == self._retry_topic else self._consume_from
+        from_beginning = topic == self._retry_topic or self._has_committed(topic, partition)
+        consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
         where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
         self._drop([where])
         self._consumer.incremental_unassign([where])
         self._consumer.incremental_assign([where])
         self._queues[topic, partition] = ProcessQueue(topic, partition)
+
+    def _has_committed(self, topic: str, partition: int) -> bool:
+        try:
+            return self._consumer.committed([TopicPartition(topic, partition)], _COMMITTED_SECONDS)[0].offset >= 0
+        except KafkaException as error:
+            logger.warning("%s", translate(error, f"asking for the committed offset of {topic}-{partition}"))
+            return False
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}
@@ -221,43 +243,67 @@ class ConsumeLoop:
                 queue.committed = None
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """What an earlier owner finished above the committed offset is kept beside it, and not begun again."""
-        kept = self._kept(partitions)
+        logger.info("assigned: %s", _names(partitions))
         for one in partitions:
             where = (one.topic, one.partition)
-            self._queues[where] = ProcessQueue(*where, kept.get(where))
+            self._queues[where] = ProcessQueue(*where)
+            self._fresh.add(where)
 
-    def _kept(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], KeptProgress]:
-        kept = {}
-        try:
-            for one in self._consumer.committed(partitions, _COMMITTED_SECONDS):
-                if one.offset >= 0:
-                    kept[one.topic, one.partition] = decode_progress(one.offset, one.metadata)
-        except (KafkaException, MalformedProperty) as error:
-            # Without it messages that are done may come again; nothing is lost.
-            logger.warning("what was done above the committed offsets is not known: %s", error)
-        return kept
+    def _keep(self, queue: ProcessQueue) -> bool:
+        """What an earlier owner finished above the committed offset is kept beside it, and not begun again.
+
+        Asked for with a partition's first message: librdkafka had to wait for the offset, and for an open transaction
+        on it, before that. Beginning without it would send back twice what failed, so it is asked until somebody knows;
+        False if the consumer is stopped before.
+
+        Raises:
+            KafkaRefused: rights are missing.
+        """
+        while not self._stop.is_set():
+            try:
+                found = self._consumer.committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
+                if found.error is None:
+                    if found.offset >= 0:
+                        queue.keep(decode_progress(found.offset, found.metadata))
+                    return True
+                refusal = translate(found.error, "asking what is done above the committed offset")
+            except KafkaException as error:
+                refusal = translate(error, "asking what is done above the committed offset")
+            except MalformedProperty as error:
+                # Without it messages that are done may come again; nothing is lost.
+                logger.warning("what was done above the committed offset is not known: %s", error)
+                return True
+            if isinstance(refusal, KafkaRefused):
+                raise refusal
+            logger.warning("%s", refusal)
+            self._stop.wait(_MOMENT_SECONDS)
+        return False
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
+        logger.info("revoked: %s", _names(partitions))
         dropped = self._drop(partitions)
         if not self._service.leave(dropped, self._limits.leave_seconds):
-            logger.warning("a listener still works on %s, which are given away; two consumers may now", partitions)
+            logger.warning("given away while a listener still works, so two may now: %s", _names(partitions))
         self._sender.leave(dropped, _REVOKE_SECONDS)
 
     def _lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Somebody else has them already; committing would be refused."""
+        logger.warning("lost: %s; results that come late are discarded", _names(partitions))
         dropped = self._drop(partitions)
         self._service.leave(dropped, 0)
         self._sender.forget(dropped)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> list[ProcessQueue]:
+        """Forget these partitions; they are resumed, because librdkafka keeps a pause over a rebalance."""
         dropped = []
         for one in partitions:
             queue = self._queues.pop((one.topic, one.partition), None)
             if queue is not None:
                 queue.drop()
                 dropped.append(queue)
+        if paused := [TopicPartition(queue.topic, queue.partition) for queue in dropped if queue.paused]:
+            self._consumer.resume(paused)
         return dropped
 
     def settle(self, seconds: float) -> bool:
@@ -269,8 +315,12 @@ class ConsumeLoop:
         return self._service.next_due_ms()
 
     def end(self) -> None:
-        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
-        if not self._service.close(self._limits.await_termination_seconds):
+        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again.
+
+        What is finished is committed before the wait too: nobody polls during it, so it may cost the membership.
+        """
+        self._sender.commit(self._queues.values())
+        if not self._service.close(min(self._limits.await_termination_seconds, self._limits.leave_seconds)):
             logger.warning("some listeners still run; their messages will be delivered again")
         for queue in self._queues.values():
             queue.drop()
@@ -278,6 +328,10 @@ class ConsumeLoop:
         self._queues.clear()
         self._sender.close()
         self._consumer.close()
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{one.topic}-{one.partition}" for one in partitions) or "none"
 
 
 def _subscribed(queue: ProcessQueue, messages: list[Message], wanted: TagExpression) -> list[Message]:

@@ -52,6 +52,12 @@ class ProcessQueue:
         self._dropped = False
         self._bytes = 0
 
+    def keep(self, kept: KeptProgress) -> None:
+        """The same before the first message is begun."""
+        with self._lock:
+            self._progress = OffsetProgress(kept.done)
+            self._failures = dict(kept.failures)
+
     def begin(self, messages: Sequence[Message]) -> list[Message]:
         """Take note of messages that were read; gives those that are not finished already."""
         with self._lock:

@@ -166,7 +166,14 @@ class InMemoryWorld(_Settings):
 
     def read(self, topic: str) -> list[Record]:
         return [
-            Record(one.key, one.value, list(one.headers), round(one.timestamp.timestamp() * 1000))
+            Record(
+                one.key,
+                one.value,
+                list(one.headers),
+                round(one.timestamp.timestamp() * 1000),
+                one.partition,
+                one.offset,
+            )
             for one in self._kafka.records(topic)
         ]
 
@@ -193,3 +200,7 @@ def orders(settings: Settings, name: str) -> str:
 def in_memory() -> InMemoryKafka:
     """With the levels of the real installation."""
     return InMemoryKafka(message_delay_level=LEVELS, allowed_real_topics=["orders-.*"])
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

@@ -49,6 +49,8 @@ class Record:
     value: bytes | None
     headers: list[Header]
     timestamp: int
+    partition: int
+    offset: int
 
     def __getitem__(self, name: str) -> str | None:
         """The text of a header, None where it is absent."""
@@ -173,7 +175,8 @@ class Installation:
             error = message.error()
             if error is None:
                 headers = cast("list[Header]", message.headers() or [])
-                records.append(Record(message.key(), message.value(), headers, message.timestamp()[1]))
+                where = message.partition() or 0, message.offset() or 0
+                records.append(Record(message.key(), message.value(), headers, message.timestamp()[1], *where))
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 partitions -= 1

@@ -129,6 +129,36 @@ def test_a_member_that_was_put_out_of_the_group_is_fenced_by_the_brokers(here: I
     assert here.committed(group, topic) is None
 
 
+@pytest.mark.parametrize("conf", PROTOCOLS[1:])
+def test_a_consumer_that_is_no_member_is_not_let_through_unfenced(here: Installation, conf: dict[str, Any]) -> None:
+    name = f"no-member-{'-'.join(map(str, conf.values()))}"
+    group, topic = here.name(name), here.topic(name)
+    here.produce(topic, b"one")
+    with exactly_once(here, group, conf) as member, exactly_once(here, group, conf) as other:
+        member.subscribe([topic])
+        Reading(member).until(1)
+        writer = writer_for(here, group)
+        # What a consumer has before it has joined, and from the moment it has left: the brokers let it pass.
+        with pytest.raises(PartitionLost, match="no member"):
+            writer.send_back([failed(group, topic)], [TopicPartition(topic, 0, 1)], other.consumer_group_metadata())
+        writer.close()
+    assert here.waiting(1_000, group) == []
+    assert here.committed(group, topic) is None
+
+
+def test_a_slow_poll_loop_that_was_put_out_sends_nothing(here: Installation) -> None:
+    group, topic = here.name("slow"), here.topic("slow")
+    here.produce(topic, b"one")
+    with exactly_once(here, group, PROTOCOLS[1] | {"max.poll.interval.ms": 6_000}) as consumer:
+        consumer.subscribe([topic])
+        message = Reading(consumer).until(1)[0]
+        wait_until(lambda: here.members(group) == 0, 60, "max.poll.interval.ms is over, and it was put out")
+        with pytest.raises(PartitionLost):
+            consumer.send_message_back(message)
+    assert here.waiting(1_000, group) == []
+    assert here.committed(group, topic) is None
+
+
 def writer_for(here: Installation, group: str) -> ExactlyOnceWriter:
     groups = Groups(SystemConfig(message_delay_level=LEVELS))
     settings = here.settings
@@ -190,8 +220,11 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
         monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
         writer.send_back([failed(group, topic)], [TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata())
         monkeypatch.setattr(ExactlyOnceWriter, "_transaction", nothing)
-        with pytest.raises(KafkaNotReachable, match="has not ended"):
-            writer.send_back([failed(group, topic)], [TopicPartition(topic, 0, 2)], consumer.consumer_group_metadata())
+        # What is done out of order changes the metadata alone.
+        for offset, kept in ((2, ""), (1, "done ahead")):
+            where = [TopicPartition(topic, 0, offset, kept)]
+            with pytest.raises(KafkaNotReachable, match="has not ended"):
+                writer.send_back([failed(group, topic)], where, consumer.consumer_group_metadata())
     writer.close()
     committed_is(here, group, topic, 1)
     assert len(here.waiting(1_000, group)) == 1

@@ -179,6 +179,26 @@ def test_a_shutdown_waits_for_running_listeners_and_takes_their_results(here: In
     assert again.seen == [(b"fails", 1)]
 
 
+def test_what_is_finished_is_committed_before_a_shutdown_waits_for_the_rest(here: Installation) -> None:
+    group, topic = here.name("commits-first"), here.topic("commits-first")
+    here.produce(topic, b"stuck")
+    listener = Stuck({b"stuck": SUCCESS})
+    consumer = here.consumer(group, topic, listener, await_termination_when_shutdown=timedelta(seconds=60))
+    consumer.start()
+    wait_until(lambda: listener.batches, what="the stuck one is begun")
+    here.produce(topic, b"last")
+    wait_until(lambda: len(listener.batches) == 2, what="the last one is done")
+    shutdown = threading.Thread(target=consumer.shutdown)
+    shutdown.start()
+    try:
+        wait_until(lambda: here.kept(group, topic).done == {1}, what="the last one is committed during the wait")
+        assert shutdown.is_alive()
+    finally:
+        listener.go.set()
+        shutdown.join()
+    assert here.committed(group, topic) == 2
+
+
 @pytest.mark.rule("CC-15", "T-29", "T-30", "TN-01")
 def test_nothing_is_lost_when_a_second_member_joins_and_the_first_one_leaves_under_load(here: Installation) -> None:
     group, topic = here.name("rebalance"), here.topic("rebalance", 4)

@@ -1,0 +1,97 @@
+"""What the poll loop does with what a rebalance leaves in its hands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.consume_loop import ConsumeLoop, Limits
+from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.subscription import Subscriptions
+from reconsume.delay_levels.names import TopicNames
+from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, service_of
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+@dataclass
+class Polled:
+    """Has one message ready; a rebalance comes with the next ones.
+
+    Attributes:
+        reset: partitions whose start was set.
+        rebalance: called before `consume` returns, as librdkafka calls back.
+    """
+
+    first: KafkaMessage
+    rest: list[KafkaMessage]
+    rebalance: Any = None
+    reset: list[TopicPartition] = field(default_factory=list)
+
+    def poll(self, _timeout: float) -> KafkaMessage:
+        return self.first
+
+    def consume(self, _count: int, _timeout: float) -> list[KafkaMessage]:
+        self.rebalance()
+        return self.rest
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        self.reset += partitions
+
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        return partitions
+
+
+@dataclass
+class Begun:
+    offsets: list[int] = field(default_factory=list)
+
+    def submit(self, chunk: Chunk) -> None:
+        self.offsets += [message.kafka.offset for message in chunk.messages]
+
+
+def loop_on(polled: Polled) -> tuple[ConsumeLoop, Begun]:
+    begun = Begun()
+    service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
+    service.attach(cast("Any", begun))
+    loop = ConsumeLoop(
+        cast("Any", polled),
+        service,
+        RecordingWriter(),
+        retry_topic=RETRY_TOPIC,
+        subscriptions=Subscriptions(TopicNames()),
+        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        limits=Limits(1_000, 1_000_000, 2_000, 900_000, 10),
+    )
+    loop._assigned(cast("Any", polled), [FLIGHTS])
+    return loop, begun
+
+
+def record(offset: int) -> KafkaMessage:
+    return KafkaMessage(topic="flights", partition=0, offset=offset, value=b"body")
+
+
+def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -> None:
+    polled = Polled(record(9), [record(4), record(5)])
+    loop, begun = loop_on(polled)
+
+    def away_and_back() -> None:
+        loop._lost(cast("Any", polled), [FLIGHTS])
+        loop._assigned(cast("Any", polled), [FLIGHTS])
+
+    polled.rebalance = away_and_back
+    loop._read(0)
+    assert begun.offsets == [4, 5]
+
+
+def test_a_partition_that_is_gone_is_not_started_anew() -> None:
+    no_offset = KafkaMessage(topic="flights", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    polled = Polled(no_offset, [no_offset])
+    loop, _ = loop_on(polled)
+    polled.rebalance = lambda: loop._lost(cast("Any", polled), [FLIGHTS])
+    loop._read(0)
+    assert polled.reset == []
