@@ -1,0 +1,119 @@
+"""The Spark session of a command: on this machine with all that it needs, on a cluster, or over Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from reconsume.cli.broker.jars import JarSet, Progress, cache_folder, cached_jars
+from reconsume.cli.broker.java import find_java
+from reconsume.spark_connectors import configure, packages
+
+__all__ = ["connector_jars", "local_session", "remote_session", "session_on"]
+
+_MODULES: Final = """<ivy-module version="2.0">
+  <info organisation="reconsume" module="spark-kafka"/>
+  <dependencies>
+    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default"/>
+    <exclude org="org.apache.hadoop"/>
+    <exclude org="org.scala-lang"/>
+    <exclude org="org.slf4j"/>
+    <exclude org="com.google.code.findbugs"/>
+    <exclude org="org.lz4"/>
+    <exclude org="org.xerial.snappy"/>
+    <exclude org="com.github.luben"/>
+    <exclude org="org.apache.spark" module="spark-tags_2.13"/>
+  </dependencies>
+</ivy-module>
+"""
+"""What the connector needs beyond the jars that pyspark has."""
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+_JAVA: Final = """#!/bin/sh
+# Spark's launcher asks for jdk.incubator.vector, which this Java lacks and Spark does without.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def connector_jars(java: Path, progress: Progress) -> Path:
+    """The folder of the Kafka connector's jars for the running pyspark, fetched once.
+
+    Raises:
+        JarsNotFound: Ivy could not fetch them; with its last lines.
+    """
+    organisation, name, version = packages()[0].split(":")
+    modules = _MODULES.format(organisation=organisation, name=name, version=version)
+    wanted = JarSet(f"spark-kafka-{version}", f"Spark's Kafka connector {version}", modules, 5, 11)
+    return cached_jars(java, progress, wanted)
+
+
+def local_session(
+    progress: Progress, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session in a JVM of its own on this machine.
+
+    Args:
+        progress: told what is being fetched.
+        master: `local[n]`.
+        settings: Spark's, over ours.
+
+    Raises:
+        JavaNotFound: no Java of version 17 or newer.
+        JarsNotFound: the connector could not be fetched.
+    """
+    java = find_java()
+    jars = connector_jars(java, progress)
+    os.environ["JAVA_HOME"] = str(_java_home(java))
+    builder = SparkSession.builder.master(master).appName("reconsume")
+    for key, value in {**_LOCAL, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return configure(builder, jars_dir=jars).getOrCreate()
+
+
+def session_on(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on a cluster; its driver runs here, and Spark fetches the connector."""
+    builder = SparkSession.builder.master(master).appName("reconsume")
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    return configure(builder).getOrCreate()
+
+
+def remote_session(url: str) -> SparkSession:
+    """A session of a Spark Connect server (`sc://host:port`), which must have the connector."""
+    return SparkSession.builder.remote(url).getOrCreate()
+
+
+def _java_home(java: Path) -> Path:
+    """A folder whose `bin/java` starts with Spark's flags, also where the Java lacks a module that they name."""
+    home = java.resolve().parent.parent
+    if (home / "jmods" / "jdk.incubator.vector.jmod").exists() or _has_vector(home):
+        return home
+    shim = cache_folder() / f"java-for-spark-{pyspark.__version__}" / "bin" / "java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    fresh = shim.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_JAVA.format(java=str(java.resolve())))
+    fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    fresh.rename(shim)
+    return shim.parent.parent
+
+
+def _has_vector(home: Path) -> bool:
+    """What the `release` file of a Java says of its modules."""
+    release = home / "release"
+    return release.is_file() and "jdk.incubator.vector" in release.read_text(errors="replace")
