@@ -80,7 +80,7 @@ def _seen(
     if plan.target == "origin" and (topics := _targets(spark, plan)):
         # There the copy is a message of its own; the identity that the plan gave it stands in its headers.
         copies = read_messages(spark, bootstrap_servers, topics, options=more)
-        given = HeaderColumns(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
+        given = HeaderColumns.of(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
         found = found.unionByName(copies.select("kind", "replay_id", given, F.col("topic").alias("real_topic")))
     return (
         found.where(F.col("replay_id") == plan.plan_id)

@@ -99,7 +99,7 @@ def with_status(chosen: DataFrame, everything: DataFrame, earlier: DataFrame, ma
 
 def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
     """Replaces `headers` by those that are sent: the user's as they were, then ours."""
-    stored = HeaderColumns(F.col("headers"))
+    stored = HeaderColumns.of(F.col("headers"))
     is_ours = "header -> header.key IN ({names}) OR startswith(header.key, '{prefix}')".format(
         names=", ".join(f"'{name}'" for name in _REPLACED), prefix=p.DLQ_ERRORS
     )
