@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.names import TopicNames
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, chunk_size, chunks_of, wait_seconds
 from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
 from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
@@ -108,8 +109,9 @@ def run_replay(
     add_event(spark, plan.folder, run, "started")
     if any(event.run != run for event in read_events(spark, plan.folder)):
         _settle(spark, bootstrap_servers, plan, settle_seconds, options)
-    sent = read_back(spark, bootstrap_servers, plan, options)
-    sent.write.mode("overwrite").parquet(f"{plan.folder}/sent/{run}")
+    with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
+        back = read_back(spark, bootstrap_servers, plan, options)
+        back.write.mode("overwrite").parquet(f"{plan.folder}/sent/{run}")
     sent = spark.read.parquet(f"{plan.folder}/sent/{run}")
     buckets = _buckets(spark, plan, sent)
     done = _send_all(spark, bootstrap_servers, plan, run, buckets, sent, rate, progress, options)
@@ -149,11 +151,12 @@ def _send_all(
                 f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
             )
         try:
-            _write(_rows(spark, plan, chunk, sent), bootstrap_servers, plan, options)
-        except Exception as error:
+            with explained("a chunk could not be sent"):
+                _write(_rows(spark, plan, chunk, sent), bootstrap_servers, plan, options)
+        except ReconsumeError as error:
             raise ReplayInterrupted(
-                f"Spark could not send a chunk of plan {plan.plan_id}, after {done} records of this run; "
-                f"run the plan again, it goes on with what is missing: {str(error)[:2000]}"
+                f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
+                f"missing: {error}"
             ) from error
         done += chunk.to_send
         progress(ReplayProgress(done, before, plan.to_send))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.names import TopicNames, check_group
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.readers import read_dead_letters, read_raw
 from reconsume.spark_connectors.replay.selection import (
     SEND,
@@ -109,6 +110,7 @@ def plan_replay(
 
     Raises:
         IllegalSetting: an argument cannot work, or the folder has a plan already.
+        ReconsumeError: Spark failed; see `failures`.
     """
     topics = None if topics is None else list(topics)
     groups = None if groups is None else list(groups)
@@ -124,7 +126,8 @@ def plan_replay(
         topic_prefix=topic_prefix,
         max_replays=max_replays,
     )
-    return plan_from(spark, bootstrap_servers, plan, everything, everything, group, options)
+    with explained(f"plan {plan.plan_id} cannot be made"):
+        return plan_from(spark, bootstrap_servers, plan, everything, everything, group, options)
 
 
 def plan_from(
