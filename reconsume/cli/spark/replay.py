@@ -73,7 +73,8 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     folder = _folder(options)
     _check_topics(settings, options)
     with _shown(as_json=as_json) as screen:
-        spark = open_session(screen.say, options.master, options.remote, spark_settings)
+        with explained("Spark did not start"):
+            spark = open_session(screen.say, options.master, options.remote, spark_settings)
         try:
             if options.stream is not None:
                 _stream(spark, settings, options, folder, kafka, as_json=as_json)
