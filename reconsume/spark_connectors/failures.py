@@ -34,9 +34,14 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         "a topic does not exist; a group without dead letters has none, `reconsume topics apply` makes the others",
     ),
     (
-        r"Some data may have been lost|OffsetOutOfRangeException|KafkaIllegalStateException",
+        r"Some data may have been|OffsetOutOfRangeException|KafkaIllegalStateException",
         TopicNotReady,
         "records are gone from their topic, by retention or with it; read what is left with failOnDataLoss=false",
+    ),
+    (
+        r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
+        IllegalSetting,
+        "the checkpoint in the stream's folder cannot be read; go on with a new folder, what was replayed is left out",
     ),
     (
         r"AuthorizationException|AuthenticationException|SaslAuthentication|not authorized",

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from reconsume.cli.main import app
 from reconsume.cli.spark.kafka_options import spark_kafka_options
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
+from reconsume.spark_connectors.replay.submit import submit
 from tests.integration.installation import Installation
 from tests.spark.dead_letters import GROUP, replayed, with_dead_letters
 
@@ -108,6 +109,24 @@ def test_what_cannot_work_is_said_in_a_sentence(bootstrap_servers: str, tmp_path
         error = invoke(one, *arguments).exception
         assert isinstance(error, ReconsumeError), error
         assert message in str(error)
+
+
+def test_spark_submit_makes_the_plan_and_sends_only_when_told(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    arguments = ["--bootstrap-servers", bootstrap_servers, "--topic-prefix", one.settings.topic_prefix]
+    arguments += ["--plan", str(tmp_path), "--where", "cause = 'timeout'", "--group", GROUP]
+    assert submit(spark, arguments)["counts"] == {"send": 3}
+    assert replayed(one) == {}
+    done = submit(spark, [*arguments, "--yes"])
+    assert (done["sent"], done["before"]) == (3, 0)
+    with pytest.raises(IllegalSetting, match="write KEY=VALUE"):
+        submit(spark, [*arguments, "--option", "x"])
+    with pytest.raises(IllegalSetting, match="say --yes"):
+        submit(spark, [*arguments, "--stream", "nightly"])
+    with pytest.raises(TopicNotReady, match="a topic does not exist"):
+        submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
 
 
 def test_a_login_and_certificates_are_said_in_javas_words() -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import (
     ReplayInterrupted,
     ReplayProgress,
@@ -170,6 +171,29 @@ def test_a_stream_takes_what_came_since_its_last_run(
     one.produce(one.settings.names.dead_letter(GROUP), b"v", headers=dead_letter_headers(7, "timeout"))
     run()
     assert replayed(one) == expected(0, range(1, 8, 2))
+
+
+def test_a_broken_checkpoint_is_said_and_a_new_folder_goes_on(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 4)
+
+    def run(folder: Path) -> None:
+        with explained("the stream stopped"):
+            query = replay_stream(
+                spark, bootstrap_servers, str(folder), "nightly", topic_prefix=one.settings.topic_prefix
+            )
+            assert query.awaitTermination(120)
+
+    run(tmp_path / "a")
+    for name in ("0", ".0.crc"):
+        (tmp_path / "a" / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+        (tmp_path / "a" / "checkpoint" / "offsets" / name).unlink(missing_ok=True)
+    (tmp_path / "a" / "checkpoint" / "offsets" / "0").write_text("v1")
+    with pytest.raises(IllegalSetting, match="checkpoint in the stream's folder cannot be read"):
+        run(tmp_path / "a")
+    run(tmp_path / "b")
+    assert replayed(one) == expected(4)
 
 
 def test_of_several_dead_letters_of_a_message_the_newest_counts(

@@ -26,7 +26,6 @@ from reconsume.spark_connectors.replay.selection import SEND
 
 __all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "read_back", "run_replay"]
 
-_CLOCKS_DIFFER_MS: Final = 3_600_000
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
 """`DELAY.0s` keeps seven days: later nobody could tell what an interrupted run has sent."""
 
@@ -123,7 +122,7 @@ def read_back(
     spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None
 ) -> DataFrame:
     """What this and other plans have sent since this one was made: identity, when, by which plan, and how often."""
-    lane = read_lane(spark, bootstrap_servers, plan.topic_prefix, options, plan.created_ms - _CLOCKS_DIFFER_MS)
+    lane = read_lane(spark, bootstrap_servers, plan.topic_prefix, options, plan.since_ms)
     replays = lane.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0))
     return replays.groupBy(
         F.col("origin_message_id").alias("message_id"), F.col("target").alias("real_topic"), "replay_id"

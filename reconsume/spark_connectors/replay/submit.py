@@ -41,8 +41,8 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     if said.stream is not None:
         if not said.yes:
             raise IllegalSetting("--stream sends what it finds: say --yes")
-        query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, rate=said.rate, **choice)
         with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
+            query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, rate=said.rate, **choice)
             query.awaitTermination()
         return {"stream": said.stream, "records": sum(one.numInputRows for one in query.recentProgress)}
     plan = open_plan(spark, said.plan) or plan_replay(spark, said.bootstrap_servers, said.plan, **choice)
