@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,13 @@ from reconsume.cli.broker.java import find_java
 __all__ = ["console_produce"]
 
 _MAIN_CLASS = "org.apache.kafka.tools.ConsoleProducer"
+_TOOLS = """<ivy-module version="2.0">
+  <info organisation="reconsume" module="kafka-tools"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{version}" transitive="false" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
 
 
 def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapping[str, str]) -> None:
@@ -49,19 +55,7 @@ def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapp
 
 
 def _tools_jar(java: Path) -> Path:
-    """Fetched once, by the Ivy and into the cache that the broker's jars use."""
-    cache = jars.cache_folder()
+    """Fetched once, as the broker's jars are."""
     version = jars.KAFKA_VERSION
-    jar = cache / f"kafka-tools-{version}" / f"kafka-tools-{version}.jar"
-    with jars._lock(cache / f"kafka-{version}.lock", lambda _line: None) as lock:
-        if jar.is_file():
-            return jar
-        with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
-            command = [
-                *(str(java), *jars._trust_store(), "-jar", str(jars._ivy()), "-cache", str(cache / "ivy")),
-                *("-dependency", "org.apache.kafka", "kafka-tools", version, "-notransitive", "-types", "jar"),
-                *("-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"),
-            ]
-            jars._run_ivy(command, lambda _line: None, lock)
-            Path(work, "jars").rename(jar.parent)
-    return jar
+    wanted = jars.JarSet(f"kafka-tools-{version}", f"Kafka's tools {version}", _TOOLS.format(version=version), 1, 1)
+    return jars.cached_jars(java, lambda _line: None, wanted) / f"kafka-tools-{version}.jar"

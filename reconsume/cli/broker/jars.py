@@ -1,4 +1,4 @@
-"""Kafka's jars: taken from Maven Central by the Ivy that pyspark ships, once, then kept in the user's cache.
+"""Jars: taken from Maven Central by the Ivy that pyspark ships, once, then kept in the user's cache.
 
 Ivy writes each file under a temporary name and keeps what it has, so a download that was interrupted goes on where
 it stopped. Our own folder appears in one rename together with a list of its files.
@@ -17,12 +17,13 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["KAFKA_VERSION", "JarsNotFound", "Progress", "cache_folder", "kafka_jars"]
+__all__ = ["KAFKA_VERSION", "JarSet", "JarsNotFound", "Progress", "cache_folder", "cached_jars", "kafka_jars"]
 
 KAFKA_VERSION: Final = "4.3.0"
 Progress = Callable[[str], None]
@@ -42,7 +43,26 @@ _FETCHING: Final = re.compile(r"^downloading \S*/(\S+) \.\.\.$")
 
 
 class JarsNotFound(ReconsumeError):
-    """Kafka's jars could not be fetched."""
+    """Jars could not be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are fetched together.
+
+    Attributes:
+        folder: in the cache.
+        what: as people are told, such as `Apache Kafka 4.3.0`.
+        modules: what Ivy is to fetch, as an `ivy-module`.
+        count: of the jars.
+        megabytes: of all of them.
+    """
+
+    folder: str
+    what: str
+    modules: str
+    count: int
+    megabytes: int
 
 
 def cache_folder() -> Path:
@@ -59,14 +79,24 @@ def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> 
     Raises:
         JarsNotFound: no pyspark to take Ivy from, or Ivy could not fetch; with its last lines.
     """
+    wanted = JarSet(f"kafka-{version}", f"Apache Kafka {version}", _MODULES.format(version=version), 46, 44)
+    return cached_jars(java, progress, wanted)
+
+
+def cached_jars(java: Path, progress: Progress, wanted: JarSet) -> Path:
+    """The folder of a set of jars, fetched if it is not there or not whole.
+
+    Raises:
+        JarsNotFound: no pyspark to take Ivy from, or Ivy could not fetch; with its last lines.
+    """
     cache = cache_folder()
-    folder = cache / f"kafka-{version}"
+    folder = cache / wanted.folder
     cache.mkdir(parents=True, exist_ok=True)
-    with _lock(cache / f"kafka-{version}.lock", progress) as lock:
+    with _lock(cache / "ivy.lock", wanted, progress) as lock:
         if not is_whole(folder):
             for left in cache.glob("fetching-*"):  # by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            _fetch(java, cache, folder, version, progress, lock=lock)
+            _fetch(java, folder, wanted, progress, lock=lock)
     return folder
 
 
@@ -79,11 +109,12 @@ def is_whole(folder: Path) -> bool:
     return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in sizes.items())
 
 
-def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progress, *, lock: int) -> None:
-    progress(f"fetching Apache Kafka {version} from Maven Central (46 jars, 44 MB, once)")
+def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock: int) -> None:
+    progress(f"fetching {wanted.what} from Maven Central ({wanted.count} jars, {wanted.megabytes} MB, once)")
+    cache = folder.parent
     with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
         modules = Path(work) / "ivy.xml"
-        modules.write_text(_MODULES.format(version=version))
+        modules.write_text(wanted.modules)
         new = Path(work) / "jars"
         _run_ivy(
             [
@@ -91,6 +122,7 @@ def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progre
                 *("-types", "jar", "bundle"),
                 *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
             ],
+            wanted,
             progress,
             lock,
         )
@@ -101,7 +133,7 @@ def _fetch(java: Path, cache: Path, folder: Path, version: str, progress: Progre
         new.rename(folder)
 
 
-def _run_ivy(command: list[str], progress: Progress, lock: int) -> None:
+def _run_ivy(command: list[str], wanted: JarSet, progress: Progress, lock: int) -> None:
     last: deque[str] = deque(maxlen=15)
     fetched = 0
     # Ivy holds the lock too: it may outlive a killed parent, and two at once spoil each other's files.
@@ -113,14 +145,15 @@ def _run_ivy(command: list[str], progress: Progress, lock: int) -> None:
                 last.append(line.rstrip())
                 if match := _FETCHING.match(line.strip()):
                     fetched += match[1].endswith(".jar")
-                    progress(f"fetching {match[1]} ({fetched} of 46 jars)" if fetched else f"resolving {match[1]}")
+                    of = f"{fetched} of {wanted.count} jars"
+                    progress(f"fetching {match[1]} ({of})" if fetched else f"resolving {match[1]}")
         except BaseException:
             ivy.kill()  # or leaving the block would wait until everything is fetched
             raise
     if ivy.returncode != 0:
         raise JarsNotFound(
-            "Kafka's jars could not be fetched from Maven Central; run it again, it goes on with what it has. "
-            "Ivy's last lines:\n  " + "\n  ".join(last)
+            f"the jars of {wanted.what} could not be fetched from Maven Central; run it again, it goes on with what "
+            "it has. Ivy's last lines:\n  " + "\n  ".join(last)
         )
 
 
@@ -139,12 +172,12 @@ def _ivy() -> Path:
 
 
 @contextmanager
-def _lock(path: Path, progress: Progress) -> Iterator[int]:
+def _lock(path: Path, wanted: JarSet, progress: Progress) -> Iterator[int]:
     """One process fetches, the others wait and find the result."""
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("waiting for another process that fetches Kafka")
+            progress(f"waiting for another process that fetches {wanted.what}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield handle.fileno()

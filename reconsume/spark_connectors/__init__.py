@@ -1,0 +1,26 @@
+"""Spark: read the topics of reconsume as tables. Only pyspark and the standard library are needed."""
+
+from __future__ import annotations
+
+from reconsume.spark_connectors.connector import configure, packages
+from reconsume.spark_connectors.readers import (
+    create_views,
+    read_dead_letters,
+    read_delays,
+    read_kinds,
+    read_messages,
+    read_retries,
+)
+from reconsume.spark_connectors.schema import SCHEMA
+
+__all__ = [
+    "SCHEMA",
+    "configure",
+    "create_views",
+    "packages",
+    "read_dead_letters",
+    "read_delays",
+    "read_kinds",
+    "read_messages",
+    "read_retries",
+]

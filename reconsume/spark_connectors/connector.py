@@ -1,0 +1,76 @@
+"""The connector that Spark needs to read Kafka, in the version that fits the running pyspark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["configure", "packages"]
+
+_OLDEST: Final = (4, 0)
+_SCALA: Final = "2.13"
+_IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
+"""The connector asks for them, 110 MB, and every Spark has them."""
+
+
+def packages(version: str | None = None) -> list[str]:
+    """The Maven coordinates for `spark.jars.packages`.
+
+    Args:
+        version: of Spark; the running pyspark's by default.
+
+    Raises:
+        IllegalSetting: a Spark before 4.0.
+    """
+    version = pyspark.__version__ if version is None else version
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise IllegalSetting(
+            f"Spark {version} is too old: reconsume needs 4.0 or newer; pip install 'reconsume[spark]'"
+        )
+    return [f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{version}"]
+
+
+def configure(builder: SparkSession.Builder, *, jars_dir: str | os.PathLike[str] | None = None) -> SparkSession.Builder:
+    """Add the Kafka connector to a session that is being built; what other helpers added stays.
+
+    A session of a Spark Connect server (`builder.remote(…)`, or `SPARK_REMOTE`) has its jars there: nothing is added.
+
+    Args:
+        builder: before `getOrCreate`.
+        jars_dir: a folder that holds the connector's jars, for machines without Maven Central.
+
+    Raises:
+        IllegalSetting: the folder has no connector for this Spark.
+    """
+    options: dict[str, object] = getattr(builder, "_options", {})
+    if "spark.remote" in options or "SPARK_REMOTE" in os.environ:
+        return builder
+    if jars_dir is not None:
+        return _append(builder, options, "spark.jars", _jars(Path(jars_dir)))
+    _append(builder, options, "spark.jars.packages", packages())
+    return _append(builder, options, "spark.jars.excludes", _IN_PYSPARK)
+
+
+def _append(
+    builder: SparkSession.Builder, options: dict[str, object], key: str, added: Iterable[str]
+) -> SparkSession.Builder:
+    """A comma-separated setting with these entries at its end, each once."""
+    present = [entry for entry in str(options.get(key, "")).split(",") if entry]
+    return builder.config(key, ",".join(dict.fromkeys([*present, *added])))
+
+
+def _jars(folder: Path) -> list[str]:
+    connector = packages()[0].split(":")[1]
+    if not (folder / f"{connector}-{pyspark.__version__}.jar").is_file():
+        raise IllegalSetting(
+            f"{folder} has no {connector}-{pyspark.__version__}.jar; put the jars of {packages()[0]} there, "
+            "or leave jars_dir out to take them from Maven Central"
+        )
+    return [str(jar.resolve()) for jar in sorted(folder.glob("*.jar"))]

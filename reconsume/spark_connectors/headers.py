@@ -1,0 +1,85 @@
+"""Headers as columns: Spark gives them as an array of (key, value) with repeated keys.
+
+Everything is an expression that Spark compiles; nothing fails on a header that holds something else than it should.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+__all__ = ["HeaderColumns", "is_missing_text", "moment"]
+
+_INTEGER: Final = r"\A-?[0-9]{1,19}\z"
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999; Spark's own conversion fails far beyond it."""
+
+
+class HeaderColumns:
+    """The headers of a record by name; of duplicates the last counts.
+
+    Args:
+        names: of all headers, the last first.
+        values: theirs, in the same order.
+    """
+
+    def __init__(self, names: Column, values: Column) -> None:
+        self._names = names
+        self._values = values
+
+    @classmethod
+    def of(cls, headers: Column) -> Self:
+        """Of an array of (key string, value binary), or null."""
+        last_first = F.reverse(headers)
+        return cls(last_first["key"], last_first["value"])
+
+    def has(self, name: str) -> Column:
+        """Whether there is a header of this name; a null value counts."""
+        return F.coalesce(F.array_position(self._names, name) > 0, F.lit(False))
+
+    def place_from_end(self, name: str) -> Column:
+        """1 for the last header of the record, 2 for the one before it; null where there is none of this name."""
+        return F.nullif(F.array_position(self._names, name), F.lit(0))
+
+    def raw(self, name: str) -> Column:
+        """Its bytes; null where it is absent or has no value."""
+        # Position 0 means absent, and `get` gives null for -1.
+        return F.get(self._values, (F.array_position(self._names, name) - 1).cast("int"))
+
+    def text(self, name: str) -> Column:
+        """Its text; bytes that are no UTF-8 become U+FFFD."""
+        return F.make_valid_utf8(self.raw(name).cast("string"))
+
+    def integer(self, name: str) -> Column:
+        """Its decimal number as a bigint; null where it holds something else."""
+        text = self.raw(name).cast("string")
+        return F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
+
+    def count(self, name: str) -> Column:
+        """A number from 0 to 2147483647 as an int, else null."""
+        number = self.integer(name)
+        return F.when(number.between(0, 2**31 - 1), number.cast("int"))
+
+    def moment(self, name: str) -> Column:
+        """Its milliseconds since the epoch as a timestamp, else null."""
+        return moment(self.integer(name))
+
+    def spoiled(self, name: str, wanted: Column) -> Column:
+        """The name, if the header is there and does not give what is wanted of it; else null."""
+        return F.when(self.has(name) & wanted.isNull(), F.lit(name))
+
+    def spoiled_text(self, name: str) -> Column:
+        """The name, if the header is there without a value, or its value is no UTF-8; else null."""
+        return F.when(self.has(name) & is_missing_text(self.raw(name)), F.lit(name))
+
+
+def is_missing_text(raw: Column) -> Column:
+    """Whether bytes are null or no UTF-8."""
+    return raw.isNull() | ~F.is_valid_utf8(raw.cast("string"))
+
+
+def moment(milliseconds: Column) -> Column:
+    """A timestamp; null before 1970 and after 9999."""
+    return F.when(milliseconds.between(0, _LAST_MS), F.timestamp_millis(milliseconds))

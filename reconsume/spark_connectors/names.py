@@ -1,0 +1,87 @@
+"""What a Kafka topic is to reconsume, as expressions; the code is that of `reconsume.delay_levels.names`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.durations import LONGEST_MS
+from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
+
+__all__ = ["KINDS", "decoded_name", "delay_ms", "group_of_name", "kind_of", "kind_pattern", "rest_of", "shown_name"]
+
+KINDS: Final = {
+    "delay": r"DELAY\..*",
+    "retry": r"RETRY\..*",
+    "dead_letter": r"DLQ\..*",
+    "inbox": "SEND_BACK",
+    "quarantine": "QUARANTINE",
+}
+"""Kinds of our topics, and what stands behind the prefix, as a regular expression."""
+
+_WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"
+_DURATION: Final = r"\A(0|[1-9][0-9]{0,10})(ms|s|m|h|d)\z"
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NEXT_UNIT: Final = {"ms": 1_000, "s": 60, "m": 60, "h": 24}
+
+
+def kind_pattern(prefix: str, kind: str) -> str:
+    """A Java regular expression of all topics of a kind."""
+    return re.escape(prefix) + KINDS[kind]
+
+
+def kind_of(topic: Column, prefix: str) -> Column:
+    """The kind of a topic of ours; `message` for every other one."""
+    found = F.when(topic == prefix + "SEND_BACK", "inbox").when(topic == prefix + "QUARANTINE", "quarantine")
+    for kind, head in (("delay", "DELAY."), ("retry", "RETRY."), ("dead_letter", "DLQ.")):
+        found = found.when(topic.startswith(prefix + head), kind)
+    return found.otherwise("message")
+
+
+def rest_of(topic: Column, head: str) -> Column:
+    """What follows `head` in a topic that begins with it, else null."""
+    return F.when(topic.startswith(head), F.substr(topic, F.lit(len(head) + 1)))
+
+
+def decoded_name(encoded: Column) -> Column:
+    """The name that `encode_name` wrote, null for what it writes for no name.
+
+    Its code is that of URLs with `.` for `%`, so Spark's own functions read it; written again it must be the same.
+    """
+    name = F.try_url_decode(F.replace(encoded, F.lit("."), F.lit("%")))
+    again = F.url_encode(name)
+    for plain, written in ((".", ".2E"), ("+", ".20"), ("*", ".2A"), ("%", ".")):
+        again = F.replace(again, F.lit(plain), F.lit(written))
+    same = again == F.replace(encoded, F.lit(".5F"), F.lit("_"))
+    return F.when(same & ~encoded.rlike(_WRONG_UNDERSCORE), name)
+
+
+def shown_name(topic: Column, prefix: str) -> Column:
+    """The name that people see: `%RETRY%<group>`, `%DLQ%<group>`, any other topic as it is."""
+    retry, dead = (decoded_name(rest_of(topic, prefix + head)) for head in ("RETRY.", "DLQ."))
+    return F.coalesce(F.concat(F.lit(RETRY_PREFIX), retry), F.concat(F.lit(DLQ_PREFIX), dead), topic)
+
+
+def group_of_name(name: Column) -> Column:
+    """The group of `%RETRY%<group>` and `%DLQ%<group>`, null for any other name."""
+    group = F.coalesce(rest_of(name, RETRY_PREFIX), rest_of(name, DLQ_PREFIX))
+    return F.when(group != "", group)
+
+
+def delay_ms(topic: Column, prefix: str) -> Column:
+    """The duration of a delay topic, 0 for the inbox; null for any other, and for one that we write otherwise."""
+    duration = rest_of(topic, prefix + "DELAY.")
+    number = F.regexp_extract(duration, _DURATION, 1).try_cast("bigint")
+    unit = F.regexp_extract(duration, _DURATION, 2)
+    found = F.when(topic == prefix + "SEND_BACK", F.lit(0).cast("bigint")).when(
+        duration == "0s", F.lit(0).cast("bigint")
+    )
+    for name, factor in _UNIT_MS.items():
+        shortest = (number > 0) & (number * factor <= LONGEST_MS)
+        if name in _NEXT_UNIT:
+            shortest &= number % _NEXT_UNIT[name] != 0
+        found = found.when((unit == name) & shortest, number * factor)
+    return found

@@ -1,0 +1,183 @@
+"""The one schema of all readers: Kafka's raw columns become these."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from reconsume.delay_levels import properties as p
+from reconsume.spark_connectors.dialects import dialect_of, foreign_columns
+from reconsume.spark_connectors.headers import HeaderColumns, moment
+from reconsume.spark_connectors.names import decoded_name, delay_ms, group_of_name, kind_of, rest_of, shown_name
+
+__all__ = ["REPLAY_ID", "REPLAY_TIMES", "SCHEMA", "typed"]
+
+REPLAY_ID: Final = "REPLAY_ID"
+"""Header of a replayed message: the plan that last replayed it."""
+REPLAY_TIMES: Final = "REPLAY_TIMES"
+"""Header of a replayed message: how often it was replayed."""
+
+_TEXT, _INT, _LONG, _TIME, _BYTES = StringType(), IntegerType(), LongType(), TimestampType(), BinaryType()
+_COLUMNS: Final[dict[str, DataType]] = {
+    "kind": _TEXT,
+    "topic": _TEXT,
+    "kafka_topic": _TEXT,
+    "partition": _INT,
+    "offset": _LONG,
+    "appended": _TIME,
+    "group": _TEXT,
+    "target": _TEXT,
+    "origin_message_id": _TEXT,
+    "origin_topic": _TEXT,
+    "origin_partition": _INT,
+    "origin_offset": _LONG,
+    "born": _TIME,
+    "attempt": _INT,
+    "level": _INT,
+    "delay_ms": _LONG,
+    "due": _TIME,
+    "deliver_at": _TIME,
+    "cause": _TEXT,
+    "exception_class": _TEXT,
+    "stacktrace": _TEXT,
+    "deliveries": _INT,
+    "replay_id": _TEXT,
+    "replay_times": _INT,
+    "tags": _TEXT,
+    "keys": _TEXT,
+    "uniq_key": _TEXT,
+    "dialect": _TEXT,
+    "malformed": ArrayType(_TEXT),
+    "key": _BYTES,
+    "value": _BYTES,
+    "headers": ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)])),
+}
+SCHEMA: Final = StructType([StructField(name, of_type) for name, of_type in _COLUMNS.items()])
+"""Columns are added at times, never renamed or removed; docs/spark.md says what each one holds."""
+
+_POSITION: Final = r"\A[^/]+/[0-9]{1,10}/[0-9]{1,19}\z"
+_NAMES: Final = "_names"
+_VALUES: Final = "_values"
+_DIALECT: Final = "_dialect"
+_TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
+
+
+def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign: bool = False) -> DataFrame:
+    """Kafka's columns as Spark gives them, with headers, in `SCHEMA`.
+
+    Args:
+        raw: of Spark's Kafka source, with `includeHeaders`.
+        topic_prefix: of the installation.
+        kind: of all its records; by default their topics tell.
+        foreign: whether they may be dead letters of other systems, see `dialects`.
+    """
+    topic = F.col("topic")
+    kinds = kind_of(topic, topic_prefix) if kind is None else F.lit(kind)
+    # Steps of their own: as parts of each column these would be computed again for each.
+    last_first = F.reverse(F.col("headers"))
+    raw = raw.withColumns({_NAMES: last_first["key"], _VALUES: last_first["value"]})
+    headers = HeaderColumns(F.col(_NAMES), F.col(_VALUES))
+    if foreign:
+        raw = raw.withColumn(_DIALECT, dialect_of(headers))
+    columns = {
+        "kind": kinds,
+        "topic": shown_name(topic, topic_prefix),
+        "kafka_topic": topic,
+        "partition": F.col("partition"),
+        "offset": F.col("offset"),
+        "appended": F.col("timestamp"),
+        **_of_loop(headers, kinds, topic, topic_prefix),
+        "key": F.col("key"),
+        "value": F.col("value"),
+        "headers": F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"])),
+    }
+    if foreign:
+        columns = _with_foreign(columns, headers)
+    return raw.select(*(columns[name].cast(of_type).alias(name) for name, of_type in _COLUMNS.items()))
+
+
+def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:
+    """What a foreign family tells, where there is one; of our own headers on such a record only a replay's hold."""
+    told = foreign_columns(headers, F.col(_DIALECT))
+    known = F.col(_DIALECT).isNotNull()
+    nothing = dict.fromkeys(("target", "level", "delay_ms", "due", "deliver_at"), F.lit(None))
+    nothing["malformed"] = F.array_compact(F.array(headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES))))
+    chosen = {
+        name: F.when(known, value.cast(_COLUMNS[name])).otherwise(columns[name])
+        for name, value in (nothing | told).items()
+    }
+    return columns | chosen
+
+
+def _of_loop(headers: HeaderColumns, kind: Column, topic: Column, prefix: str) -> dict[str, Column]:
+    """What the loop's headers tell; on a record of an ordinary topic they are left-overs, not its past."""
+    loop = kind != "message"
+    target = F.when(loop, headers.text(p.REAL_TOPIC))
+    in_topic = F.coalesce(rest_of(topic, prefix + "RETRY."), rest_of(topic, prefix + "DLQ."))
+    delay = delay_ms(topic, prefix)
+    attempt = F.when(headers.has(p.RECONSUME_TIME), headers.count(p.RECONSUME_TIME)).otherwise(0)
+    return {
+        "group": F.when(loop, F.coalesce(decoded_name(in_topic), group_of_name(target))),
+        "target": target,
+        **_origin(headers, loop, topic),
+        "attempt": F.when(loop, attempt).otherwise(0),
+        "level": F.when(loop, headers.integer(p.DELAY).try_cast("int")),
+        "delay_ms": delay,
+        "due": moment(F.unix_millis(F.col("timestamp")) + delay),
+        "deliver_at": F.when(loop, headers.moment(p.TIMER_DELIVER_MS)),
+        "cause": F.when(kind == "quarantine", headers.text("QUARANTINE_REASON")).otherwise(
+            headers.text(p.DLQ_ERRORS + "message")
+        ),
+        "exception_class": headers.text(p.DLQ_ERRORS + "exception.class"),
+        "stacktrace": headers.text(p.DLQ_ERRORS + "stacktrace"),
+        "deliveries": headers.count(p.DLQ_ERRORS + "delivery.count"),
+        "replay_id": headers.text(REPLAY_ID),
+        "replay_times": F.coalesce(headers.count(REPLAY_TIMES), F.lit(0)),
+        "tags": headers.text(p.TAGS),
+        "keys": headers.text(p.KEYS),
+        "uniq_key": headers.text(p.UNIQ_KEY),
+        "dialect": F.when(loop, "reconsume"),
+        "malformed": F.when(loop, _malformed(headers)).otherwise(F.array().cast("array<string>")),
+    }
+
+
+def _origin(headers: HeaderColumns, loop: Column, topic: Column) -> dict[str, Column]:
+    own = F.concat_ws("/", topic, F.col("partition").cast("string"), F.col("offset").cast("string"))
+    stored = headers.text(p.ORIGIN_MESSAGE_ID)
+    identity = F.when(loop, F.when(stored != "", stored)).otherwise(own)
+    whole = F.when(identity.rlike(_POSITION), identity)
+    part_of = [F.split_part(whole, F.lit("/"), F.lit(number)) for number in (1, 2, 3)]
+    origin_topic = F.when(loop, headers.text(p.RETRY_TOPIC))
+    return {
+        "origin_message_id": identity,
+        "origin_topic": F.coalesce(F.when(origin_topic != "", origin_topic), part_of[0]),
+        "origin_partition": part_of[1].try_cast("int"),
+        "origin_offset": part_of[2].try_cast("bigint"),
+        "born": F.when(loop, headers.moment(p.BORN_TIMESTAMP)).otherwise(F.col("timestamp")),
+    }
+
+
+def _malformed(headers: HeaderColumns) -> Column:
+    """Names of our headers that do not hold what they must."""
+    return F.array_compact(
+        F.array(
+            *(headers.spoiled_text(name) for name in _TEXTS),
+            *(headers.spoiled(name, headers.count(name)) for name in (p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES)),
+            *(headers.spoiled(name, headers.integer(name)) for name in (p.DELAY, p.REAL_QID)),
+            *(headers.spoiled(name, headers.moment(name)) for name in (p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)),
+            headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES)),
+        )
+    )
