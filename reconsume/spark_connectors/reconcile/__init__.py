@@ -1,0 +1,9 @@
+"""Reconcile: does every failed message end in exactly one state?"""
+
+from __future__ import annotations
+
+from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
+from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
+from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES, OUTCOMES
+
+__all__ = ["FINDINGS", "NOTES", "OUTCOMES", "Committed", "Reconciliation", "Tolerances", "reconcile"]
