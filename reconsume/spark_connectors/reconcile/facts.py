@@ -83,9 +83,9 @@ def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:
                 next_at.alias("next_at"),
                 delay.alias("delay_ms"),
                 (
-                    F.lit(side == "sent") & F.col("sent_offset").isNull() & F.col("arrived_kind").isin(
-                        "retry", "dead_letter"
-                    )
+                    F.lit(side == "sent")
+                    & F.col("sent_offset").isNull()
+                    & F.col("arrived_kind").isin("retry", "dead_letter")
                 ).alias("surplus"),
             )
             for side, (next_at, delay) in places.items()

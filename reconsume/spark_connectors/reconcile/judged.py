@@ -125,4 +125,3 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
         except (ValueError, TypeError, AttributeError):
             unreadable.append(name)
     return LevelTables(table, since_ms, of_group, tuple(without), tuple(unreadable))
-

@@ -42,7 +42,9 @@ def read_records(
     )
     damage = F.concat_ws(", ", F.filter("malformed", lambda name: ~name.isin("TIMER_DELIVER_MS")))
     # A record that goes to an ordinary topic is a delayed message.
-    ours = ~upstream | F.col("group").isNotNull() | F.col("target").isNull() | F.array_contains("malformed", "REAL_TOPIC")
+    ours = (
+        ~upstream | F.col("group").isNotNull() | F.col("target").isNull() | F.array_contains("malformed", "REAL_TOPIC")
+    )
     return (
         frame.where(ours)
         .withColumns({"place": place, "source": source, "damage": damage})
@@ -79,7 +81,9 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.col("level"),
         F.col("delay_ms"),
         F.when(kind == "delay", F.col("target").startswith(DLQ_PREFIX)).otherwise(kind == "dead_letter").alias("dead"),
-        F.coalesce(kind.isin("retry", "dead_letter") & (F.col("target") != F.col("topic")), F.lit(False)).alias("astray"),
+        F.coalesce(kind.isin("retry", "dead_letter") & (F.col("target") != F.col("topic")), F.lit(False)).alias(
+            "astray"
+        ),
         F.col("replay_id").isNotNull().alias("replayed"),
         F.when(damage != "", damage).alias("damage"),
         F.xxhash64("key", "value").alias("stamp"),

@@ -139,5 +139,3 @@ def _moment(name: str, value: dt.datetime | None) -> dt.datetime | None:
 
 def _ms(moment: dt.datetime) -> int:
     return int(moment.timestamp() * 1000)
-
-

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.facts import Facts
-from reconsume.spark_connectors.reconcile.judged import Committed, LevelTables, Tolerances
+from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
 
 __all__ = ["FINDINGS", "NOTES", "OUTCOMES", "Judge"]
 
@@ -64,7 +64,9 @@ class Judge:
             .when(_delivered() & ~(_has("sent") | _has("inbox")), "unexplained")
             .when(arrived == "retry", "moved")
             .when(arrived == "dead_letter", "dead")
-            .when(_has("sent"), F.when(sent_handled & (F.col("sent_due") < self._moment()), "lost").otherwise("waiting"))
+            .when(
+                _has("sent"), F.when(sent_handled & (F.col("sent_due") < self._moment()), "lost").otherwise("waiting")
+            )
             .when(taken_in & dropped, "dropped")
             .when(taken_in, "lost")
             .otherwise("waiting")
