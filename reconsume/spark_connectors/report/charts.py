@@ -51,7 +51,7 @@ def stacked_columns(
                 f"<title>{hint}</title></rect>"
             )
         if number % every == 0:
-            middle = x + bar / 2
+            middle = min(x + bar / 2, width - _LETTER * len(label) / 2)
             parts.append(
                 f'<text class="tick" x="{middle:.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(label)}</text>'
             )

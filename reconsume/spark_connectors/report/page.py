@@ -193,7 +193,7 @@ def _finding(one: Mapping[str, Any], words: Words) -> str:
     facts += [(words[name], _utc(one[name])) for name in ("asked", "appended", "due", "delivered") if one[name]]
     if one["lateness_ms"] is not None:
         facts.append((words["late_by"], _duration(one["lateness_ms"])))
-    facts += [(name, one[name]) for name in ("damage", "cause") if one[name]]
+    facts += [(words[name], one[name]) for name in ("damage", "cause") if one[name]]
     shown = "".join(f"<span>{_text(name)}: {_text(value)}</span>" for name, value in facts if value is not None)
     commands = "\n".join(one["commands"])
     return (
