@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import sys
@@ -18,10 +19,14 @@ __all__ = [
     "ConfigFile",
     "KafkaSettings",
     "Output",
+    "SparkMaster",
+    "SparkOptions",
+    "SparkRemote",
     "Yes",
     "check_output",
     "configure_logging",
     "confirm",
+    "need_spark",
     "print_json",
     "print_table",
     "read_settings",
@@ -35,6 +40,12 @@ KafkaSettings = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="a librdkafka setting; may be given several times")
 ]
 Output = Annotated[str, typer.Option("--output", "-o", help="table or json")]
+SparkMaster = Annotated[str, typer.Option("--master", help="where Spark runs: here, or the master of a cluster")]
+SparkRemote = Annotated[str | None, typer.Option("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server")]
+SparkOptions = Annotated[
+    list[str] | None,
+    typer.Option("--spark-option", metavar="KEY=VALUE", help="a setting of Spark (spark.…) or of its Kafka source"),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
@@ -93,3 +104,9 @@ def confirm(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
     return typer.confirm(question)
+
+
+def need_spark() -> None:
+    """Say what to install where Spark is not."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise IllegalSetting("this command needs Spark: pip install 'reconsume[cli,spark]'")

@@ -13,10 +13,14 @@ from reconsume.cli.common import (
     ConfigFile,
     KafkaSettings,
     Output,
+    SparkMaster,
+    SparkOptions,
+    SparkRemote,
     Yes,
     check_output,
     configure_logging,
     confirm,
+    need_spark,
     print_json,
     print_table,
     read_settings,
@@ -219,6 +223,63 @@ def status(
     from reconsume.cli.status import show_status
 
     show_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+
+
+@app.command()
+def replay(
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="which ones, such as \"cause LIKE '%timeout%'\"; default: all"),
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="of this group; may be given several times")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="a dead-letter topic to read in place of the groups', of any system")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="retry (default), or origin: all groups see it there")] = None,
+    for_group: Annotated[str | None, typer.Option(help="for dead letters that do not tell their group")] = None,
+    max_replays: Annotated[int, typer.Option(help="what was replayed so often is refused")] = 2,
+    plan: Annotated[str | None, typer.Option(metavar="FOLDER", help="for the plan; one that is there goes on")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="make the plan and show it, send nothing")] = False,
+    rate: Annotated[float | None, typer.Option(help="records per second at most")] = None,
+    stream: Annotated[
+        str | None, typer.Option(metavar="NAME", help="replay what came since this name's last run; needs --plan")
+    ] = None,
+    at_least_once: Annotated[
+        bool, typer.Option("--at-least-once", help="allow a Spark that runs failed tasks again: some may be sent twice")
+    ] = False,
+    yes: Yes = False,
+    master: SparkMaster = "local[*]",
+    remote: SparkRemote = None,
+    spark_option: SparkOptions = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Replay dead letters with Spark: plan, show, ask, send, report. The same plan never sends one twice."""
+    as_json = check_output(output)
+    need_spark()
+    from reconsume.cli.spark.replay import ReplayOptions
+    from reconsume.cli.spark.replay import replay as run
+
+    options = ReplayOptions(
+        folder=plan,
+        where=where,
+        groups=group or (),
+        topics=topic or (),
+        target=to,
+        for_group=for_group,
+        max_replays=max_replays,
+        rate=rate,
+        dry_run=dry_run,
+        yes=yes,
+        at_least_once=at_least_once,
+        stream=stream,
+        master=master,
+        remote=remote,
+        spark_options=spark_option or (),
+    )
+    run(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json)
 
 
 def _host_and_port(text: str | None) -> dict[str, object] | None:

@@ -5,7 +5,7 @@ Everything is an expression that Spark compiles; nothing fails on a header that 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -21,17 +21,27 @@ class HeaderColumns:
     """The headers of a record by name; of duplicates the last counts.
 
     Args:
-        headers: an array of (key string, value binary), or null.
+        names: of all headers, the last first.
+        values: theirs, in the same order.
     """
 
-    def __init__(self, headers: Column) -> None:
+    def __init__(self, names: Column, values: Column) -> None:
+        self._names = names
+        self._values = values
+
+    @classmethod
+    def of(cls, headers: Column) -> Self:
+        """Of an array of (key string, value binary), or null."""
         last_first = F.reverse(headers)
-        self._names = last_first["key"]
-        self._values = last_first["value"]
+        return cls(last_first["key"], last_first["value"])
 
     def has(self, name: str) -> Column:
         """Whether there is a header of this name; a null value counts."""
         return F.coalesce(F.array_position(self._names, name) > 0, F.lit(False))
+
+    def place_from_end(self, name: str) -> Column:
+        """1 for the last header of the record, 2 for the one before it; null where there is none of this name."""
+        return F.nullif(F.array_position(self._names, name), F.lit(0))
 
     def raw(self, name: str) -> Column:
         """Its bytes; null where it is absent or has no value."""

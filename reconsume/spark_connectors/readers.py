@@ -82,7 +82,8 @@ def read_dead_letters(
         spark: a session with the Kafka connector.
         bootstrap_servers: host:port of Kafka.
         groups: consumer groups.
-        topics: Kafka topics to read in their place, such as the dead-letter topics of other systems.
+        topics: Kafka topics to read in their place, also the dead-letter topics of Spring Kafka, Kafka Connect,
+            SmallRye, Pulsar and Kafka's share groups.
         topic_prefix: of the installation.
         streaming: whether the DataFrame is a stream.
         options: of Spark's Kafka source; they win over ours.
@@ -92,12 +93,12 @@ def read_dead_letters(
     """
     if groups is not None and topics is not None:
         raise IllegalSetting("give either groups or topics: topics are read in place of the groups' own")
-    names = TopicNames(topic_prefix)
+    names, foreign = TopicNames(topic_prefix), topics is not None
     if groups is not None:
         topics = [names.dead_letter(group) for group in groups]
     pattern = kind_pattern(topic_prefix, "dead_letter")
     raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
-    return typed(raw, topic_prefix, "dead_letter")
+    return typed(raw, topic_prefix, "dead_letter", foreign=foreign)
 
 
 def read_delays(

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from reconsume.delay_levels import properties as p
+from reconsume.spark_connectors.dialects import dialect_of, foreign_columns
 from reconsume.spark_connectors.headers import HeaderColumns, moment
 from reconsume.spark_connectors.names import decoded_name, delay_ms, group_of_name, kind_of, rest_of, shown_name
 
@@ -58,6 +59,7 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "tags": _TEXT,
     "keys": _TEXT,
     "uniq_key": _TEXT,
+    "dialect": _TEXT,
     "malformed": ArrayType(_TEXT),
     "key": _BYTES,
     "value": _BYTES,
@@ -67,19 +69,29 @@ SCHEMA: Final = StructType([StructField(name, of_type) for name, of_type in _COL
 """Columns are added at times, never renamed or removed; docs/spark.md says what each one holds."""
 
 _POSITION: Final = r"\A[^/]+/[0-9]{1,10}/[0-9]{1,19}\z"
+_NAMES: Final = "_names"
+_VALUES: Final = "_values"
+_DIALECT: Final = "_dialect"
 _TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
 
 
-def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None) -> DataFrame:
+def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign: bool = False) -> DataFrame:
     """Kafka's columns as Spark gives them, with headers, in `SCHEMA`.
 
     Args:
         raw: of Spark's Kafka source, with `includeHeaders`.
         topic_prefix: of the installation.
         kind: of all its records; by default their topics tell.
+        foreign: whether they may be dead letters of other systems, see `dialects`.
     """
     topic = F.col("topic")
     kinds = kind_of(topic, topic_prefix) if kind is None else F.lit(kind)
+    # Steps of their own: as parts of each column these would be computed again for each.
+    last_first = F.reverse(F.col("headers"))
+    raw = raw.withColumns({_NAMES: last_first["key"], _VALUES: last_first["value"]})
+    headers = HeaderColumns(F.col(_NAMES), F.col(_VALUES))
+    if foreign:
+        raw = raw.withColumn(_DIALECT, dialect_of(headers))
     columns = {
         "kind": kinds,
         "topic": shown_name(topic, topic_prefix),
@@ -87,15 +99,30 @@ def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None) -> DataFra
         "partition": F.col("partition"),
         "offset": F.col("offset"),
         "appended": F.col("timestamp"),
-        **_of_headers(HeaderColumns(F.col("headers")), kinds, topic, topic_prefix),
+        **_of_loop(headers, kinds, topic, topic_prefix),
         "key": F.col("key"),
         "value": F.col("value"),
         "headers": F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"])),
     }
+    if foreign:
+        columns = _with_foreign(columns, headers)
     return raw.select(*(columns[name].cast(of_type).alias(name) for name, of_type in _COLUMNS.items()))
 
 
-def _of_headers(headers: HeaderColumns, kind: Column, topic: Column, prefix: str) -> dict[str, Column]:
+def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:
+    """What a foreign family tells, where there is one; of our own headers on such a record only a replay's hold."""
+    told = foreign_columns(headers, F.col(_DIALECT))
+    known = F.col(_DIALECT).isNotNull()
+    nothing = dict.fromkeys(("target", "level", "delay_ms", "due", "deliver_at"), F.lit(None))
+    nothing["malformed"] = F.array_compact(F.array(headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES))))
+    chosen = {
+        name: F.when(known, value.cast(_COLUMNS[name])).otherwise(columns[name])
+        for name, value in (nothing | told).items()
+    }
+    return columns | chosen
+
+
+def _of_loop(headers: HeaderColumns, kind: Column, topic: Column, prefix: str) -> dict[str, Column]:
     """What the loop's headers tell; on a record of an ordinary topic they are left-overs, not its past."""
     loop = kind != "message"
     target = F.when(loop, headers.text(p.REAL_TOPIC))
@@ -122,6 +149,7 @@ def _of_headers(headers: HeaderColumns, kind: Column, topic: Column, prefix: str
         "tags": headers.text(p.TAGS),
         "keys": headers.text(p.KEYS),
         "uniq_key": headers.text(p.UNIQ_KEY),
+        "dialect": F.when(loop, "reconsume"),
         "malformed": F.when(loop, _malformed(headers)).otherwise(F.array().cast("array<string>")),
     }
 

@@ -122,6 +122,9 @@ class Installation:
         self.admin.create(topic, partitions, -1, {})
         return topic
 
+    def producer(self) -> Producer:
+        return Producer(self.settings.client_settings())
+
     def produce(
         self,
         topic: str,
@@ -130,7 +133,7 @@ class Installation:
         headers: Sequence[Header] = (),
     ) -> None:
         """Produce and wait until it is acknowledged."""
-        producer = Producer(self.settings.client_settings())
+        producer = self.producer()
         for value in values:
             producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)))
         assert producer.flush(30) == 0

@@ -15,7 +15,7 @@ from reconsume.cli.broker.jars import JarSet, Progress, cache_folder, cached_jar
 from reconsume.cli.broker.java import find_java
 from reconsume.spark_connectors import configure, packages
 
-__all__ = ["connector_jars", "local_session", "remote_session", "session_on"]
+__all__ = ["connector_jars", "local_session", "open_session"]
 
 _MODULES: Final = """<ivy-module version="2.0">
   <info organisation="reconsume" module="spark-kafka"/>
@@ -41,6 +41,14 @@ _LOCAL: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
 }
+_LOG_CONFIG: Final = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
 _JAVA: Final = """#!/bin/sh
 # Spark's launcher asks for jdk.incubator.vector, which this Java lacks and Spark does without.
 for argument do
@@ -79,24 +87,47 @@ def local_session(
     """
     java = find_java()
     jars = connector_jars(java, progress)
+    progress("starting Spark")
     os.environ["JAVA_HOME"] = str(_java_home(java))
     builder = SparkSession.builder.master(master).appName("reconsume")
-    for key, value in {**_LOCAL, **(settings or {})}.items():
+    quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config().as_uri()}"}
+    for key, value in {**_LOCAL, **quiet, **(settings or {})}.items():
         builder = builder.config(key, value)
     return configure(builder, jars_dir=jars).getOrCreate()
 
 
-def session_on(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session on a cluster; its driver runs here, and Spark fetches the connector."""
+def open_session(
+    progress: Progress, master: str, remote: str | None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session that a command line asks for.
+
+    Args:
+        progress: told what is being fetched or started.
+        master: `local[n]`, or of a cluster; its driver runs here.
+        remote: of a Spark Connect server, which must have the connector; then the others are not looked at.
+        settings: Spark's.
+    """
+    if remote is not None:
+        progress(f"connecting to {remote}")
+        return SparkSession.builder.remote(remote).getOrCreate()
+    if master.startswith("local"):
+        return local_session(progress, master=master, settings=settings)
+    progress(f"starting Spark on {master}")
     builder = SparkSession.builder.master(master).appName("reconsume")
-    for key, value in (settings or {}).items():
+    # A failed task that runs again would send its records again.
+    exact = {"spark.task.maxFailures": "1", "spark.speculation": "false"}
+    for key, value in {**exact, **(settings or {})}.items():
         builder = builder.config(key, value)
     return configure(builder).getOrCreate()
 
 
-def remote_session(url: str) -> SparkSession:
-    """A session of a Spark Connect server (`sc://host:port`), which must have the connector."""
-    return SparkSession.builder.remote(url).getOrCreate()
+def _log_config() -> Path:
+    """Errors only: Spark's own greeting and warnings are not the command's."""
+    path = cache_folder() / "spark-log4j2.properties"
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(_LOG_CONFIG)
+    fresh.rename(path)
+    return path
 
 
 def _java_home(java: Path) -> Path:

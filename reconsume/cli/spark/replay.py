@@ -1,0 +1,321 @@
+"""`reconsume replay`: plan, show, ask, run, report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.settings import Settings
+from reconsume.cli.common import confirm, print_json, print_table
+from reconsume.cli.spark.kafka_options import spark_kafka_options
+from reconsume.cli.spark.session import open_session
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.replay import (
+    ReplayPlan,
+    ReplayProgress,
+    ReplayResult,
+    histogram,
+    open_plan,
+    plan_replay,
+    replay_report,
+    replay_stream,
+    run_replay,
+)
+from reconsume.spark_connectors.replay.selection import SEND, STATUSES
+
+__all__ = ["ReplayOptions", "replay"]
+
+_SHOWN: Final = ("cause", "group", "hour")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What the command line says; None where it says nothing."""
+
+    folder: str | None
+    where: str | None
+    groups: Sequence[str]
+    topics: Sequence[str]
+    target: str | None
+    for_group: str | None
+    max_replays: int
+    rate: float | None
+    dry_run: bool
+    yes: bool
+    at_least_once: bool
+    stream: str | None
+    master: str
+    remote: str | None
+    spark_options: Sequence[str] = field(default_factory=tuple)
+
+
+def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None:
+    """Carry the command out.
+
+    Raises:
+        IllegalSetting: options that do not fit each other, or the plan of the folder.
+    """
+    pairs = _pairs(options.spark_options)
+    kafka = spark_kafka_options({name: value.get_secret_value() for name, value in settings.kafka.items()})
+    kafka |= {name: value for name, value in pairs.items() if not name.startswith("spark.")}
+    spark_settings = {name: value for name, value in pairs.items() if name.startswith("spark.")}
+    folder = _folder(options)
+    _check_topics(settings, options)
+    with _shown(as_json=as_json) as screen:
+        spark = open_session(screen.say, options.master, options.remote, spark_settings)
+        try:
+            if options.stream is not None:
+                _stream(spark, settings, options, folder, kafka, as_json=as_json)
+            else:
+                _batch(spark, settings, options, folder, kafka, screen)
+        finally:
+            spark.stop()
+
+
+def _batch(
+    spark: SparkSession,
+    settings: Settings,
+    options: ReplayOptions,
+    folder: str,
+    kafka: Mapping[str, str],
+    screen: _Screen,
+) -> None:
+    screen.say(f"reading the dead letters for the plan in {folder}")
+    plan = open_plan(spark, folder)
+    if plan is None:
+        plan = _make(spark, settings, options, folder, kafka)
+    else:
+        _check_same(plan, options)
+    histograms = [histogram(spark, plan, column) for column in _SHOWN]
+    result: dict[str, Any] = {"plan_id": plan.plan_id, "folder": folder, "where": plan.where, "target": plan.target}
+    result |= {"counts": dict(plan.counts), "dry_run": options.dry_run}
+    for one in histograms:
+        result["by_" + one.column] = [dict(zip((one.column, "status", "count"), row, strict=True)) for row in one.rows]
+    screen.pause()
+    if not screen.as_json:
+        _print_plan(plan, result)
+    if not options.dry_run and plan.to_send > 0 and not _ask(plan, options):
+        return
+    if not options.dry_run:
+        ran = _run(spark, settings, options, plan, kafka, screen)
+        result |= {"sent": ran.sent, "before": ran.before}
+    screen.say("reading what became of them")
+    with explained(f"the report of plan {plan.plan_id} cannot be made"):
+        report = replay_report(spark, settings.bootstrap_servers, plan, options=kafka)
+        report.write.mode("overwrite").parquet(f"{folder}/report")
+        counted = spark.read.parquet(f"{folder}/report").groupBy("outcome").count().collect()
+    result["report"] = {row["outcome"]: row["count"] for row in counted}
+    screen.pause()
+    if screen.as_json:
+        print_json(result)
+    elif not options.dry_run:
+        _print_result(folder, result)
+
+
+def _check_topics(settings: Settings, options: ReplayOptions) -> None:
+    """Ask Kafka before Spark starts: its own answer takes a minute where no broker answers.
+
+    Raises:
+        KafkaNotReachable: no broker answered.
+        TopicNotReady: a topic is missing.
+    """
+    names = settings.names
+    needed = {names.delay(0): "run `reconsume topics apply`, or a scheduler"}
+    needed |= {names.dead_letter(group): f"group {group!r} has no dead letters" for group in options.groups}
+    needed |= dict.fromkeys(options.topics, "name a topic that is there")
+    found = KafkaAdmin(settings.client_settings()).partitions(needed)
+    for topic, remedy in needed.items():
+        if topic not in found:
+            raise TopicNotReady(f"topic {topic} does not exist: {remedy}")
+
+
+def _make(
+    spark: SparkSession, settings: Settings, options: ReplayOptions, folder: str, kafka: Mapping[str, str]
+) -> ReplayPlan:
+    return plan_replay(
+        spark,
+        settings.bootstrap_servers,
+        folder,
+        where=options.where or "true",
+        groups=options.groups or None,
+        topics=options.topics or None,
+        target=options.target or "retry",
+        group=options.for_group,
+        max_replays=options.max_replays,
+        topic_prefix=settings.topic_prefix,
+        options=kafka,
+    )
+
+
+def _check_same(plan: ReplayPlan, options: ReplayOptions) -> None:
+    """The plan of a folder goes on as it was made."""
+    for name, said, made in (("--where", options.where, plan.where), ("--to", options.target, plan.target)):
+        if said is not None and said != made:
+            raise IllegalSetting(
+                f"{name} {said!r}: {plan.folder} has a plan that was made with {made!r}; "
+                f"leave {name} out to go on with it, or choose another folder with --plan"
+            )
+
+
+def _run(
+    spark: SparkSession,
+    settings: Settings,
+    options: ReplayOptions,
+    plan: ReplayPlan,
+    kafka: Mapping[str, str],
+    screen: _Screen,
+) -> ReplayResult:
+    return run_replay(
+        spark,
+        settings.bootstrap_servers,
+        plan,
+        rate=options.rate,
+        progress=screen.show,
+        at_least_once=options.at_least_once,
+        options=kafka,
+    )
+
+
+def _stream(
+    spark: SparkSession,
+    settings: Settings,
+    options: ReplayOptions,
+    folder: str,
+    kafka: Mapping[str, str],
+    *,
+    as_json: bool,
+) -> None:
+    name = options.stream or ""
+    if options.dry_run:
+        raise IllegalSetting("--stream and --dry-run: a stream goes on from its checkpoint; leave one of them out")
+    if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
+        return
+    query = replay_stream(
+        spark,
+        settings.bootstrap_servers,
+        folder,
+        name,
+        where=options.where or "true",
+        groups=options.groups or None,
+        topics=options.topics or None,
+        target=options.target or "retry",
+        group=options.for_group,
+        max_replays=options.max_replays,
+        rate=options.rate,
+        at_least_once=options.at_least_once,
+        topic_prefix=settings.topic_prefix,
+        options=kafka,
+    )
+    with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
+        query.awaitTermination()
+    batches = sorted({progress.batchId for progress in query.recentProgress if progress.numInputRows > 0})
+    plans = [plan for batch in batches if (plan := open_plan(spark, f"{folder}/plans/{batch}")) is not None]
+    counts: dict[str, int] = {}
+    for plan in plans:
+        for status, count in plan.counts.items():
+            counts[status] = counts.get(status, 0) + count
+    if as_json:
+        print_json({"stream": name, "folder": folder, "plans": [plan.plan_id for plan in plans], "counts": counts})
+    else:
+        print_table(f"stream {name}: {len(plans)} batches", ("status", "dead letters"), sorted(counts.items()))
+
+
+def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:
+    where = (
+        "the origin topics, where every group sees them" if plan.target == "origin" else "their groups' retry topics"
+    )
+    return confirm(f"Send {plan.to_send:,} dead letters to {where}?", yes=options.yes)
+
+
+def _folder(options: ReplayOptions) -> str:
+    folder = options.folder
+    if folder is None:
+        if options.stream is not None:
+            raise IllegalSetting("--stream needs --plan: the folder where it finds its checkpoint the next time")
+        folder = f"replay-{time.strftime('%Y%m%d-%H%M%S')}"
+    # Spark would take a relative path for one of its own working folder.
+    return folder if "://" in folder else str(Path(folder).absolute())
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise IllegalSetting(f"--spark-option {text!r}: write KEY=VALUE, such as spark.driver.memory=4g")
+        pairs[key] = value
+    return pairs
+
+
+def _print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"plan {plan.plan_id} in {plan.folder}\n")
+    rows = [(STATUSES[status], plan.counts[status]) for status in STATUSES if status in plan.counts]
+    print_table("dead letters that the filter takes", ("what becomes of them", "dead letters"), rows)
+    for column in _SHOWN:
+        shown = [(row[column], row["count"]) for row in result["by_" + column] if row["status"] == SEND]
+        if shown:
+            print_table(f"to send, by {column}", (column, "dead letters"), shown)
+
+
+def _print_result(folder: str, result: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"sent {result['sent']:,} now, {result['before']:,} before\n")
+    print_table("where they are", ("outcome", "dead letters"), sorted(result["report"].items()))
+    sys.stdout.write(
+        f"One row for each: {folder}/report (Parquet). Schedulers deliver what is sent; the same command with "
+        "--plan of this folder shows where they are then, and sends nothing again.\n"
+    )
+
+
+@dataclass
+class _Screen:
+    """What a person sees while Spark works: a line, or the bar of a run."""
+
+    as_json: bool
+    progress: Progress
+    task: Any = None
+
+    def say(self, line: str) -> None:
+        if self.task is None:
+            self.task = self.progress.add_task(line, total=None)
+            self.progress.start()
+        self.progress.update(self.task, description=line)
+
+    def show(self, at: ReplayProgress) -> None:
+        self.say("sending")
+        self.progress.update(self.task, completed=at.before + at.sent, total=at.total)
+
+    def pause(self) -> None:
+        """Leave the screen to other output."""
+        if self.task is not None:
+            self.progress.stop()
+            self.progress.remove_task(self.task)
+            self.task = None
+
+
+@contextmanager
+def _shown(*, as_json: bool) -> Iterator[_Screen]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal)
+    screen = _Screen(as_json, progress)
+    try:
+        yield screen
+    finally:
+        screen.pause()

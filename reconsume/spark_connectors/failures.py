@@ -1,0 +1,83 @@
+"""What Spark's failures mean, in our words: they arrive as Java's exceptions, deep in a stack of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from reconsume.delay_levels.errors import (
+    IllegalSetting,
+    KafkaNotReachable,
+    KafkaRefused,
+    ReconsumeError,
+    TopicNotReady,
+)
+
+__all__ = ["SparkFailed", "explained"]
+
+
+class SparkFailed(ReconsumeError):
+    """Spark failed, and nothing that is known explains it."""
+
+
+_KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
+    (
+        r"Failed to find data source: kafka|DATA_SOURCE_NOT_FOUND|NoClassDefFoundError|NoSuchMethodError",
+        IllegalSetting,
+        "this Spark session has no Kafka connector that fits it; build it with "
+        "reconsume.spark_connectors.configure(builder), or start the server with the packages that packages() names",
+    ),
+    (
+        r"UnknownTopicOrPartitionException",
+        TopicNotReady,
+        "a topic does not exist; a group that never had a retry or a dead letter has no topic for them, and "
+        "`reconsume topics apply` makes those of the installation",
+    ),
+    (
+        r"Some data may have been lost|OffsetOutOfRangeException|Partition \S+ offset was changed|"
+        r"KafkaIllegalStateException",
+        TopicNotReady,
+        "records that were to be read are gone from their topic: deleted by retention, or the topic was made anew; "
+        "start later with startingTimestamp, or read what is left with failOnDataLoss=false",
+    ),
+    (
+        r"AuthorizationException|AuthenticationException|SaslAuthentication|not authorized",
+        KafkaRefused,
+        "Kafka refused; reading needs Describe and Read on the topics and on groups named spark-kafka-*, "
+        "a replay Write on DELAY.0s",
+    ),
+    (
+        r"kafka\.common\.errors\.TimeoutException|kafka\.common\.errors\.DisconnectException|No resolvable bootstrap",
+        KafkaNotReachable,
+        "no broker answered Spark; check the bootstrap servers, which its executors must reach too",
+    ),
+)
+_CAUSE: Final = re.compile(r"^(?:Caused by: |: )?((?:[\w$]+\.)+[\w$]+(?:Exception|Error)[^\n]*)", re.MULTILINE)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Errors of Spark that leave this block become ours, with what was being done.
+
+    Raises:
+        ReconsumeError: one of the tree, or `SparkFailed` with the first line of each Java cause.
+    """
+    try:
+        yield
+    except ReconsumeError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise _meaning(what, str(error)) from error
+
+
+def _meaning(what: str, text: str) -> ReconsumeError:
+    causes = list(dict.fromkeys(match[1][:300] for match in _CAUSE.finditer(text)))
+    told = "\n  ".join(causes[-3:] or [text.strip()[:600]])
+    for pattern, kind, meaning in _KNOWN:
+        if re.search(pattern, text):
+            return kind(f"{what}: {meaning}. Spark says:\n  {told}")
+    return SparkFailed(f"{what}: Spark failed:\n  {told}")

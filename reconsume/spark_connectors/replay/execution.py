@@ -1,0 +1,244 @@
+"""Run a plan: send what was not sent yet, chunk by chunk.
+
+What was sent is read back from `DELAY.0s`, never remembered: the topic is the only truth that survives a kill.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.names import TopicNames
+from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, chunk_size, chunks_of, wait_seconds
+from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
+from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
+from reconsume.spark_connectors.replay.selection import SEND
+
+__all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "read_back", "run_replay"]
+
+_CLOCKS_DIFFER_MS: Final = 3_600_000
+_LONGEST_BREAK_MS: Final = 6 * 86_400_000
+"""`DELAY.0s` keeps seven days: later nobody could tell what an interrupted run has sent."""
+
+
+class ReplayInterrupted(ReconsumeError):
+    """A run ended before its time; the same plan run again goes on where it stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayProgress:
+    """How far a run is: records sent by this run, by earlier ones, and all that the plan sends."""
+
+    sent: int
+    before: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What a run did.
+
+    Attributes:
+        sent: by this run.
+        before: were sent already, by an interrupted run or by another plan.
+    """
+
+    plan_id: str
+    sent: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """Real time, and the only place that waits."""
+
+    rate: float | None
+    started: float = field(default_factory=time.monotonic)
+
+    def wait(self, sent: int) -> None:
+        time.sleep(wait_seconds(sent, time.monotonic() - self.started, self.rate))
+
+
+def run_replay(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    plan: ReplayPlan,
+    *,
+    rate: float | None = None,
+    progress: Callable[[ReplayProgress], None] = lambda _progress: None,
+    at_least_once: bool = False,
+    settle_seconds: float = 10.0,
+    options: Mapping[str, str] | None = None,
+) -> ReplayResult:
+    """Send what the plan sends and is not sent yet; nothing, if it was run to its end before.
+
+    Args:
+        spark: a session with the Kafka connector.
+        bootstrap_servers: host:port of Kafka.
+        plan: from `plan_replay` or `open_plan`.
+        rate: records per second at most, on average from the run's start; None for as fast as it goes.
+        progress: called after each chunk.
+        at_least_once: also run where Spark may start a failed task a second time, which sends its records twice.
+        settle_seconds: after an interrupted run, nothing may come from it for so long before this one begins.
+        options: Kafka's settings as Spark takes them (`kafka.…`).
+
+    Raises:
+        IllegalSetting: an argument cannot work, Spark retries tasks, or the plan lay still for too long.
+        ReplayInterrupted: Spark failed, or another run of the plan began.
+    """
+    if rate is not None and not rate > 0:
+        raise IllegalSetting(f"rate {rate}: use a number of records per second above 0")
+    if not at_least_once:
+        _check_retries(spark)
+    events = read_events(spark, plan.folder)
+    if events and events[-1].what == "finished":
+        progress(ReplayProgress(0, plan.to_send, plan.to_send))
+        return ReplayResult(plan.plan_id, 0, plan.to_send)
+    _check_break(plan, events[-1].at if events else None)
+    run = uuid.uuid4().hex
+    add_event(spark, plan.folder, run, "started")
+    if any(event.run != run for event in read_events(spark, plan.folder)):
+        _settle(spark, bootstrap_servers, plan, settle_seconds, options)
+    with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
+        back = read_back(spark, bootstrap_servers, plan, options)
+        back.write.mode("overwrite").parquet(f"{plan.folder}/sent/{run}")
+    sent = spark.read.parquet(f"{plan.folder}/sent/{run}")
+    buckets = _buckets(spark, plan, sent)
+    done = _send_all(spark, bootstrap_servers, plan, run, buckets, sent, rate, progress, options)
+    add_event(spark, plan.folder, run, "finished", done)
+    return ReplayResult(plan.plan_id, done, plan.to_send - done)
+
+
+def read_back(
+    spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None
+) -> DataFrame:
+    """What this and other plans have sent since this one was made: identity, when, by which plan, and how often."""
+    lane = read_lane(spark, bootstrap_servers, plan.topic_prefix, options, plan.created_ms - _CLOCKS_DIFFER_MS)
+    replays = lane.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0))
+    return replays.groupBy(
+        F.col("origin_message_id").alias("message_id"), F.col("target").alias("real_topic"), "replay_id"
+    ).agg(F.max("appended").alias("sent_at"), F.count("*").alias("copies"))
+
+
+def _send_all(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    plan: ReplayPlan,
+    run: str,
+    buckets: list[Bucket],
+    sent: DataFrame,
+    rate: float | None,
+    progress: Callable[[ReplayProgress], None],
+    options: Mapping[str, str] | None,
+) -> int:
+    done, pace = 0, _Pace(rate)
+    before = plan.to_send - sum(bucket.to_send for bucket in buckets)
+    progress(ReplayProgress(0, before, plan.to_send))
+    for chunk in chunks_of(buckets, chunk_size(rate)):
+        pace.wait(done)
+        if is_overtaken(read_events(spark, plan.folder), run):
+            raise ReplayInterrupted(
+                f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
+            )
+        try:
+            with explained("a chunk could not be sent"):
+                _write(_rows(spark, plan, chunk, sent), bootstrap_servers, plan, options)
+        except ReconsumeError as error:
+            raise ReplayInterrupted(
+                f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
+                f"missing: {error}"
+            ) from error
+        done += chunk.to_send
+        progress(ReplayProgress(done, before, plan.to_send))
+    return done
+
+
+def _rows(spark: SparkSession, plan: ReplayPlan, chunk: Chunk, sent: DataFrame) -> DataFrame:
+    def within(topic: str, partition: int, first: int, last: int) -> Column:
+        offsets = F.col("offset").between(first * plan.bucket, last * plan.bucket + plan.bucket - 1)
+        return (F.col("kafka_topic") == topic) & (F.col("partition") == partition) & offsets
+
+    pieces = [within(piece.topic, piece.partition, piece.first, piece.last) for piece in chunk.ranges]
+    rows = records(spark, plan.folder).where((F.col("status") == SEND) & reduce(or_, pieces))
+    return rows.join(sent, _is_sent(rows, sent), "left_anti") if chunk.partly else rows
+
+
+def _is_sent(rows: DataFrame, sent: DataFrame) -> Column:
+    same = (rows["message_id"] == sent["message_id"]) & (rows["real_topic"] == sent["real_topic"])
+    # A replay before this dead letter was one of the message's earlier lives.
+    return same & (sent["sent_at"] >= rows["appended"])
+
+
+def _buckets(spark: SparkSession, plan: ReplayPlan, sent: DataFrame) -> list[Bucket]:
+    rows = records(spark, plan.folder).where(F.col("status") == SEND)
+    rows = rows.select("message_id", "real_topic", "appended", "kafka_topic", "partition", "offset")
+    number = F.floor(F.col("offset") / plan.bucket)
+    by = ("kafka_topic", "partition", number.alias("number"))
+    left = rows.join(sent, _is_sent(rows, sent), "left_anti").groupBy(*by).agg(F.count("*").alias("to_send"))
+    every = rows.groupBy(*by).agg(F.count("*").alias("all"))
+    counted = every.join(left, ["kafka_topic", "partition", "number"], "left").collect()
+    return [
+        Bucket(row["kafka_topic"], row["partition"], row["number"], row["to_send"] or 0, row["to_send"] != row["all"])
+        for row in counted
+    ]
+
+
+def _write(rows: DataFrame, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None) -> None:
+    settings = {name: value for name, value in (options or {}).items() if name.lower().startswith("kafka.")}
+    settings.pop("kafka.isolation.level", None)
+    rows.select("key", "value", "headers").write.format("kafka").options(
+        **{**settings, "kafka.bootstrap.servers": bootstrap_servers, "topic": TopicNames(plan.topic_prefix).delay(0)}
+    ).save()
+
+
+def _settle(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    plan: ReplayPlan,
+    settle_seconds: float,
+    options: Mapping[str, str] | None,
+) -> None:
+    """Wait until nothing comes any more from a run that was interrupted: its executors may outlive its driver."""
+    last = -1
+    while (count := _count(read_back(spark, bootstrap_servers, plan, options), plan)) != last:
+        last = count
+        time.sleep(settle_seconds)
+
+
+def _count(sent: DataFrame, plan: ReplayPlan) -> int:
+    counted = sent.where(F.col("replay_id") == plan.plan_id).agg(F.sum("copies")).collect()
+    return int(counted[0][0] or 0)
+
+
+def _check_retries(spark: SparkSession) -> None:
+    """Refuse a Spark that runs a failed task again: what the first attempt has sent would be sent twice."""
+    local = (spark.conf.get("spark.master", "") or "").startswith("local")
+    tries = spark.conf.get("spark.task.maxFailures", "1" if local else "4")
+    if tries != "1":
+        raise IllegalSetting(
+            f"spark.task.maxFailures is {tries}: a task that failed half-way and runs again sends its records twice; "
+            "start Spark with spark.task.maxFailures=1, or accept that with at_least_once"
+        )
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise IllegalSetting(
+            "spark.speculation is on: the same task may run twice at once and send its records twice; "
+            "start Spark with spark.speculation=false, or accept that with at_least_once"
+        )
+
+
+def _check_break(plan: ReplayPlan, last_ms: int | None) -> None:
+    if last_ms is not None and time.time_ns() // 1_000_000 - last_ms > _LONGEST_BREAK_MS:
+        raise IllegalSetting(
+            f"plan {plan.plan_id} was interrupted over 6 days ago: what it has sent may be gone from DELAY.0s, so "
+            "nobody can tell what is missing; look at its report, then make a new plan with a filter for the rest"
+        )

@@ -1,0 +1,238 @@
+"""A plan of a replay: a folder with a table of dead letters, what is sent for each, and why some are left out."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.names import TopicNames, check_group
+from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.readers import read_dead_letters, read_raw
+from reconsume.spark_connectors.replay.selection import (
+    SEND,
+    STATUSES,
+    earlier_replays,
+    with_identity,
+    with_message,
+    with_status,
+)
+from reconsume.spark_connectors.schema import typed
+
+__all__ = ["Histogram", "ReplayPlan", "histogram", "open_plan", "plan_from", "plan_replay", "read_lane", "records"]
+
+_TARGETS: Final = ("retry", "origin")
+_BUCKETS: Final = 10_000
+_PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
+_KEPT: Final = (
+    *("status", "group", "real_topic", "message_id", "kafka_topic", "partition", "offset", "appended", "attempt"),
+    *("cause", "exception_class", "replay_times", "origin_topic", "key", "value", "headers"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """What a plan's folder says of itself.
+
+    Attributes:
+        folder: any path that Spark writes to.
+        plan_id: becomes the header `REPLAY_ID`.
+        created_ms: by the clock of the driver.
+        where: the filter, an SQL expression over the readers' schema.
+        target: `retry` or `origin`.
+        bucket: so many offsets of a dead-letter topic are the smallest piece of a run.
+        counts: dead letters by status.
+    """
+
+    folder: str
+    plan_id: str
+    created_ms: int
+    where: str
+    target: str
+    topic_prefix: str
+    max_replays: int
+    bucket: int = 1
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def to_send(self) -> int:
+        """How many dead letters a run sends."""
+        return self.counts.get(SEND, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of one column of a plan: (value, status, count), the largest value first."""
+
+    column: str
+    rows: list[tuple[str, str, int]]
+
+
+def plan_replay(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    folder: str,
+    *,
+    where: str = "true",
+    groups: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    target: str = "retry",
+    group: str | None = None,
+    max_replays: int = 2,
+    plan_id: str | None = None,
+    topic_prefix: str = "reconsume.",
+    options: Mapping[str, str] | None = None,
+) -> ReplayPlan:
+    """Choose dead letters and write the plan; nothing is sent.
+
+    Args:
+        spark: a session with the Kafka connector.
+        bootstrap_servers: host:port of Kafka.
+        folder: for the plan; there must be none in it yet.
+        where: which dead letters, an SQL expression over the readers' schema.
+        groups: whose dead letters; by default those of all groups.
+        topics: dead-letter topics to read in their place, also of other systems.
+        target: `retry` sends to the group's retry topic, `origin` to the origin topic, where every group sees it.
+        group: for dead letters that do not tell their group.
+        max_replays: a message that was replayed so often is refused.
+        plan_id: by default a new one.
+        topic_prefix: of the installation.
+        options: of Spark's Kafka source, such as `kafka.security.protocol` or `startingTimestamp`.
+
+    Raises:
+        IllegalSetting: an argument cannot work, or the folder has a plan already.
+        ReconsumeError: Spark failed; see `failures`.
+    """
+    topics = None if topics is None else list(topics)
+    groups = None if groups is None else list(groups)
+    everything = read_dead_letters(
+        spark, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, options=options
+    )
+    plan = ReplayPlan(
+        folder=folder,
+        plan_id=plan_id or f"replay-{uuid.uuid4().hex[:12]}",
+        created_ms=time.time_ns() // 1_000_000,
+        where=where,
+        target=target,
+        topic_prefix=topic_prefix,
+        max_replays=max_replays,
+    )
+    with explained(f"plan {plan.plan_id} cannot be made"):
+        return plan_from(spark, bootstrap_servers, plan, everything, everything, group, options)
+
+
+def plan_from(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    plan: ReplayPlan,
+    candidates: DataFrame,
+    everything: DataFrame,
+    group: str | None,
+    options: Mapping[str, str] | None,
+) -> ReplayPlan:
+    """Write the plan for these candidates, given all dead letters that are known."""
+    _check(spark, plan, group)
+    chosen = with_identity(_filtered(candidates, plan.where), plan.target, group)
+    earlier = earlier_replays(read_lane(spark, bootstrap_servers, plan.topic_prefix, options))
+    known = with_identity(everything, plan.target, group)
+    planned = with_status(chosen, known, earlier, plan.max_replays)
+    planned = with_message(planned, plan.plan_id, plan.target).select(*_KEPT)
+    sent = F.col("status") == SEND
+    # What is not sent is listed without its contents.
+    planned = planned.withColumns({name: F.when(sent, F.col(name)) for name in ("key", "value", "headers")})
+    # A run reads one range of offsets after the other; in this order it reads little more than that.
+    planned = planned.repartitionByRange("kafka_topic", "partition", "offset")
+    planned = planned.sortWithinPartitions("kafka_topic", "partition", "offset")
+    planned.write.mode("overwrite").parquet(f"{plan.folder}/records")
+    written = records(spark, plan.folder)
+    counts = {row["status"]: row["count"] for row in written.groupBy("status").count().collect()}
+    plan = ReplayPlan(**{**asdict(plan), "counts": counts, "bucket": _bucket(written)})
+    facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
+    spark.createDataFrame([(json.dumps(facts),)], "value string").coalesce(1).write.text(f"{plan.folder}/plan")
+    return plan
+
+
+def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
+    """The plan of a folder, None if there is none."""
+    try:
+        lines = spark.read.text(f"{folder}/plan").collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+    return ReplayPlan(folder=folder, **json.loads(lines[0]["value"])) if lines else None
+
+
+def records(spark: SparkSession, folder: str) -> DataFrame:
+    """The plan's table: one row for each dead letter that the filter took."""
+    return spark.read.parquet(f"{folder}/records")
+
+
+def histogram(spark: SparkSession, plan: ReplayPlan, column: str, limit: int = 20) -> Histogram:
+    """How many dead letters by `cause`, `group`, `hour` or any column of the plan, for a person to look at."""
+    table = records(spark, plan.folder).withColumn(
+        "hour", F.date_format(F.date_trunc("hour", "appended"), "yyyy-MM-dd HH:mm")
+    )
+    shown = F.coalesce(F.substring(F.col(column).cast("string"), 1, 120), F.lit("(none)"))
+    largest = table.groupBy(shown.alias("shown")).count().orderBy(F.desc("count"), "shown").limit(limit)
+    order = {row["shown"]: number for number, row in enumerate(largest.collect())}
+    counted = table.groupBy(shown.alias("shown"), "status").count().where(F.col("shown").isin(*order)).collect()
+    rows = [(row["shown"], row["status"], row["count"]) for row in counted]
+    return Histogram(column, sorted(rows, key=lambda row: (order[row[0]], list(STATUSES).index(row[1]))))
+
+
+def read_lane(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topic_prefix: str,
+    options: Mapping[str, str] | None,
+    since_ms: int | None = None,
+) -> DataFrame:
+    """`DELAY.0s`, through which every replay goes, with what is beyond an open transaction.
+
+    Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
+    not see it while a scheduler has a transaction open before it.
+    """
+    lane = TopicNames(topic_prefix).delay(0)
+    starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
+    more = {name: value for name, value in (options or {}).items() if name.lower() not in starts}
+    more["kafka.isolation.level"] = "read_uncommitted"
+    if since_ms is not None:
+        more |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    return typed(read_raw(spark, bootstrap_servers, topics=[lane], options=more), topic_prefix)
+
+
+def _check(spark: SparkSession, plan: ReplayPlan, group: str | None) -> None:
+    if plan.target not in _TARGETS:
+        raise IllegalSetting(f"target {plan.target!r}: use {' or '.join(_TARGETS)}")
+    if plan.max_replays < 1:
+        raise IllegalSetting(f"max_replays {plan.max_replays}: at 0 nothing could ever be replayed; use 1 or more")
+    if not _PLAN_ID.fullmatch(plan.plan_id):
+        raise IllegalSetting(f"plan id {plan.plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
+    if group is not None:
+        check_group(group)
+    if open_plan(spark, plan.folder) is not None:
+        raise IllegalSetting(f"{plan.folder} has a plan already: run that one, or choose another folder")
+
+
+def _filtered(dead: DataFrame, where: str) -> DataFrame:
+    try:
+        return dead.where(F.expr(where))
+    except (ParseException, AnalysisException) as error:
+        raise IllegalSetting(f"the filter {where!r} is no SQL expression over the dead letters: {error}") from error
+
+
+def _bucket(written: DataFrame) -> int:
+    """So many offsets that there are at most some 10,000 pieces."""
+    spans = written.groupBy("kafka_topic", "partition").agg((F.max("offset") - F.min("offset") + 1).alias("span"))
+    total = spans.agg(F.sum("span")).collect()[0][0] or 0
+    return max(1, int(total) // _BUCKETS)

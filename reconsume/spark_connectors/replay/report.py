@@ -1,0 +1,98 @@
+"""What became of each dead letter of a plan, read from the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.names import RETRY_PREFIX
+from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID
+from reconsume.spark_connectors.headers import HeaderColumns
+from reconsume.spark_connectors.readers import read_kinds, read_messages
+from reconsume.spark_connectors.replay.execution import read_back
+from reconsume.spark_connectors.replay.plan import ReplayPlan, records
+from reconsume.spark_connectors.replay.selection import SEND
+
+__all__ = ["OUTCOMES", "replay_report"]
+
+OUTCOMES = ("dead_again", "quarantined", "delivered", "sent", "replayed", "not_sent")
+"""Of a dead letter that a plan sends, the first that holds; the others have their status."""
+
+
+def replay_report(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    plan: ReplayPlan,
+    *,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """One row for each dead letter of the plan, with its `outcome` as the topics are now.
+
+    `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there once more; `replayed`
+    was sent by another plan in the meantime; `copies` above 1 tells that Spark sent it more than once.
+    """
+    table = records(spark, plan.folder).drop("key", "value", "headers")
+    back = read_back(spark, bootstrap_servers, plan, options)
+    mine = back.where(F.col("replay_id") == plan.plan_id).select("message_id", "real_topic", "sent_at", "copies")
+    others = (
+        back.where(F.col("replay_id") != plan.plan_id)
+        .groupBy("message_id", "real_topic")
+        .agg(F.max("sent_at").alias("other_at"))
+    )
+    seen = _seen(spark, bootstrap_servers, plan, options)
+    sends = F.col("status") == SEND
+    outcome = (
+        F.when(~sends, F.col("status"))
+        .when(F.col("dead_again"), "dead_again")
+        .when(F.col("quarantined"), "quarantined")
+        .when(F.col("delivered"), "delivered")
+        .when(F.col("sent_at").isNotNull(), "sent")
+        .when(F.col("other_at") >= F.col("appended"), "replayed")
+        .otherwise("not_sent")
+    )
+    joined = table.join(mine, ["message_id", "real_topic"], "left").join(others, ["message_id", "real_topic"], "left")
+    joined = joined.join(seen, ["message_id", "real_topic"], "left")
+    return joined.select(
+        *table.columns,
+        outcome.alias("outcome"),
+        F.when(sends, F.col("sent_at")).alias("sent_at"),
+        F.when(sends, F.coalesce("copies", F.lit(0))).alias("copies"),
+    )
+
+
+def _seen(
+    spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None
+) -> DataFrame:
+    """Where messages of this plan were seen beyond `DELAY.0s`."""
+    more = dict(options or {}) | {
+        "startingTimestamp": str(plan.created_ms - 3_600_000),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    kinds = ("retry", "dead_letter", "quarantine")
+    ours = read_kinds(spark, bootstrap_servers, kinds, topic_prefix=plan.topic_prefix, options=more)
+    of_group = F.when(F.col("kind") == "quarantine", F.col("target")).otherwise(
+        F.concat(F.lit(RETRY_PREFIX), F.col("group"))
+    )
+    identity = F.col("origin_message_id").alias("message_id")
+    found = ours.select("kind", "replay_id", identity, of_group.alias("real_topic"))
+    if plan.target == "origin" and (topics := _targets(spark, plan)):
+        # There the copy is a message of its own; the identity that the plan gave it stands in its headers.
+        copies = read_messages(spark, bootstrap_servers, topics, options=more)
+        given = HeaderColumns.of(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
+        found = found.unionByName(copies.select("kind", "replay_id", given, F.col("topic").alias("real_topic")))
+    return (
+        found.where(F.col("replay_id") == plan.plan_id)
+        .groupBy("message_id", "real_topic")
+        .agg(
+            F.max(F.col("kind") == "dead_letter").alias("dead_again"),
+            F.max(F.col("kind") == "quarantine").alias("quarantined"),
+            F.max(F.col("kind").isin("retry", "message")).alias("delivered"),
+        )
+    )
+
+
+def _targets(spark: SparkSession, plan: ReplayPlan) -> list[str]:
+    sent = records(spark, plan.folder).where(F.col("status") == SEND)
+    return [row["real_topic"] for row in sent.select("real_topic").distinct().collect()]

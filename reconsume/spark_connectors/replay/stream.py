@@ -1,0 +1,81 @@
+"""Replay as a stream: each run takes the dead letters that came since the last one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from reconsume.spark_connectors.readers import read_dead_letters
+from reconsume.spark_connectors.replay.execution import run_replay
+from reconsume.spark_connectors.replay.plan import ReplayPlan, open_plan, plan_from
+
+__all__ = ["replay_stream"]
+
+
+def replay_stream(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    folder: str,
+    name: str,
+    *,
+    where: str = "true",
+    groups: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    target: str = "retry",
+    group: str | None = None,
+    max_replays: int = 2,
+    rate: float | None = None,
+    at_least_once: bool = False,
+    topic_prefix: str = "reconsume.",
+    options: Mapping[str, str] | None = None,
+) -> StreamingQuery:
+    """Start a query that replays what is there and was not looked at before, then ends (`availableNow`).
+
+    Each micro-batch is a plan of its own, `<name>-<batch>`, under `<folder>/plans`; Spark repeats a batch that was
+    interrupted with the same dead letters, and its plan goes on where it stopped. So nothing is sent twice.
+
+    Args:
+        spark: a session with the Kafka connector.
+        bootstrap_servers: host:port of Kafka.
+        folder: for the checkpoint and the plans; it belongs to this name and these topics.
+        name: of this stream, in every `REPLAY_ID`.
+        where: which dead letters, an SQL expression over the readers' schema.
+        groups: whose dead letters; by default those of all groups.
+        topics: dead-letter topics to read in their place.
+        target: `retry` or `origin`.
+        group: for dead letters that do not tell their group.
+        max_replays: a message that was replayed so often is refused.
+        rate: records per second at most.
+        at_least_once: see `run_replay`.
+        topic_prefix: of the installation.
+        options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
+    """
+    topics = None if topics is None else list(topics)
+    groups = None if groups is None else list(groups)
+    batch_options = {key: value for key, value in (options or {}).items() if key.lower().startswith("kafka.")}
+
+    def replay_batch(batch: DataFrame, number: int) -> None:
+        session = batch.sparkSession
+        at = f"{folder}/plans/{number}"
+        plan = open_plan(session, at)
+        if plan is None:
+            everything = read_dead_letters(
+                session, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, options=batch_options
+            )
+            now = time.time_ns() // 1_000_000
+            plan = ReplayPlan(at, f"{name}-{number}", now, where, target, topic_prefix, max_replays)
+            plan = plan_from(session, bootstrap_servers, plan, batch, everything, group, batch_options)
+        run_replay(session, bootstrap_servers, plan, rate=rate, at_least_once=at_least_once, options=batch_options)
+
+    stream = read_dead_letters(
+        spark, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, streaming=True, options=options
+    )
+    return (
+        stream.writeStream.foreachBatch(replay_batch)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
