@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import Header
 from tests.support.waiting import wait_until
 
@@ -40,10 +39,18 @@ class Copied:
         group = self["REAL_TOPIC"].removeprefix("%RETRY%").removeprefix("%DLQ%")
         return group, self["ORIGIN_MESSAGE_ID"], int(self["RECONSUME_TIME"])
 
-    def changed(self, topic: str | None = None, later_ms: int = 0, **headers: bytes | None) -> Copied:
+    def changed(
+        self,
+        others: Mapping[str, bytes | None] | None = None,
+        *,
+        topic: str | None = None,
+        later_ms: int = 0,
+        **headers: bytes | None,
+    ) -> Copied:
         """With other headers (None takes one away), elsewhere, or at another time."""
-        kept = [(name, headers.get(name, value)) for name, value in self.headers]
-        kept += [(name, value) for name, value in headers.items() if name not in dict(self.headers)]
+        new = dict(others or {}) | headers
+        kept = [(name, new.get(name, value)) for name, value in self.headers]
+        kept += [(name, value) for name, value in new.items() if name not in dict(self.headers)]
         return replace(
             self,
             topic=topic or self.topic,
@@ -111,7 +118,9 @@ def take(bootstrap_servers: str, prefix: str, keep: Callable[[Copied], bool]) ->
             )
         )
     consumer.close()
-    kept = [one for one in records if one.topic == "GROUPS" or keep(one)]
+    # The level table was set long before, so that it is known to have been in force.
+    tables = [one.changed(later_ms=-_EARLIER_MS) for one in records if one.topic == "GROUPS"]
+    kept = tables + [one for one in records if one.topic != "GROUPS" and keep(one)]
     return Copy({name.removeprefix(prefix): count for name, count in topics.items()}, kept)
 
 
@@ -162,8 +171,3 @@ def _transactions(bootstrap_servers: str, prefix: str, record: Copied) -> None:
     producer.produce(prefix + "GROUPS", b"{}", b"%SYS%-no-group-of-anybody")
     producer.commit_transaction(30)
     producer.close()
-
-
-def names_of(prefix: str) -> TopicNames:
-    """The names of a copy."""
-    return TopicNames(prefix)

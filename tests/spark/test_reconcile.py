@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copies
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.spark_connectors import Tolerances, reconcile
+from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile.summary import conservation, summarise
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.spark.copies import Copied, Copy, take, write
@@ -98,8 +95,8 @@ def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSess
     }
     assert counted == dict(expected)
     for row in figures["groups"]:
-        moved = len(everything.of("RETRY.", where=lambda one: one["REAL_TOPIC"] == "%RETRY%" + row["group"]))
-        dead = len(everything.of("DLQ.", where=lambda one: one["REAL_TOPIC"] == "%DLQ%" + row["group"]))
+        moved = sum(one["REAL_TOPIC"] == "%RETRY%" + row["group"] for one in everything.of("RETRY."))
+        dead = sum(one["REAL_TOPIC"] == "%DLQ%" + row["group"] for one in everything.of("DLQ."))
         assert (row["moved"], row["dead"], row["waiting"], row["lost"]) == (moved, dead, 0, 0)
         assert row["sent_back"] == moved + dead + row["quarantined"]
     quarter = MESSAGES // 4 * len(lived.groups)
@@ -241,14 +238,14 @@ def counted_too_low(copy: Copy, group: str, _other: str) -> Wrong:
 
 def told_too_low(copy: Copy, group: str, _other: str) -> Wrong:
     dead = back(copy, somewhere(copy, group, 3))
-    copy.swap(dead, dead.changed(**{"__dlq.errors.delivery.count": b"2"}))
+    copy.swap(dead, dead.changed({"__dlq.errors.delivery.count": b"2"}))
     return {("WRONG_COUNT", *dead.attempt)}
 
 
 def counted_too_low_from_the_start(copy: Copy, group: str, _other: str) -> Wrong:
     sent = somewhere(copy, group, 3)
     for one in (sent, back(copy, sent)):
-        copy.swap(one, one.changed(RECONSUME_TIME=b"1", **{"__dlq.errors.delivery.count": b"1"}))
+        copy.swap(one, one.changed({"__dlq.errors.delivery.count": b"1"}, RECONSUME_TIME=b"1"))
     return {("WRONG_COUNT", sent.attempt[0], sent.attempt[1], 1)}
 
 
@@ -258,7 +255,7 @@ def from_nowhere(copy: Copy, group: str, _other: str) -> Wrong:
     return {("ORPHAN", group, "never/0/1", 1)}
 
 
-def waits_past_its_time(copy: Copy, group: str, _other: str) -> Wrong:
+def waits_past_its_time(copy: Copy, _group: str, _other: str) -> Wrong:
     sent = max(copy.of("DELAY.2s"), key=lambda one: one.timestamp)
     copy.records.remove(back(copy, sent))
     return {("OVERDUE", *sent.attempt)}

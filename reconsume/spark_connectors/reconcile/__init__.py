@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
+from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES, OUTCOMES
 
-__all__ = ["FINDINGS", "NOTES", "OUTCOMES", "Committed", "Reconciliation", "Tolerances", "reconcile"]
+__all__ = [
+    "FINDINGS",
+    "NOTES",
+    "OUTCOMES",
+    "Committed",
+    "Reconciliation",
+    "Tolerances",
+    "conservation",
+    "first_findings",
+    "reconcile",
+    "summarise",
+]

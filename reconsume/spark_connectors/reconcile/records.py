@@ -36,7 +36,7 @@ def read_records(
     raw = read_raw(spark, bootstrap_servers, pattern=pattern, options=options)
     frame = typed(raw, topic_prefix)
     upstream = F.col("kind").isin("delay", "inbox")
-    source = HeaderColumns(F.col("headers")).text("QUARANTINE_ORIGIN")
+    source = HeaderColumns.of(F.col("headers")).text("QUARANTINE_ORIGIN")
     place = F.when(F.col("kind") == "quarantine", source).otherwise(
         F.concat_ws("/", "kafka_topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
     )

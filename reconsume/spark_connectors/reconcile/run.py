@@ -24,6 +24,7 @@ from reconsume.spark_connectors.reconcile.judged import (
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
 from reconsume.spark_connectors.reconcile.pairing import pair_up
 from reconsume.spark_connectors.reconcile.records import read_records
+from reconsume.spark_connectors.reconcile.second_look import forgive_deliveries_in_flight, note_lost_origins
 from reconsume.spark_connectors.reconcile.verdicts import Judge
 
 __all__ = ["Reconciliation", "reconcile"]
@@ -64,6 +65,7 @@ def reconcile(
     committed: Committed | None = None,
     delay_levels: str | None = None,
     tolerances: Tolerances | None = None,
+    origins: bool = False,
     options: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Reconciliation:
@@ -83,6 +85,7 @@ def reconcile(
             groups fill `consumed`.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
+        origins: read the origin topics too, and note what is not there any more.
         options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
         progress: told what is being done.
 
@@ -112,6 +115,12 @@ def reconcile(
         seen = F.greatest("asked", "appended", "delivered")
         ledger = ledger.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     ledger = ledger.persist()
+    if ledger.where("outcome = 'lost'").count():
+        progress("looking once more for what seems lost")
+        ledger = forgive_deliveries_in_flight(spark, bootstrap_servers, topic_prefix, ledger, now_ms, given).persist()
+    if origins:
+        progress("looking for the first copies")
+        ledger = note_lost_origins(spark, bootstrap_servers, topic_prefix, ledger, given).persist()
     ledger.count()
     pairs.unpersist()
     return Reconciliation(

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
 
-__all__ = ["LATENESS_LIMITS_MS", "conservation", "summarise"]
+__all__ = ["LATENESS_LIMITS_MS", "conservation", "first_findings", "summarise"]
 
 LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 600_000)
 """Upper ends of the bars of a distribution; one more holds what is beyond."""
@@ -183,3 +183,15 @@ def _kinds(ledger: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
     kinds = ledger.select(F.explode(F.concat("findings", "notes")).alias("kind"))
     found = {row.kind: row["count"] for row in kinds.groupBy("kind").count().collect()}
     return tuple({kind: found[kind] for kind in wanted if kind in found} for wanted in (FINDINGS, NOTES))  # type: ignore[return-value]
+
+
+def first_findings(findings: DataFrame, notes: DataFrame, of_a_kind: int) -> list[dict[str, Any]]:
+    """Rows of findings and notes as dictionaries, at most so many of each kind, in the order of time."""
+    order = Window.partitionBy("kind").orderBy(
+        F.coalesce("appended", "asked", "delivered"), "origin_message_id", "attempt"
+    )
+    both = findings.unionByName(notes)
+    rows = (
+        both.withColumn("place", F.row_number().over(order)).where(F.col("place") <= of_a_kind).orderBy("kind", "place")
+    )
+    return [row.asDict() for row in rows.drop("place").collect()]

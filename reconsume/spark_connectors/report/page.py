@@ -102,7 +102,9 @@ def _conservation(groups: Sequence[Mapping[str, Any]], words: Words) -> str:
     rows = []
     for group in groups:
         left = group["lost"]
-        balance = f'<span class="bad balance">{_text(words["lost"])} {left:,}</span>' if left else _good(words["balanced"])
+        balance = (
+            f'<span class="bad balance">{_text(words["lost"])} {left:,}</span>' if left else _good(words["balanced"])
+        )
         cells = [_text(group["group"] or "–"), *(f"{group[name]:,}" for name in ("sent_back", *names)), balance]
         rows.append(cells + ([f"{group[name]:,}" for name in ("consumed", "unread")] if known else []))
     text = words["conservation_text"] + (f" {words['consumed_text']}" if known else "")
@@ -157,13 +159,17 @@ def _lateness(levels: Sequence[Mapping[str, Any]], words: Words) -> str:
         + "</div>"
         for level in known
     )
-    return _section(words["lateness"], words["lateness_text"], _table(header, rows) + f'<div class="panels">{panels}</div>')
+    return _section(
+        words["lateness"], words["lateness_text"], _table(header, rows) + f'<div class="panels">{panels}</div>'
+    )
 
 
 def _tries(tries: Sequence[Mapping[str, int]], words: Words) -> str:
     if not tries:
         return ""
-    labels = [words["retries_1"] if one["retries"] == 1 else words["retries"].format(count=one["retries"]) for one in tries]
+    labels = [
+        words["retries_1"] if one["retries"] == 1 else words["retries"].format(count=one["retries"]) for one in tries
+    ]
     chart = columns(labels, [one["messages"] for one in tries], words["tries"])
     return _section(words["tries"], words["tries_text"], chart)
 

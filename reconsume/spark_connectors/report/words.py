@@ -27,8 +27,8 @@ _EN: Final = {
     "balance": "balance",
     "balanced": "balanced",
     "conservation": "Conservation",
-    "conservation_text": "For each group: sent back = waiting + delivered again + dead letters + quarantined + dropped. "
-    "What is left over is missing.",
+    "conservation_text": "For each group: sent back = waiting + delivered again + dead letters + quarantined + "
+    "dropped. What is left over is missing.",
     "consumed_text": "Of the retries delivered, the group's committed offsets tell which were consumed.",
     "hours": "Send-backs and dead letters over time",
     "hours_text": "By the hour (UTC) in which they were sent back.",
