@@ -115,14 +115,12 @@ def reconcile(
         seen = F.greatest("asked", "appended", "delivered")
         ledger = ledger.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     ledger = ledger.persist()
-    if ledger.where("outcome = 'lost'").count():
+    if _has_lost(ledger):
         progress("looking once more for what seems lost")
         ledger = forgive_deliveries_in_flight(spark, bootstrap_servers, topic_prefix, ledger, now_ms, given).persist()
     if origins:
         progress("looking for the first copies")
         ledger = note_lost_origins(spark, bootstrap_servers, topic_prefix, ledger, given).persist()
-    ledger.count()
-    pairs.unpersist()
     return Reconciliation(
         ledger,
         as_findings(ledger, "findings", bootstrap_servers),
@@ -130,6 +128,12 @@ def reconcile(
         now,
         since,
     )
+
+
+def _has_lost(ledger: DataFrame) -> bool:
+    """Also fills the cache, which a filter alone would not."""
+    (row,) = ledger.agg(F.count_if(F.col("outcome") == "lost").alias("lost")).collect()
+    return bool(row.lost)
 
 
 def _from(since: dt.datetime | None, longest_ms: int) -> dict[str, str]:
