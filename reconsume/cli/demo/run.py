@@ -251,8 +251,8 @@ def _print(report: dict[str, Any], options: DemoOptions, console: Console) -> No
 def _print_reconcile(found: dict[str, Any], console: Console) -> None:
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in found["findings"].items()) or "none"
     console.print(
-        f"Spark reconciled {found['attempts']:,} send-backs: {found['moved']:,} delivered again, {found['dead']:,} dead "
-        f"letters, {found['waiting']:,} waiting; findings: {kinds}\nreport: {found['report']}",
+        f"Spark reconciled {found['attempts']:,} send-backs: {found['moved']:,} delivered again, "
+        f"{found['dead']:,} dead letters, {found['waiting']:,} waiting; findings: {kinds}\nreport: {found['report']}",
         highlight=False,
         markup=False,
         soft_wrap=True,

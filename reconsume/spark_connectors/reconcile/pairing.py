@@ -11,6 +11,7 @@ __all__ = ["pair_up"]
 
 _FAULTS: Final = ("WRONG_COUNT", "WRONG_GROUP", "DAMAGED")
 """In the order in which they are tried."""
+_PLACE: Final = ("topic", "partition", "offset")
 
 
 def pair_up(pairs: DataFrame, now_ms: int) -> DataFrame:
@@ -19,25 +20,25 @@ def pair_up(pairs: DataFrame, now_ms: int) -> DataFrame:
     The two have the same key and value; they differ in their count, in their group, or one has lost its name. The
     row of the send-back takes the delivery, and the delivery's own row goes.
     """
-    numbered = pairs.withColumn("row", F.monotonically_increasing_id()).persist()
     due = F.coalesce("sent_due", "sent_appended") < F.timestamp_millis(F.lit(now_ms))
-    missing = numbered.where(F.col("sent_offset").isNotNull() & F.col("arrived_offset").isNull() & due).alias("m")
-    surplus = numbered.where(F.col("sent_offset").isNull() & F.col("arrived_kind").isin("retry", "dead_letter"))
-    joined = missing.join(surplus.alias("s"), F.col("m.sent_stamp") == F.col("s.arrived_stamp")).withColumn(
-        "fault", _fault()
-    )
-    best = _best(joined.where("fault is not null").where("s.arrived_appended >= m.sent_appended"))
+    missing = pairs.where(F.col("sent_offset").isNotNull() & F.col("arrived_offset").isNull() & due).alias("m")
+    surplus = pairs.where(F.col("sent_offset").isNull() & F.col("arrived_kind").isin("retry", "dead_letter"))
+    joined = missing.join(surplus.alias("s"), F.col("m.sent_stamp") == F.col("s.arrived_stamp"))
+    known = joined.withColumn("fault", _fault()).where("fault is not null")
+    best = _best(known.where("s.arrived_appended >= m.sent_appended"))
     arrived = [name for name in pairs.columns if name.startswith("arrived_")]
     matches = best.select(
-        F.col("m.row").alias("m_row"),
-        F.col("s.row").alias("s_row"),
-        F.col("fault").alias("paired"),
+        *(F.col(f"m.sent_{name}").alias(f"of_{name}") for name in _PLACE),
         *(F.col(f"s.{name}").alias(f"found_{name}") for name in arrived),
-    ).persist()
-    kept = numbered.join(matches.select(F.col("s_row").alias("row")), "row", "left_anti")
-    merged = kept.join(matches.drop("s_row").withColumnRenamed("m_row", "row"), "row", "left")
+        F.col("fault").alias("paired"),
+    )
+    gone = F.broadcast(matches.select(*(f"found_arrived_{name}" for name in _PLACE)))
+    kept = pairs.join(
+        gone, [F.col(f"arrived_{name}") == F.col(f"found_arrived_{name}") for name in _PLACE], "left_anti"
+    )
+    same = [F.col(f"sent_{name}") == F.col(f"of_{name}") for name in _PLACE]
     taken = {name: F.coalesce(F.col(f"found_{name}"), F.col(name)) for name in arrived}
-    return merged.withColumns(taken).select(*pairs.columns, "paired")
+    return kept.join(F.broadcast(matches), same, "left").withColumns(taken).select(*pairs.columns, "paired")
 
 
 def _fault() -> Column:
@@ -57,7 +58,8 @@ def _best(joined: DataFrame) -> DataFrame:
     """Each send-back and each delivery at most once: the likeliest fault, then the nearest in time."""
     rank = F.array_position(F.array(*map(F.lit, _FAULTS)), F.col("fault"))
     distance = F.abs(F.unix_millis("s.arrived_appended") - F.unix_millis(F.coalesce("m.sent_due", "m.sent_appended")))
-    for side in ("m.row", "s.row"):
-        order = Window.partitionBy(side).orderBy(rank, distance, "m.row", "s.row")
+    places = [[f"{side}_{name}" for name in _PLACE] for side in ("m.sent", "s.arrived")]
+    for place in places:
+        order = Window.partitionBy(*place).orderBy(rank, distance, *places[0], *places[1])
         joined = joined.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
     return joined

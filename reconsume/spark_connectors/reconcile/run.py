@@ -115,7 +115,9 @@ def reconcile(
         seen = F.greatest("asked", "appended", "delivered")
         ledger = ledger.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     ledger = ledger.persist()
-    if _has_lost(ledger):
+    lost = _has_lost(ledger)
+    pairs.unpersist()
+    if lost:
         progress("looking once more for what seems lost")
         ledger = forgive_deliveries_in_flight(spark, bootstrap_servers, topic_prefix, ledger, now_ms, given).persist()
     if origins:
