@@ -54,8 +54,8 @@ def fill(settings: Settings, count: int) -> None:
     """Send-backs, then their deliveries, which are due by then."""
     names = settings.names
     maker = TopicMaker(KafkaAdmin(settings.client_settings()), names, settings.topics)
-    for group in range(GROUPS):
-        maker.make(maker.retry_topic(f"group-{group}", Groups()))
+    for number in range(GROUPS):
+        maker.make(maker.retry_topic(f"group-{number}", Groups()))
     value = b"x" * 200
     producer = Producer(settings.client_settings() | {"linger.ms": 20, "compression.type": "lz4"})
     for deliver in (False, True):
@@ -88,9 +88,9 @@ def run_reconcile(spark: SparkSession, settings: Settings) -> int:
     return wrong
 
 
-def timed(work: Callable[[], object]) -> float:
+def timed(work: Callable[[SparkSession, Settings], object], spark: SparkSession, settings: Settings) -> float:
     began = time.perf_counter()
-    work()
+    work(spark, settings)
     return time.perf_counter() - began
 
 
@@ -105,10 +105,7 @@ def measure_reconcile(bootstrap_servers: str, sizes: list[int]) -> None:
         records = 2 * count
         # The first of each compiles what the others use; the two take turns, so that a busy machine meets both.
         count_headers(spark, settings), run_reconcile(spark, settings)
-        pairs = [
-            (timed(lambda: count_headers(spark, settings)), timed(lambda: run_reconcile(spark, settings)))
-            for _ in range(RUNS)
-        ]
+        pairs = [(timed(count_headers, spark, settings), timed(run_reconcile, spark, settings)) for _ in range(RUNS)]
         counts, runs = (statistics.median(one) for one in zip(*pairs, strict=True))
         ratio = statistics.median(count / run for count, run in pairs)
         print(
