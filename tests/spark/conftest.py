@@ -12,6 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.history import History, write_history
+from tests.spark.lived import lived, taken
+
+__all__ = ["lived", "taken"]
 
 _HERE: Final = Path(__file__).parent
 _PY4J_LEAVES_SOCKETS: Final = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconsume.delay_levels.properties import Header
@@ -105,23 +105,23 @@ def take(bootstrap_servers: str, prefix: str, keep: Callable[[Copied], bool]) ->
     records: list[Copied] = []
     ends = 0
     while ends < len(places):
-        message = wait_until(lambda: consumer.consume(1, 0.1), 60, "more records, or their end")[0]
-        if (error := message.error()) is not None:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            ends += 1
-            continue
-        topic = (message.topic() or "").removeprefix(prefix)
-        headers = cast("list[Header]", message.headers() or [])
-        records.append(
-            Copied(
-                topic, message.partition() or 0, message.timestamp()[1], message.key(), message.value(), tuple(headers)
-            )
-        )
+        for message in wait_until(lambda: consumer.consume(1_000, 0.2), 60, "more records, or their ends"):
+            if (error := message.error()) is None:
+                records.append(_copied(message, prefix))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ends += 1
     consumer.close()
     # The level table was set long before, so that it is known to have been in force.
     tables = [one.changed(later_ms=-_EARLIER_MS) for one in records if one.topic == "GROUPS"]
     kept = tables + [one for one in records if one.topic != "GROUPS" and keep(one)]
     return Copy({name.removeprefix(prefix): count for name, count in topics.items()}, kept)
+
+
+def _copied(message: Message, prefix: str) -> Copied:
+    headers = cast("list[Header]", message.headers() or [])
+    place = (message.topic() or "").removeprefix(prefix), message.partition() or 0
+    return Copied(*place, message.timestamp()[1], message.key(), message.value(), tuple(headers))
 
 
 def write(bootstrap_servers: str, copy: Copy) -> str:

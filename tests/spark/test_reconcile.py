@@ -3,68 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors import reconcile
-from reconsume.spark_connectors.reconcile.summary import conservation, summarise
-from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
+from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
+from tests.integration.installation import LATER, Deliveries
 from tests.spark.copies import Copied, Copy, take, write
-from tests.support.waiting import wait_until
+from tests.spark.lived import MESSAGES, Lived
+from tests.support.pages import python_blocks
 
 pytestmark = pytest.mark.kafka
 
-MESSAGES = 400
-GROUPS = ("paris/a.b", "berlin")
 Wrong = set[tuple[str, str | None, str | None, int | None]]
-
-
-@dataclass
-class Lived:
-    """A finished history: real consumers, a real scheduler, two groups, an inbox."""
-
-    installation: Installation
-    groups: tuple[str, ...]
-
-    @property
-    def prefix(self) -> str:
-        return self.installation.settings.topic_prefix
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return self.installation.settings.bootstrap_servers
-
-
-def body_of(message: Any) -> int:
-    return int(message.body)
-
-
-@pytest.fixture(scope="module")
-def lived(bootstrap_servers: str) -> Iterator[Lived]:
-    """Message n fails n % 4 times in each group; whatever fails three times is a dead letter."""
-    with installation(bootstrap_servers) as one:
-        topic = one.topic("flights", 2)
-        groups = tuple(map(one.name, GROUPS))
-        seen = Deliveries(
-            lambda messages, _context: SUCCESS if messages[0].reconsume_times >= body_of(messages[0]) % 4 else LATER
-        )
-        consumers = [one.consumer(group, topic, seen, max_reconsume_times=2) for group in groups]
-        for number in range(MESSAGES):
-            one.produce(topic, str(number).encode(), key=str(number).encode())
-        plain = [("REAL_TOPIC", f"%RETRY%{groups[0]}".encode()), ("RETRY_TOPIC", topic.encode())]
-        one.produce(one.settings.names.send_back, b"0", key=b"inbox", headers=plain)
-        one.produce(one.settings.names.send_back, b"0", key=b"broken", headers=[*plain, ("RECONSUME_TIME", b"\xff")])
-        for consumer in consumers:
-            consumer.start()
-        wait_until(lambda: all(len(one.dead_letters(group)) == MESSAGES // 4 for group in groups), 120, "dead letters")
-        wait_until(lambda: one.read(one.settings.names.quarantine), 60, "the broken record")
-        for consumer in consumers:
-            consumer.shutdown()
-        yield Lived(one, groups)
 
 
 def told(spark: SparkSession, bootstrap_servers: str, prefix: str, **more: Any) -> Wrong:
@@ -126,14 +83,91 @@ def test_offsets_of_the_groups_tell_what_was_consumed(spark: SparkSession, lived
     assert (second["consumed"], second["unread"]) == (0, 0)  # nobody says
 
 
-@pytest.fixture(scope="module")
-def taken(lived: Lived) -> Copy:
-    """A part of the history: 40 messages, all their attempts."""
+def test_a_system_that_runs_gives_no_finding(spark: SparkSession, lived: Lived) -> None:
+    one, group = lived.installation, lived.installation.name("busy")
+    topic = one.topic("busy.flights")
+    scheduler = lived.prefix + "scheduler"
+    consumer = one.consumer(group, topic, Deliveries(lambda _messages, _context: LATER))
+    consumer.start()
+    try:
+        for _ in range(3):
+            one.produce(topic, *[b"%d" % number for number in range(100)])
+            # Read first: what the schedulers have handled by then must be found afterwards.
+            committed = {scheduler: one.admin.committed(scheduler), group: one.admin.committed(group)}
+            assert told(spark, lived.bootstrap_servers, lived.prefix, committed=committed) == set()
+    finally:
+        consumer.shutdown()
+    assert len(one.retries(group)) > 300
 
-    def keep(record: Copied) -> bool:
-        return record.key is not None and record.key.isdigit() and int(record.key) < 40
 
-    return take(lived.bootstrap_servers, lived.prefix, keep)
+def by_state(ledger: DataFrame) -> dict[tuple[str, str, int], int]:
+    rows = ledger.groupBy("group", "outcome", "attempt").count().collect()
+    return {(row.group, row.outcome, row.attempt): row["count"] for row in rows}
+
+
+def test_a_ledger_grows_and_what_is_settled_is_not_read_again(
+    spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
+) -> None:
+    prefix = write(lived.bootstrap_servers, taken)
+    whole = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix)
+    expected = by_state(whole.ledger)
+    middle = whole.ledger.select(F.expr("timestamp_millis(percentile(unix_millis(appended), 0.5)::bigint)")).collect()[
+        0
+    ][0]
+    whole.close()
+    folder, rows = str(tmp_path / "ledger"), []
+    for until in (middle.astimezone(), None, None):
+        found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, ledger=folder, until=until)
+        assert found.findings.count() == 0
+        rows.append(found.ledger.count())
+        found.close()
+    total = sum(expected.values())
+    assert 0 < rows[0] < total
+    assert sum(rows[:2]) == total  # all deliveries of the first part were there already
+    assert rows[2] == 0
+    assert by_state(read_ledger(spark, folder)) == expected
+    with pytest.raises(IllegalSetting, match="holds the ledger of the topics"):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
+
+
+def test_a_window_judges_what_was_sent_back_in_it(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    prefix = write(lived.bootstrap_servers, taken)
+    times = sorted(one.timestamp - 3_600_000 for one in taken.of("DELAY."))
+    since, until = (F.timestamp_millis(F.lit(times[len(times) * part // 4])) for part in (1, 3))
+    row = spark.range(1).select(since, until).collect()[0]
+    found = reconcile(
+        spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[0].astimezone(), until=row[1].astimezone()
+    )
+    assert found.findings.count() == 0
+    inside = [one for one in times if times[len(times) // 4] <= one < times[len(times) * 3 // 4]]
+    assert found.ledger.where(F.col("appended") >= since).count() == len(inside)
+    found.close()
+    with pytest.raises(IllegalSetting, match="the window is empty"):
+        reconcile(
+            spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[1].astimezone(), until=row[0].astimezone()
+        )
+
+
+def test_a_first_copy_that_was_compacted_away_is_noted(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    copy = Copy(taken.partitions, list(taken.records))
+    one = copy.of("DLQ.")[0]
+    gone = one["ORIGIN_MESSAGE_ID"].rpartition("/")[0] + "/999999999"
+    mine = [other for other in copy.records if other["ORIGIN_MESSAGE_ID"] == one["ORIGIN_MESSAGE_ID"]]
+    for other in mine:
+        copy.swap(other, other.changed(ORIGIN_MESSAGE_ID=gone.encode()))
+    prefix = write(lived.bootstrap_servers, copy)
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, origins=True)
+    notes = {(row.kind, row.origin_message_id) for row in found.notes.collect()}
+    assert (notes, found.findings.count()) == ({("ORIGIN_GONE", gone)}, 0)
+    found.close()
+
+
+def test_the_program_of_the_page_runs(spark: SparkSession, lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark is not None  # it takes the session that is there
+    (program,) = [one for one in python_blocks(complete=False) if one.where.startswith("docs/reconcile.md")]
+    here = f'"{lived.bootstrap_servers}", topic_prefix="{lived.prefix}"'
+    exec(compile(program.text.replace('"localhost:9092"', here), program.where, "exec"), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out.startswith("ok")
 
 
 Fault = Callable[[Copy, str, str], Wrong]
@@ -215,7 +249,8 @@ def dead_letter_waits(copy: Copy, group: str, _other: str) -> Wrong:
 def on_the_topic_of_another_group(copy: Copy, group: str, other: str) -> Wrong:
     retry = back(copy, somewhere(copy, group, 1))
     topic = copy.of("RETRY.", where=lambda one: one.attempt[0] == other)[0].topic
-    copy.records = [one for one in copy.records if one.attempt[1:] != retry.attempt[1:] or one.attempt[0] != other]
+    same = [other, *retry.attempt[1:]]
+    copy.records = [one for one in copy.records if not one["RECONSUME_TIME"] or list(one.attempt) != same]
     copy.swap(retry, retry.changed(topic=topic))
     return {("WRONG_GROUP", *retry.attempt)}
 
@@ -261,7 +296,7 @@ def from_nowhere(copy: Copy, group: str, _other: str) -> Wrong:
 
 
 def waits_past_its_time(copy: Copy, _group: str, _other: str) -> Wrong:
-    sent = max(copy.of("DELAY.2s"), key=lambda one: one.timestamp)
+    sent = copy.of("DELAY.2s")[-1]
     copy.records.remove(back(copy, sent))
     return {("OVERDUE", *sent.attempt)}
 

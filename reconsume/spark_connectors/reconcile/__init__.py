@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconsume.spark_connectors.reconcile.grown import read_ledger
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
 from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise
@@ -16,6 +17,7 @@ __all__ = [
     "Tolerances",
     "conservation",
     "first_findings",
+    "read_ledger",
     "reconcile",
     "summarise",
 ]

@@ -39,6 +39,7 @@ def pair_attempts(records: DataFrame) -> DataFrame:
     }
     together = records.repartition("origin_message_id")
     grouped = together.groupBy(*IDENTITY).agg(*(F.sort_array(column).alias(name) for name, column in sides.items()))
+    grouped = grouped.withColumn("arrived", _likeliest_first())
     life = Window.partitionBy("group", "origin_message_id", "replay_times")
     came_back = F.when(
         F.get("arrived", F.lit(0))["kind"] == "retry",
@@ -57,6 +58,19 @@ def pair_attempts(records: DataFrame) -> DataFrame:
         *_side("sent", _SENT),
         *_side("arrived", _ARRIVED),
     )
+
+
+def _likeliest_first() -> Column:
+    """Of more deliveries than send-backs those come first that were not before their time, nor on another topic."""
+    due = F.get("sent", F.lit(0))["due"]
+    # Nothing of it is computed for the others: these are nearly all.
+    return F.when(
+        (F.size("sent") > 0) & (F.size("arrived") > F.size("sent")),
+        F.concat(
+            F.filter("arrived", lambda one: ~one["astray"] & (one["appended"] >= due)),
+            F.filter("arrived", lambda one: one["astray"] | ~F.coalesce(one["appended"] >= due, F.lit(False))),
+        ),
+    ).otherwise(F.col("arrived"))
 
 
 def _side(name: str, fields: tuple[str, ...]) -> list[Column]:

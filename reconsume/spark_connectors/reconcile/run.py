@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +15,7 @@ from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.spark_connectors.reconcile.attempts import pair_attempts
 from reconsume.spark_connectors.reconcile.facts import gather_facts
+from reconsume.spark_connectors.reconcile.grown import GrownLedger
 from reconsume.spark_connectors.reconcile.judged import (
     Committed,
     LevelTables,
@@ -30,6 +31,7 @@ from reconsume.spark_connectors.reconcile.verdicts import Judge
 __all__ = ["Reconciliation", "reconcile"]
 
 _LOOK_BACK: Final = dt.timedelta(hours=1)
+"""What was sent back before a window may be delivered in it, so much late at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def reconcile(
     delay_levels: str | None = None,
     tolerances: Tolerances | None = None,
     origins: bool = False,
+    ledger: str | None = None,
     options: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Reconciliation:
@@ -86,50 +89,95 @@ def reconcile(
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
         origins: read the origin topics too, and note what is not there any more.
+        ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
+            judge that and what was left open; what was settled is in the folder, see `read_ledger`.
         options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
         progress: told what is being done.
 
     Raises:
-        IllegalSetting: a window that is empty, or a time without a zone.
+        IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
+            of another installation.
     """
+    now, since = _window(since, until, ledger)
+    now_ms, since_ms = _ms(now), 0 if since is None else _ms(since)
+    source = _Source(spark, bootstrap_servers, topic_prefix, dict(options or {}))
+    progress("reading the level table")
+    tables = source.level_tables(delay_levels)
+    grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
+    progress("reading the topics")
+    start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
+    pairs = source.pairs(now_ms, start_ms, grown).persist()
+    facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
+    if grown is not None and grown.last_ms is not None:
+        # Nothing is unknown of what was sent back before: it is in the ledger.
+        facts = replace(facts, known_since_ms=0)
+    progress("judging the attempts")
+    paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
+    judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
+    rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
+    if since is not None:
+        seen = F.greatest("asked", "appended", "delivered")
+        rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
+    rows = rows.persist()
+    lost = _has_lost(rows)
+    pairs.unpersist()
+    rows = source.looked_again(rows, now_ms, lost=lost, origins=origins, progress=progress)
+    if grown is not None:
+        progress(f"adding to the ledger in {grown.folder}")
+        grown.append(rows, now_ms, topic_prefix)
+    findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
+    return Reconciliation(rows, findings, notes, now, since)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where it is read."""
+
+    spark: SparkSession
+    bootstrap_servers: str
+    topic_prefix: str
+    options: Mapping[str, str]
+
+    def level_tables(self, own: str | None) -> LevelTables:
+        names = TopicNames(self.topic_prefix)
+        tables = read_level_tables(self.spark, self.bootstrap_servers, names, self.options)
+        return tables if own is None else LevelTables(DelayLevels.parse(own), 0, {}, tables.without_retries)
+
+    def pairs(self, now_ms: int, start_ms: int | None, grown: GrownLedger | None) -> DataFrame:
+        """Send-backs before `now_ms` and all deliveries, brought together; with a ledger, what it does not settle."""
+        if grown is not None:
+            start_ms = grown.from_ms
+        given = {**self.options, **_from(start_ms)}
+        records = read_records(self.spark, self.bootstrap_servers, self.topic_prefix, given)
+        if grown is not None:
+            records = grown.with_open(records)
+        upstream = (F.col("side") == "arrived") | (F.unix_millis("appended") < now_ms)
+        pairs = pair_attempts(records.where(upstream))
+        return pairs if grown is None else grown.name_repeats(pairs)
+
+    def looked_again(
+        self, rows: DataFrame, now_ms: int, *, lost: bool, origins: bool, progress: Callable[[str], None]
+    ) -> DataFrame:
+        where = (self.spark, self.bootstrap_servers, self.topic_prefix)
+        if lost:
+            progress("looking once more for what seems lost")
+            rows = forgive_deliveries_in_flight(*where, rows, now_ms, self.options).persist()
+        if origins:
+            progress("looking for the first copies")
+            rows = note_lost_origins(*where, rows, self.options).persist()
+        return rows
+
+
+def _window(
+    since: dt.datetime | None, until: dt.datetime | None, ledger: str | None
+) -> tuple[dt.datetime, dt.datetime | None]:
     now = _moment("until", until) or dt.datetime.now(dt.UTC)
     since = _moment("since", since)
     if since is not None and since >= now:
         raise IllegalSetting(f"the window is empty: since {since.isoformat()}, until {now.isoformat()}")
-    names, given, known = TopicNames(topic_prefix), dict(options or {}), committed or {}
-    now_ms, since_ms = _ms(now), 0 if since is None else _ms(since)
-    progress("reading the level table")
-    tables = read_level_tables(spark, bootstrap_servers, names, given)
-    if delay_levels is not None:
-        tables = LevelTables(DelayLevels.parse(delay_levels), 0, {}, tables.without_retries)
-    progress("reading the topics")
-    records = read_records(spark, bootstrap_servers, topic_prefix, given | _from(since, tables.longest_ms))
-    upstream = (F.col("side") == "arrived") | (F.unix_millis("appended") < now_ms)
-    pairs = pair_attempts(records.where(upstream)).persist()
-    facts = gather_facts(pairs, topic_prefix, known, now_ms)
-    progress("judging the attempts")
-    paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
-    judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
-    ledger = as_ledger(judge.judge(paired), topic_prefix, known)
-    if since is not None:
-        seen = F.greatest("asked", "appended", "delivered")
-        ledger = ledger.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
-    ledger = ledger.persist()
-    lost = _has_lost(ledger)
-    pairs.unpersist()
-    if lost:
-        progress("looking once more for what seems lost")
-        ledger = forgive_deliveries_in_flight(spark, bootstrap_servers, topic_prefix, ledger, now_ms, given).persist()
-    if origins:
-        progress("looking for the first copies")
-        ledger = note_lost_origins(spark, bootstrap_servers, topic_prefix, ledger, given).persist()
-    return Reconciliation(
-        ledger,
-        as_findings(ledger, "findings", bootstrap_servers),
-        as_findings(ledger, "notes", bootstrap_servers),
-        now,
-        since,
-    )
+    if since is not None and ledger is not None:
+        raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
+    return now, since
 
 
 def _has_lost(ledger: DataFrame) -> bool:
@@ -138,12 +186,10 @@ def _has_lost(ledger: DataFrame) -> bool:
     return bool(row.lost)
 
 
-def _from(since: dt.datetime | None, longest_ms: int) -> dict[str, str]:
-    """Records that were sent back before the window may be delivered in it, an hour late at most."""
-    if since is None:
+def _from(start_ms: int | None) -> dict[str, str]:
+    if start_ms is None:
         return {}
-    first = _ms(since - _LOOK_BACK) - longest_ms
-    return {"startingTimestamp": str(max(0, first)), "startingOffsetsByTimestampStrategy": "latest"}
+    return {"startingTimestamp": str(max(0, start_ms)), "startingOffsetsByTimestampStrategy": "latest"}
 
 
 def _moment(name: str, value: dt.datetime | None) -> dt.datetime | None:

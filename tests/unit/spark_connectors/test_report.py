@@ -48,7 +48,7 @@ def summary(**changed: Any) -> dict[str, Any]:
     group = {"group": "departures", "sent_back": 3, "moved": 2, "dead": 1, "consumed": 0, "unread": 0}
     bars = [0, 2, *[0] * 9, 1]
     late = {"delay_ms": 10_000, "sent_back": 3, "p50": 4, "p99": 35, "min": 1, "max": 61_000, "bars": bars}
-    figures = {
+    figures: dict[str, Any] = {
         "verdict": "ok",
         "since": None,
         "until": NOW.isoformat(),
