@@ -51,6 +51,7 @@ class ReconcileOptions:
     report: Path | None = None
     language: str = "en"
     out: str | None = None
+    ledger: str | None = None
     since: str | None = None
     until: str | None = None
     late: str = "1m"
@@ -92,6 +93,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
                     delay_levels=options.delay_levels,
                     tolerances=Tolerances(late=late),
                     origins=options.origins,
+                    ledger=None if options.ledger is None else _absolute(options.ledger),
                     options=kafka,
                     progress=say,
                 )
@@ -159,14 +161,18 @@ def _write(
         options.report.write_text(page, encoding="utf-8")
     if options.out is None:
         return
-    # Spark would take a relative path for one of its own working folder.
-    folder = options.out if "://" in options.out else str(Path(options.out).absolute())
+    folder = _absolute(options.out)
     tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
     for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
         say(f"writing {folder}/{name}")
         table.write.mode("overwrite").parquet(f"{folder}/{name}")
     figures = spark.createDataFrame([(json.dumps(summary, ensure_ascii=False),)], "value string")
     figures.coalesce(1).write.mode("overwrite").text(f"{folder}/summary")
+
+
+def _absolute(folder: str) -> str:
+    """Spark would take a relative path for one of its own working folder."""
+    return folder if "://" in folder else str(Path(folder).absolute())
 
 
 def _print(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], options: ReconcileOptions) -> None:

@@ -58,7 +58,8 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
             continue
         if row.mark is not None:
             handled[row.topic, row.partition] = row.mark + 1
-        if row.first_offset:
+        # The inbox may begin with delayed messages, which are not read.
+        if row.first_offset and row.topic != topic_prefix + "SEND_BACK":
             expired = row.first_ms + (row.longest_ms or 0) + _HOUR_MS
             known_since_ms = max(known_since_ms, expired)
     for place, offset in committed.get(topic_prefix + "scheduler", {}).items():

@@ -35,7 +35,7 @@ def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> Dat
         "delivered": F.col("arrived_appended"),
         "lateness_ms": F.col("lateness_ms"),
         "outcome": F.col("outcome"),
-        "consumed": _consumed(committed),
+        "consumed": _consumed(committed, topic_prefix + "RETRY."),
         "deliveries": F.col("arrived_deliveries"),
         "cause": F.col("arrived_cause"),
         "damage": F.coalesce("sent_damage", "arrived_damage", "inbox_damage"),
@@ -46,11 +46,12 @@ def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> Dat
     return judged.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _consumed(committed: Committed) -> Column:
+def _consumed(committed: Committed, retry_topics: str) -> Column:
     """Whether the group has gone past a retry; null where it does not say so."""
     marks: dict[str, int] = {}
     for group, places in committed.items():
-        marks |= {f"{group}\n{topic}/{partition}": offset for (topic, partition), offset in places.items()}
+        retries = {place: offset for place, offset in places.items() if place[0].startswith(retry_topics)}
+        marks |= {f"{group}\n{topic}/{partition}": offset for (topic, partition), offset in retries.items()}
     if not marks:
         return F.lit(None).cast("boolean")
     entries = [F.lit(one) for pair in marks.items() for one in pair]
