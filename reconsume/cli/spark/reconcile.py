@@ -99,7 +99,9 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
                 )
                 say("counting")
                 summary = summarise(found.ledger, found.now, found.since)
-                shown = first_findings(found.findings, found.notes, SHOWN_OF_A_KIND)
+                shown = []
+                if summary["findings"] or summary["notes"]:
+                    shown = first_findings(found.findings, found.notes, SHOWN_OF_A_KIND)
                 _write(spark, settings, options, found, summary, shown, say)
         finally:
             spark.stop()

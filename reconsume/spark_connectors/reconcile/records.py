@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.names import DLQ_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
-from reconsume.spark_connectors.names import KINDS, kind_pattern
+from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
 from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.schema import typed
 
@@ -81,12 +81,17 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.col("level"),
         F.col("delay_ms"),
         F.when(kind == "delay", F.col("target").startswith(DLQ_PREFIX)).otherwise(kind == "dead_letter").alias("dead"),
-        F.coalesce(kind.isin("retry", "dead_letter") & (F.col("target") != F.col("topic")), F.lit(False)).alias(
-            "astray"
-        ),
+        _astray().alias("astray"),
         F.col("replay_id").isNotNull().alias("replayed"),
         F.when(damage != "", damage).alias("damage"),
         F.xxhash64("key", "value").alias("stamp"),
         F.col("deliveries"),
         F.substring("cause", 1, _CAUSE_LENGTH).alias("cause"),
     ]
+
+
+def _astray() -> Column:
+    """Whether a delivery names another topic than it stands on; nothing of that is known without REAL_TOPIC."""
+    kind, target = F.col("kind"), F.col("target")
+    elsewhere = (group_of_name(target) != F.col("group")) | (target.startswith(DLQ_PREFIX) != (kind == "dead_letter"))
+    return F.coalesce(kind.isin("retry", "dead_letter") & elsewhere, F.lit(False))

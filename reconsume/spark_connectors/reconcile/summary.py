@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
@@ -18,6 +18,8 @@ LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 
 """Upper ends of the bars of a distribution; one more holds what is beyond."""
 _STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost")
 _CAUSES: Final = 10
+_MINUTE_MS: Final = 60_000
+_MOST_BARS: Final = 100
 
 
 def conservation(ledger: DataFrame, *, hourly: bool = True) -> DataFrame:
@@ -45,7 +47,8 @@ def conservation(ledger: DataFrame, *, hourly: bool = True) -> DataFrame:
 def summarise(ledger: DataFrame, now: dt.datetime, since: dt.datetime | None) -> dict[str, Any]:
     """`verdict`, `attempts`, a count for each outcome, `findings` and `notes` by kind, and what the report shows.
 
-    Keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `hours`, `tries` (how many messages
+    Keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `times` (by minute, hour
+    or day), `tries` (how many messages
     came back how often and were not sent back again), `causes` (of dead letters).
     """
     counts = _counts(ledger)
@@ -62,7 +65,7 @@ def summarise(ledger: DataFrame, now: dt.datetime, since: dt.datetime | None) ->
         "notes": notes,
         "groups": _groups(counts),
         "levels": _levels(ledger, counts),
-        "hours": _hours(ledger),
+        "times": _times(ledger, counts),
         "tries": _tries(counts),
         "causes": _causes(ledger),
     }
@@ -77,6 +80,8 @@ def _counts(ledger: DataFrame) -> list[Row]:
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.count_if(F.col("copy") == 0).alias("first"),
+            F.min(_sent_ms()).alias("begin_ms"),
+            F.max(_sent_ms()).alias("end_ms"),
             F.count_if("consumed").alias("consumed"),
             F.count_if(~F.col("consumed")).alias("unread"),
         )
@@ -136,17 +141,26 @@ def _level(delay_ms: int, sent: int, row: Row | None) -> dict[str, Any]:
     return level
 
 
-def _hours(ledger: DataFrame) -> list[dict[str, Any]]:
-    """Send-backs by the hour they were made in, dead letters among them."""
-    hour = F.date_trunc("hour", F.coalesce("appended", "asked"))
+def _times(ledger: DataFrame, counts: Iterable[Row]) -> dict[str, Any]:
+    """Send-backs by the time they were made at, dead letters among them; each step as long as makes a good picture."""
+    known = [(row.begin_ms, row.end_ms) for row in counts if row.begin_ms is not None]
+    if not known:
+        return {"step_ms": _MINUTE_MS, "bars": []}
+    span = max(end for _, end in known) - min(begin for begin, _ in known)
+    step = next((step for step in (_MINUTE_MS, 60 * _MINUTE_MS) if span <= _MOST_BARS * step), 1_440 * _MINUTE_MS)
+    at = (F.floor(_sent_ms() / step) * step).alias("at_ms")
     rows = (
-        ledger.where(hour.isNotNull())
-        .groupBy(F.unix_millis(hour).alias("at"))
+        ledger.where(_sent_ms().isNotNull())
+        .groupBy(at)
         .agg(F.count(F.lit(1)).alias("sent_back"), F.count_if("dead").alias("dead"))
-        .orderBy("at")
+        .orderBy("at_ms")
         .collect()
     )
-    return [{"at_ms": row.at, "sent_back": row.sent_back, "dead": row.dead} for row in rows]
+    return {"step_ms": step, "bars": [row.asDict() for row in rows]}
+
+
+def _sent_ms() -> Column:
+    return F.unix_millis(F.coalesce("appended", "asked"))
 
 
 def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:

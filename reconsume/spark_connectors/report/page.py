@@ -23,6 +23,7 @@ SHOWN_OF_A_KIND: Final = 50
 _FIGURES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost")
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _PANEL_WIDTH: Final = 460
+_PATTERNS: Final = ((60_000, "%H:%M"), (3_600_000, "%m-%d %H:00"), (86_400_000, "%Y-%m-%d"))
 
 Words = Mapping[str, str]
 
@@ -55,7 +56,7 @@ def render_report(
         _head(summary, words, bootstrap_servers, topic_prefix),
         _findings(summary["findings"], findings, words, "findings"),
         _conservation(summary["groups"], words),
-        _hours(summary["hours"], words),
+        _times(summary["times"], words),
         _lateness(summary["levels"], words),
         _tries(summary["tries"], words),
         _causes(summary["causes"], words),
@@ -111,31 +112,22 @@ def _conservation(groups: Sequence[Mapping[str, Any]], words: Words) -> str:
     return _section(words["conservation"], text, _table(header, rows) if rows else _none(words))
 
 
-def _hours(hours: Sequence[Mapping[str, int]], words: Words) -> str:
-    if not hours:
+def _times(times: Mapping[str, Any], words: Words) -> str:
+    bars, step = times["bars"], times["step_ms"]
+    if not bars:
         return ""
-    bars, pattern = _buckets(hours)
-    labels = [dt.datetime.fromtimestamp(at / 1000, dt.UTC).strftime(pattern) for at, _, _ in bars]
+    # A step in which nothing was sent back is a gap, not left out.
+    found = {at: (0, 0) for at in range(bars[0]["at_ms"], bars[-1]["at_ms"] + 1, step)}
+    found |= {bar["at_ms"]: (bar["sent_back"] - bar["dead"], bar["dead"]) for bar in bars}
+    pattern = next(pattern for limit, pattern in _PATTERNS if step <= limit)
+    labels = [dt.datetime.fromtimestamp(at / 1000, dt.UTC).strftime(pattern) for at in found]
     series = [
-        ("a", words["retries_series"], [sent - dead for _, sent, dead in bars]),
-        ("b", words["dead_series"], [dead for _, _, dead in bars]),
+        ("a", words["retries_series"], [retries for retries, _ in found.values()]),
+        ("b", words["dead_series"], [dead for _, dead in found.values()]),
     ]
     legend = "".join(f'<span><i class="{name}"></i>{_text(shown)}</span>' for name, shown, _ in series)
-    chart = f'<div class="legend">{legend}</div>' + stacked_columns(labels, series, words["hours"], width=1032)
-    return _section(words["hours"], words["hours_text"], chart)
-
-
-def _buckets(hours: Sequence[Mapping[str, int]]) -> tuple[list[tuple[int, int, int]], str]:
-    """Every hour from the first to the last, or every day where these are too many; and how to write them."""
-    first, last = hours[0]["at_ms"], hours[-1]["at_ms"]
-    hour, day = 3_600_000, 86_400_000
-    step = hour if last - first <= 4 * day else day
-    found = {at: [0, 0] for at in range(first // step * step, last + 1, step)}
-    for one in hours:
-        bucket = found[one["at_ms"] // step * step]
-        bucket[0] += one["sent_back"]
-        bucket[1] += one["dead"]
-    return [(at, sent, dead) for at, (sent, dead) in found.items()], "%m-%d %H:00" if step == hour else "%Y-%m-%d"
+    chart = f'<div class="legend">{legend}</div>' + stacked_columns(labels, series, words["times"], width=1032)
+    return _section(words["times"], words["times_text"], chart)
 
 
 def _lateness(levels: Sequence[Mapping[str, Any]], words: Words) -> str:

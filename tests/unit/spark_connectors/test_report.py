@@ -59,7 +59,10 @@ def summary(**changed: Any) -> dict[str, Any]:
         "notes": {},
         "groups": [states | group],
         "levels": [late],
-        "hours": [{"at_ms": at, "sent_back": 3, "dead": 1} for at in (1_763_712_000_000, 1_763_719_200_000)],
+        "times": {
+            "step_ms": 3_600_000,
+            "bars": [{"at_ms": at, "sent_back": 3, "dead": 1} for at in (1_763_712_000_000, 1_763_719_200_000)],
+        },
         "tries": [{"retries": 1, "messages": 2}],
         "causes": [{"cause": "no dep_time", "count": 1}],
     }
@@ -100,7 +103,7 @@ def test_it_tells_the_verdict_and_the_figures(language: str, verdict: str) -> No
     page = Page(render(summary(), [], language))
     text = " ".join(page.texts)
     assert verdict in text
-    for shown in ("departures", "10s", "4 ms", "1.02 min", "no dep_time", "2026-11-21 08:30:00.000 UTC"):
+    for shown in ("departures", "10s", "4 ms", "1.02 min", "no dep_time", "2026-11-21 08:30:00.000 UTC", "11-21 09:00"):
         assert shown in text
     assert page.tags <= TAGS | {"title"}
 
