@@ -282,6 +282,52 @@ def replay(
     run(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json)
 
 
+@app.command()
+def reconcile(
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write one HTML page that needs no network")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="of the report: en or zh")] = "en",
+    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
+    ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="keep a ledger that grows by run")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-21T08:00Z, or 24h; default: all")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="send-backs before; default: now")] = None,
+    late: Annotated[str, typer.Option(metavar="DURATION", help="later than this is a finding")] = "1m",
+    delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="in place of what the topics say")] = None,
+    origins: Annotated[
+        bool, typer.Option("--origins", help="read the origin topics too: are the first copies there?")
+    ] = False,
+    master: SparkMaster = "local[*]",
+    remote: SparkRemote = None,
+    spark_option: SparkOptions = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
+    as_json = check_output(output)
+    need_spark()
+    from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
+
+    options = ReconcileOptions(
+        report=report,
+        language=lang,
+        out=out,
+        ledger=ledger,
+        since=since,
+        until=until,
+        late=late,
+        delay_levels=delay_levels,
+        origins=origins,
+        master=master,
+        remote=remote,
+        spark_options=spark_option or (),
+    )
+    if not reconcile_topics(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json):
+        raise typer.Exit(1)
+
+
 def _host_and_port(text: str | None) -> dict[str, object] | None:
     if text is None:
         return None

@@ -11,10 +11,13 @@ from reconsume.spark_connectors.readers import (
     read_messages,
     read_retries,
 )
+from reconsume.spark_connectors.reconcile import Reconciliation, Tolerances, reconcile
 from reconsume.spark_connectors.schema import SCHEMA
 
 __all__ = [
     "SCHEMA",
+    "Reconciliation",
+    "Tolerances",
     "configure",
     "create_views",
     "packages",
@@ -23,4 +26,5 @@ __all__ = [
     "read_kinds",
     "read_messages",
     "read_retries",
+    "reconcile",
 ]

@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.spark.session import connector_jars, local_session
 from tests.spark.history import History, write_history
+from tests.spark.lived import lived, taken
+
+__all__ = ["lived", "taken"]
 
 _HERE: Final = Path(__file__).parent
 _PY4J_LEAVES_SOCKETS: Final = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

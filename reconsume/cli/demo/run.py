@@ -28,6 +28,7 @@ from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.cli.demo.application import FlightsApplication
+from reconsume.cli.demo.reconciliation import reconcile_in_spark
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.demo.tally import Tally
 from reconsume.delay_levels.errors import ReconsumeError
@@ -85,10 +86,16 @@ def run_demo(options: DemoOptions) -> bool:
             stack.enter_context(_scheduler(settings, number))
         produced = _produce(settings, options, console)
         report = _consume(settings, produced, condition, console)
+        report["reconcile"] = reconcile_in_spark(settings, console)
         _print(report, options, console)
         if options.keep:
             _keep(kafka, console)
-    return not (report["lost"] or report["early"] or report["duplicates"])
+    return not (report["lost"] or report["early"] or report["duplicates"]) and _agrees(report)
+
+
+def _agrees(report: dict[str, Any]) -> bool:
+    """Whether Spark, which counted by itself, found nothing wrong; without Spark there is nobody to disagree."""
+    return report["reconcile"] is None or report["reconcile"]["verdict"] == "ok"
 
 
 def _make_topics(settings: Settings) -> None:
@@ -245,9 +252,22 @@ def _print(report: dict[str, Any], options: DemoOptions, console: Console) -> No
         style = "green" if report[name] == 0 else "red"
         table.add_row(name, f"[{style}]{report[name]:,}[/{style}]")
     Console().print(table)
-    ok = not (report["early"] or report["lost"] or report["duplicates"])
+    if report["reconcile"] is not None:
+        _print_reconcile(report["reconcile"], console)
+    ok = not (report["early"] or report["lost"] or report["duplicates"]) and _agrees(report)
     verdict = "[green]nothing lost, nothing early, nothing twice[/green]"
     console.print(verdict if ok else "[red]something is wrong; see above[/red]")
+
+
+def _print_reconcile(found: dict[str, Any], console: Console) -> None:
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in found["findings"].items()) or "none"
+    console.print(
+        f"Spark reconciled {found['attempts']:,} send-backs: {found['moved']:,} delivered again, "
+        f"{found['dead']:,} dead letters, {found['waiting']:,} waiting; findings: {kinds}\nreport: {found['report']}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _keep(kafka: LocalKafka, console: Console) -> None:

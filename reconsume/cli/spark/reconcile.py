@@ -1,0 +1,237 @@
+"""`reconsume reconcile`: compare, print, write the report and the tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.settings import Settings
+from reconsume.cli.common import print_json, print_table
+from reconsume.cli.spark.options import spark_options
+from reconsume.cli.spark.session import open_session
+from reconsume.delay_levels.durations import format_duration, parse_duration
+from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.names import RETRY_PREFIX
+from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.reconcile import (
+    Committed,
+    Reconciliation,
+    Tolerances,
+    conservation,
+    first_findings,
+    reconcile,
+    summarise,
+)
+from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, render_report
+
+__all__ = ["ReconcileOptions", "read_committed", "reconcile_topics"]
+
+logger = logging.getLogger(__name__)
+
+_PRINTED: Final = 20
+_LOCAL_PARTITIONS: Final = 8
+"""Spark's own 200 are for clusters: on one machine most of them would be empty, and each costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileOptions:
+    """What the command line says; None where it says nothing."""
+
+    report: Path | None = None
+    language: str = "en"
+    out: str | None = None
+    ledger: str | None = None
+    since: str | None = None
+    until: str | None = None
+    late: str = "1m"
+    delay_levels: str | None = None
+    origins: bool = False
+    master: str = "local[*]"
+    remote: str | None = None
+    spark_options: Sequence[str] = ()
+
+
+def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: bool) -> bool:
+    """Carry the command out; whether nothing is wrong.
+
+    Raises:
+        IllegalSetting: an option that cannot be.
+        TopicNotReady: there is nothing to reconcile.
+    """
+    if options.language not in LANGUAGES:
+        raise IllegalSetting(f"--lang {options.language!r}: there are {', '.join(LANGUAGES)}")
+    now = dt.datetime.now(dt.UTC)
+    since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
+    late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
+    session_settings, kafka = spark_options(settings, options.spark_options)
+    if options.master.startswith("local"):
+        session_settings = {"spark.sql.shuffle.partitions": str(_LOCAL_PARTITIONS)} | session_settings
+    # Before Spark starts, which takes a minute to say that no broker answers.
+    committed = read_committed(settings)
+    with _screen(as_json=as_json) as say:
+        spark = open_session(say, options.master, options.remote, session_settings)
+        try:
+            with explained("reconciling"):
+                found = reconcile(
+                    spark,
+                    settings.bootstrap_servers,
+                    topic_prefix=settings.topic_prefix,
+                    since=since,
+                    until=until,
+                    committed=committed,
+                    delay_levels=options.delay_levels,
+                    tolerances=Tolerances(late=late),
+                    origins=options.origins,
+                    ledger=None if options.ledger is None else _absolute(options.ledger),
+                    options=kafka,
+                    progress=say,
+                )
+                say("counting")
+                summary = summarise(found.ledger, found.now, found.since)
+                shown = []
+                if summary["findings"] or summary["notes"]:
+                    shown = first_findings(found.findings, found.notes, SHOWN_OF_A_KIND)
+                _write(spark, settings, options, found, summary, shown, say)
+        finally:
+            spark.stop()
+    if as_json:
+        print_json(summary)
+    else:
+        _print(summary, shown, options)
+    return not summary["findings"]
+
+
+def read_committed(settings: Settings) -> Committed:
+    """The committed offsets of the schedulers and of every group that has a retry topic.
+
+    Raises:
+        TopicNotReady: there are no topics of this installation.
+    """
+    admin, names = KafkaAdmin(settings.client_settings()), settings.names
+    topics = [topic for topic in admin.topics() if topic.startswith(names.prefix)]
+    if not any(names.is_scheduled(topic) for topic in topics):
+        raise TopicNotReady(
+            f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
+            "`reconsume topics apply` makes them"
+        )
+    scheduler = names.prefix + "scheduler"
+    # The schedulers' first: what they have handled must be found on the other topics afterwards.
+    committed = {scheduler: admin.committed(scheduler)}
+    for topic in topics:
+        try:
+            name = names.rocketmq_name(topic)
+        except IllegalName:
+            continue
+        if name.startswith(RETRY_PREFIX):
+            group = name.removeprefix(RETRY_PREFIX)
+            try:
+                committed[group] = admin.committed(group)
+            except KafkaRefused as error:
+                logger.warning("what group %s has consumed is not known: %s", group, error)
+    return committed
+
+
+def _write(
+    spark: SparkSession,
+    settings: Settings,
+    options: ReconcileOptions,
+    found: Reconciliation,
+    summary: Mapping[str, Any],
+    shown: Sequence[Mapping[str, Any]],
+    say: Callable[[str], None],
+) -> None:
+    if options.report is not None:
+        page = render_report(
+            summary,
+            shown,
+            bootstrap_servers=settings.bootstrap_servers,
+            topic_prefix=settings.topic_prefix,
+            language=options.language,
+        )
+        options.report.parent.mkdir(parents=True, exist_ok=True)
+        options.report.write_text(page, encoding="utf-8")
+    if options.out is None:
+        return
+    folder = _absolute(options.out)
+    tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
+    for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
+        say(f"writing {folder}/{name}")
+        table.write.mode("overwrite").parquet(f"{folder}/{name}")
+    figures = spark.createDataFrame([(json.dumps(summary, ensure_ascii=False),)], "value string")
+    figures.coalesce(1).write.mode("overwrite").text(f"{folder}/summary")
+
+
+def _absolute(folder: str) -> str:
+    """Spark would take a relative path for one of its own working folder."""
+    return folder if "://" in folder else str(Path(folder).absolute())
+
+
+def _print(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], options: ReconcileOptions) -> None:
+    names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "lost")
+    titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "missing")
+    rows = [(one["group"] or "-", *(one[name] for name in names)) for one in summary["groups"]]
+    print_table("what became of every send-back", ("group", *titles), rows)
+    late = [
+        (format_duration(one["delay_ms"]), one["sent_back"], *(f"{one[name]:,} ms" for name in ("p50", "p99", "max")))
+        for one in summary["levels"]
+        if "bars" in one
+    ]
+    if late:
+        print_table("how late they were delivered", ("delay", "sent back", "p50", "p99", "max"), late)
+    for name in ("findings", "notes"):
+        if summary[name]:
+            print_table(name, ("kind", "count"), summary[name].items())
+    for one in [one for one in shown if one["kind"] in summary["findings"]][:_PRINTED]:
+        sys.stdout.write(f"{one['kind']} {one['group']} {one['origin_message_id']} attempt {one['attempt']}\n")
+        sys.stdout.writelines(f"  {command}\n" for command in one["commands"])
+    if options.report is not None:
+        sys.stdout.write(f"report: {options.report}\n")
+    wrong = sum(summary["findings"].values())
+    text = f"{wrong:,} findings: something is wrong" if wrong else "every failed message ended in exactly one state"
+    sys.stdout.write(f"{summary['attempts']:,} send-backs: {text}\n")
+
+
+def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None:
+    """A time as ISO 8601 has it, or so long before now."""
+    if text is None:
+        return None
+    try:
+        return now - dt.timedelta(milliseconds=parse_duration(text))
+    except IllegalDelayLevels:
+        pass
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise IllegalSetting(
+            f"{name} {text!r}: write a time such as 2026-11-21T08:00Z, or 24h for 24 hours ago"
+        ) from None
+    return moment if moment.tzinfo is not None else moment.astimezone()
+
+
+def _milliseconds(name: str, text: str) -> int:
+    try:
+        return parse_duration(text)
+    except IllegalDelayLevels:
+        raise IllegalSetting(f"{name} {text!r}: write a duration such as 30s or 5m") from None
+
+
+@contextmanager
+def _screen(*, as_json: bool) -> Iterator[Callable[[str], None]]:
+    """Says what is being done, on a line of its own that goes away."""
+    console = Console(stderr=True)
+    if as_json or not console.is_terminal:
+        yield lambda _line: None
+        return
+    with console.status("starting") as status:
+        yield status.update

@@ -1,0 +1,23 @@
+"""Reconcile: does every failed message end in exactly one state?"""
+
+from __future__ import annotations
+
+from reconsume.spark_connectors.reconcile.grown import read_ledger
+from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
+from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
+from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise
+from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES, OUTCOMES
+
+__all__ = [
+    "FINDINGS",
+    "NOTES",
+    "OUTCOMES",
+    "Committed",
+    "Reconciliation",
+    "Tolerances",
+    "conservation",
+    "first_findings",
+    "read_ledger",
+    "reconcile",
+    "summarise",
+]

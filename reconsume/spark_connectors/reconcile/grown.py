@@ -1,0 +1,146 @@
+"""A ledger in Parquet that grows by run: what is settled is not read from Kafka again.
+
+`runs` names the runs that are complete; `settled/run=…` holds the attempts that each of them settled, `open/run=…`
+those that it left waiting. A run that dies leaves folders that no later run looks at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors.reconcile.records import IDENTITY
+
+__all__ = ["GrownLedger", "read_ledger"]
+
+_OVERLAP_MS: Final = 60_000
+"""Records that a transaction still hid from the last run may be so much older than its end."""
+_OPEN: Final = ("waiting", "lost")
+_SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
+
+
+@dataclass(frozen=True, slots=True)
+class GrownLedger:
+    """The ledger of a folder, as the last complete run left it.
+
+    Attributes:
+        spark: the session.
+        folder: where it is.
+        last_ms: until when the last run judged; None before the first.
+    """
+
+    spark: SparkSession
+    folder: str
+    last_ms: int | None
+
+    @classmethod
+    def open(cls, spark: SparkSession, folder: str, topic_prefix: str) -> GrownLedger:
+        """Read which runs there are.
+
+        Raises:
+            IllegalSetting: the ledger is of another installation.
+        """
+        try:
+            runs = spark.read.parquet(f"{folder}/runs").collect()
+        except AnalysisException:
+            return cls(spark, folder, None)
+        others = {row.topic_prefix for row in runs} - {topic_prefix}
+        if others:
+            raise IllegalSetting(f"{folder} holds the ledger of the topics {others.pop()}*; choose another folder")
+        return cls(spark, folder, max(row.run for row in runs))
+
+    @property
+    def from_ms(self) -> int | None:
+        """From when on Kafka has to be read."""
+        return None if self.last_ms is None else self.last_ms - _OVERLAP_MS
+
+    def with_open(self, records: DataFrame) -> DataFrame:
+        """New records without those that were read before, and with the send-backs that are open."""
+        from_ms = self.from_ms
+        if from_ms is None:
+            return records
+        left = self._table("open").where(F.col("run") == F.lit(self.last_ms))
+        new = records.where(F.unix_millis("appended") >= from_ms).join(
+            F.broadcast(self._known(left, from_ms)),
+            [F.col(name) == F.col(f"known_{name}") for name in ("kafka_topic", "partition", "offset")],
+            "left_anti",
+        )
+        for side in ("inbox", "sent"):
+            new = new.unionByName(_as_records(left, side, records))
+        return new
+
+    def name_repeats(self, pairs: DataFrame) -> DataFrame:
+        """Deliveries without a send-back whose attempt an earlier run settled are duplicates."""
+        if self.last_ms is None:
+            return pairs
+        surplus = F.col("sent_offset").isNull() & F.col("inbox_offset").isNull()
+        wanted = pairs.where(surplus).select(*IDENTITY).distinct()
+        same = {name: F.col(f"was_{name}") for name in IDENTITY}
+        was = self._settled().select(*(F.col(name).alias(f"was_{name}") for name in IDENTITY)).distinct()
+        found = was.join(F.broadcast(wanted), [wanted[name].eqNullSafe(same[name]) for name in IDENTITY], "left_semi")
+        joined = pairs.join(F.broadcast(found), [pairs[name].eqNullSafe(same[name]) for name in IDENTITY], "left")
+        copies = F.col("copies_sent") + F.when(same["origin_message_id"].isNotNull() & surplus, 1).otherwise(0)
+        return joined.withColumn("copies_sent", copies).select(*pairs.columns)
+
+    def append(self, ledger: DataFrame, now_ms: int, topic_prefix: str) -> None:
+        """Keep what this run found; it counts when its name is written, last."""
+        still = F.col("outcome").isin(*_OPEN)
+        for name, rows in (("settled", ledger.where(~still)), ("open", ledger.where(still))):
+            rows.coalesce(4).write.mode("overwrite").parquet(f"{self.folder}/{name}/run={now_ms}")
+        runs = self.spark.createDataFrame([(now_ms, topic_prefix)], "run bigint, topic_prefix string")
+        runs.coalesce(1).write.mode("append").parquet(f"{self.folder}/runs")
+
+    def _table(self, name: str) -> DataFrame:
+        return self.spark.read.option("basePath", f"{self.folder}/{name}").parquet(f"{self.folder}/{name}")
+
+    def _settled(self) -> DataFrame:
+        runs = self.spark.read.parquet(f"{self.folder}/runs").select("run").distinct()
+        return self._table("settled").join(F.broadcast(runs), "run", "left_semi")
+
+    def _known(self, left: DataFrame, from_ms: int) -> DataFrame:
+        """Where the records stand that this run would read a second time."""
+        places = []
+        for rows in (self._settled(), left):
+            for side, moment in _SIDES.items():
+                names = [F.col(f"{side}_{name}").alias(f"known_{name}") for name in ("partition", "offset")]
+                topic = F.col(f"{side}_topic").alias("known_kafka_topic")
+                places.append(rows.where(F.unix_millis(moment) >= from_ms).select(topic, *names))
+        known = places[0]
+        for more in places[1:]:
+            known = known.union(more)
+        return known
+
+
+def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
+    """Send-backs of a ledger, as `read_records` gave them."""
+    sent = side == "sent"
+    # An attempt that was taken in from the inbox keeps that record beside the delay topic's.
+    known: dict[str, Column] = {
+        **{name: F.col(name) for name in (*IDENTITY, "damage", "stamp", "deliveries", "cause")},
+        "side": F.lit(side),
+        "kind": F.lit("delay" if sent else "inbox"),
+        "kafka_topic": F.col(f"{side}_topic"),
+        **{name: F.col(f"{side}_{name}") for name in ("partition", "offset")},
+        "appended": F.col("appended" if sent else "asked"),
+        "due": F.col("due") if sent else F.col("asked"),
+        **{name: F.col(name) if sent else F.lit(None) for name in ("level", "delay_ms")},
+        "dead": F.col("dead") if sent else F.lit(False),
+        "replayed": F.col("replayed"),
+        "astray": F.lit(False),
+    }
+    rows = left.where(F.col(f"{side}_offset").isNotNull())
+    return rows.select(*(known[field.name].cast(field.dataType).alias(field.name) for field in records.schema.fields))
+
+
+def read_ledger(spark: SparkSession, folder: str) -> DataFrame:
+    """All attempts of all complete runs, each once."""
+    runs = spark.read.parquet(f"{folder}/runs").select("run").distinct()
+    last = runs.agg(F.max("run")).collect()[0][0]
+    tables = {name: spark.read.parquet(f"{folder}/{name}") for name in ("settled", "open")}
+    settled = tables["settled"].join(F.broadcast(runs), "run", "left_semi")
+    return settled.unionByName(tables["open"].where(F.col("run") == last)).drop("run")

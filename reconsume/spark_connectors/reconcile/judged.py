@@ -1,0 +1,127 @@
+"""What an attempt is judged by: the moments, the tolerances, the level tables, how far the schedulers have come."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.names import SYSTEM_KEY, TopicNames
+from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
+from reconsume.spark_connectors.readers import read_raw
+
+__all__ = ["Committed", "LevelTables", "Tolerances", "read_level_tables"]
+
+Committed = Mapping[str, Mapping[tuple[str, int], int]]
+"""By consumer group: the offset that it will read next on each (Kafka topic, partition)."""
+
+_FOLLOWED_MS: Final = 60_000
+"""Everybody has read a changed table by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """What is still taken for right.
+
+    Attributes:
+        late: a delivery is late, and a waiting record overdue, by more than this.
+        clock_skew: a delivery is early by more than this: leaders of two partitions may have two clocks.
+    """
+
+    late: dt.timedelta = dt.timedelta(minutes=1)
+    clock_skew: dt.timedelta = dt.timedelta(milliseconds=50)
+
+    def __post_init__(self) -> None:
+        for name in ("late", "clock_skew"):
+            if getattr(self, name) < dt.timedelta(0):
+                raise IllegalSetting(f"{name} must be 0 or more, not {getattr(self, name)}")
+
+    @property
+    def late_ms(self) -> int:
+        """In milliseconds."""
+        return self.late // dt.timedelta(milliseconds=1)
+
+    @property
+    def clock_skew_ms(self) -> int:
+        """In milliseconds."""
+        return self.clock_skew // dt.timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTables:
+    """How long each level lasts, and since when that holds.
+
+    Attributes:
+        table: of all groups.
+        since_ms: when it was set, 0 for ever.
+        of_group: policy of the groups that have their own, and since when.
+        without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
+        unreadable: keys of settings that could not be read.
+    """
+
+    table: RetryPolicy
+    since_ms: int = 0
+    of_group: Mapping[str, tuple[RetryPolicy, int]] = field(default_factory=dict)
+    without_retries: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest wait there is."""
+        policies = [self.table, *(policy for policy, _ in self.of_group.values())]
+        return max(max(policy.distinct_delays_ms()) for policy in policies)
+
+    def wanted_ms(self, group: Column, level: Column, sent: Column) -> Column:
+        """What the level lasts; null where it is not known, or was perhaps changed since then."""
+        found = _wanted(self.table, self.since_ms, level, sent)
+        for name, (policy, since_ms) in self.of_group.items():
+            found = F.when(group == name, _wanted(policy, since_ms, level, sent)).otherwise(found)
+        return found
+
+
+def _wanted(policy: RetryPolicy, since_ms: int, level: Column, sent: Column) -> Column:
+    delays = F.array(*(F.lit(policy.delay_ms(one)) for one in range(1, policy.max_level + 1)))
+    # A level that no table has lasts -1 ms, so no topic is right for it.
+    lasts = F.coalesce(F.get(delays, level - 1), F.lit(-1)).cast("bigint")
+    return F.when(F.unix_millis(sent) >= (since_ms + _FOLLOWED_MS if since_ms else 0), lasts)
+
+
+def read_level_tables(
+    spark: SparkSession, bootstrap_servers: str, names: TopicNames, options: Mapping[str, str]
+) -> LevelTables:
+    """What the GROUPS topic says now; RocketMQ's own table where it says nothing."""
+    kept = {name: value for name, value in options.items() if name.startswith("kafka.")}
+    raw = read_raw(spark, bootstrap_servers, pattern=names.groups.replace(".", r"\."), options=kept)
+    records = raw.select("partition", "offset", F.unix_millis("timestamp").alias("set_at"), "key", "value").collect()
+    newest = {(row.key or b"").decode(errors="replace"): row for row in sorted(records, key=lambda row: row.offset)}
+    return _tables(newest)
+
+
+def _tables(newest: Mapping[str, Any]) -> LevelTables:
+    table, since_ms = DelayLevels.parse(DEFAULT_LEVEL_TABLE), 0
+    of_group: dict[str, tuple[RetryPolicy, int]] = {}
+    without: list[str] = []
+    unreadable: list[str] = []
+    for name, row in newest.items():
+        if row.value is None:
+            continue
+        try:
+            settings = json.loads(row.value)
+            if name == SYSTEM_KEY:
+                table = DelayLevels.parse(settings.get("messageDelayLevel", DEFAULT_LEVEL_TABLE))
+                since_ms = row.set_at
+                continue
+            if (policy := settings.get("groupRetryPolicy")) is not None:
+                of_group[name] = (parse_retry_policy(policy), row.set_at)
+            if settings.get("retryQueueNums", 1) <= 0:
+                without.append(name)
+        except (ValueError, TypeError, AttributeError):
+            unreadable.append(name)
+    return LevelTables(table, since_ms, of_group, tuple(without), tuple(unreadable))

@@ -1,0 +1,98 @@
+"""The columns that people see: ledger and findings."""
+
+from __future__ import annotations
+
+import shlex
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from reconsume.spark_connectors.names import shown_name
+from reconsume.spark_connectors.reconcile.judged import Committed
+
+__all__ = ["as_findings", "as_ledger"]
+
+
+def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> DataFrame:
+    """One row an attempt."""
+    columns = {
+        "group": F.col("group"),
+        "origin_message_id": F.col("origin_message_id"),
+        "replay_times": F.col("replay_times"),
+        "attempt": F.col("attempt"),
+        "copy": F.col("copy"),
+        "level": F.coalesce("sent_level", "arrived_level"),
+        "delay_ms": F.col("sent_delay_ms"),
+        "dead": F.coalesce("sent_dead", "arrived_dead", F.lit(False)),
+        "replayed": F.coalesce("sent_replayed", F.lit(False)),
+        **{f"inbox_{name}": F.col(f"inbox_{name}") for name in ("topic", "partition", "offset")},
+        "asked": F.col("inbox_appended"),
+        **{f"sent_{name}": F.col(f"sent_{name}") for name in ("topic", "partition", "offset")},
+        "appended": F.col("sent_appended"),
+        "due": F.col("sent_due"),
+        "target": shown_name(F.col("arrived_topic"), topic_prefix),
+        **{f"target_{name}": F.col(f"arrived_{name}") for name in ("topic", "partition", "offset")},
+        "delivered": F.col("arrived_appended"),
+        "lateness_ms": F.col("lateness_ms"),
+        "outcome": F.col("outcome"),
+        "consumed": _consumed(committed, topic_prefix + "RETRY."),
+        "deliveries": F.col("arrived_deliveries"),
+        "cause": F.col("arrived_cause"),
+        "damage": F.coalesce("sent_damage", "arrived_damage", "inbox_damage"),
+        "stamp": F.coalesce("sent_stamp", "arrived_stamp", "inbox_stamp"),
+        "findings": F.col("findings"),
+        "notes": F.col("notes"),
+    }
+    return judged.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def _consumed(committed: Committed, retry_topics: str) -> Column:
+    """Whether the group has gone past a retry; null where it does not say so."""
+    marks: dict[str, int] = {}
+    for group, places in committed.items():
+        retries = {place: offset for place, offset in places.items() if place[0].startswith(retry_topics)}
+        marks |= {f"{group}\n{topic}/{partition}": offset for (topic, partition), offset in retries.items()}
+    if not marks:
+        return F.lit(None).cast("boolean")
+    entries = [F.lit(one) for pair in marks.items() for one in pair]
+    place = F.concat_ws("/", "arrived_topic", F.col("arrived_partition").cast("string"))
+    mark = F.try_element_at(F.create_map(*entries), F.concat(F.col("group"), F.lit("\n"), place))
+    return F.when(F.col("arrived_kind") == "retry", F.col("arrived_offset") < mark)
+
+
+def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataFrame:
+    """One row for each finding, or note: what, which, where, when, and the commands that show the records.
+
+    Args:
+        ledger: of `as_ledger`.
+        column: `findings` or `notes`.
+        bootstrap_servers: for the commands.
+    """
+    shown = ("group", "origin_message_id", "replay_times", "attempt", "level", "outcome", "lateness_ms")
+    places = ("inbox_topic", "inbox_partition", "inbox_offset", "sent_topic", "sent_partition", "sent_offset")
+    arrival = ("target_topic", "target_partition", "target_offset")
+    commands = [_command(bootstrap_servers, side) for side in ("inbox", "sent", "target")]
+    return ledger.where(F.size(column) > 0).select(
+        F.explode(column).alias("kind"),
+        *shown,
+        "asked",
+        "appended",
+        "due",
+        "delivered",
+        *places,
+        *arrival,
+        "cause",
+        "damage",
+        F.array_compact(F.array(*commands)).alias("commands"),
+    )
+
+
+def _command(bootstrap_servers: str, side: str) -> Column:
+    """For kcat; a topic's name needs no quotes in a shell."""
+    number = {name: F.col(f"{side}_{name}").cast("string") for name in ("partition", "offset")}
+    return F.concat(
+        F.lit(f"kcat -C -e -b {shlex.quote(bootstrap_servers)} -t "),
+        F.col(f"{side}_topic"),
+        *(F.lit(" -p "), number["partition"], F.lit(" -o "), number["offset"]),
+        F.lit(r" -c 1 -f '%t/%p/%o %T\n%h\n%k\n%s\n'"),
+    )

@@ -1,0 +1,97 @@
+"""The records that take part in retries, as narrow rows: what it takes to pair them, and nothing of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.names import DLQ_PREFIX
+from reconsume.spark_connectors.headers import HeaderColumns
+from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
+from reconsume.spark_connectors.readers import read_raw
+from reconsume.spark_connectors.schema import typed
+
+__all__ = ["IDENTITY", "read_records"]
+
+IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
+"""What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
+
+_CAUSE_LENGTH: Final = 200
+
+
+def read_records(
+    spark: SparkSession, bootstrap_servers: str, topic_prefix: str, options: Mapping[str, str]
+) -> DataFrame:
+    """All send-backs and what became of them, one row a record.
+
+    Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); where and when it stands; `due`, `level`, `delay_ms`;
+    `dead` (for the dead-letter topic), `kind`, `astray` (it stands on another topic than it names); `damage`, names
+    of headers that do not hold what they must; `stamp`, the same for all copies of a message.
+    Delayed messages, which nobody sent back, are left out.
+    """
+    pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in KINDS)
+    raw = read_raw(spark, bootstrap_servers, pattern=pattern, options=options)
+    frame = typed(raw, topic_prefix)
+    upstream = F.col("kind").isin("delay", "inbox")
+    source = HeaderColumns.of(F.col("headers")).text("QUARANTINE_ORIGIN")
+    place = F.when(F.col("kind") == "quarantine", source).otherwise(
+        F.concat_ws("/", "kafka_topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
+    )
+    damage = F.concat_ws(", ", F.filter("malformed", lambda name: ~name.isin("TIMER_DELIVER_MS")))
+    # A record that goes to an ordinary topic is a delayed message.
+    ours = (
+        ~upstream | F.col("group").isNotNull() | F.col("target").isNull() | F.array_contains("malformed", "REAL_TOPIC")
+    )
+    return (
+        frame.where(ours)
+        .withColumns({"place": place, "source": source, "damage": damage})
+        .withColumn("damage", F.when(_nowhere(), "REAL_TOPIC").otherwise(F.col("damage")))
+        .select(*_columns(topic_prefix))
+    )
+
+
+def _nowhere() -> Column:
+    """A delay record without REAL_TOPIC: nobody knows where it goes."""
+    return (F.col("kind") == "delay") & F.col("target").isNull() & (F.col("damage") == "")
+
+
+def _columns(topic_prefix: str) -> list[Column]:
+    kind, damage = F.col("kind"), F.col("damage")
+    inbox = kind == "inbox"
+    taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
+    # Without its identity a record stands for itself, and is paired by what it carries.
+    nameless = F.col("attempt").isNull() | F.coalesce(damage.contains("ORIGIN_MESSAGE_ID"), F.lit(False))
+    origin = F.when(nameless, F.col("place")).otherwise(F.coalesce("origin_message_id", "place"))
+    return [
+        F.col("group"),
+        origin.alias("origin_message_id"),
+        F.coalesce("replay_times", F.lit(0)).alias("replay_times"),
+        # The inbox holds the count before the rule is applied.
+        (F.col("attempt") + F.when(taken_in, 1).otherwise(0)).alias("attempt"),
+        F.when(inbox, "inbox").when(kind == "delay", "sent").otherwise("arrived").alias("side"),
+        kind,
+        F.col("kafka_topic"),
+        F.col("partition"),
+        F.col("offset"),
+        F.col("appended"),
+        F.col("due"),
+        F.col("level"),
+        F.col("delay_ms"),
+        F.when(kind == "delay", F.col("target").startswith(DLQ_PREFIX)).otherwise(kind == "dead_letter").alias("dead"),
+        _astray().alias("astray"),
+        F.col("replay_id").isNotNull().alias("replayed"),
+        F.when(damage != "", damage).alias("damage"),
+        F.xxhash64("key", "value").alias("stamp"),
+        F.col("deliveries"),
+        F.substring("cause", 1, _CAUSE_LENGTH).alias("cause"),
+    ]
+
+
+def _astray() -> Column:
+    """Whether a delivery names another topic than it stands on; nothing of that is known without REAL_TOPIC."""
+    kind, target = F.col("kind"), F.col("target")
+    elsewhere = (group_of_name(target) != F.col("group")) | (target.startswith(DLQ_PREFIX) != (kind == "dead_letter"))
+    return F.coalesce(kind.isin("retry", "dead_letter") & elsewhere, F.lit(False))

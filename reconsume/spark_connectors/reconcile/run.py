@@ -1,0 +1,202 @@
+"""Reconcile: prove that every failed message ended in exactly one state, or say which did not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.names import TopicNames
+from reconsume.spark_connectors.reconcile.attempts import pair_attempts
+from reconsume.spark_connectors.reconcile.facts import gather_facts
+from reconsume.spark_connectors.reconcile.grown import GrownLedger
+from reconsume.spark_connectors.reconcile.judged import (
+    Committed,
+    LevelTables,
+    Tolerances,
+    read_level_tables,
+)
+from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
+from reconsume.spark_connectors.reconcile.pairing import pair_up
+from reconsume.spark_connectors.reconcile.records import read_records
+from reconsume.spark_connectors.reconcile.second_look import forgive_deliveries_in_flight, note_lost_origins
+from reconsume.spark_connectors.reconcile.verdicts import Judge
+
+__all__ = ["Reconciliation", "reconcile"]
+
+_LOOK_BACK: Final = dt.timedelta(hours=1)
+"""What was sent back before a window may be delivered in it, so much late at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What was found; its DataFrames are kept in Spark until `close`.
+
+    Attributes:
+        ledger: one row for each attempt.
+        findings: one row for each thing that is wrong.
+        notes: one row for each thing that is good to know.
+        now: up to when send-backs were read.
+        since: from when on, None for all that there is.
+    """
+
+    ledger: DataFrame
+    findings: DataFrame
+    notes: DataFrame
+    now: dt.datetime
+    since: dt.datetime | None
+
+    def close(self) -> None:
+        """Let Spark forget the tables."""
+        self.ledger.unpersist()
+
+
+def reconcile(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    *,
+    topic_prefix: str = "reconsume.",
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    committed: Committed | None = None,
+    delay_levels: str | None = None,
+    tolerances: Tolerances | None = None,
+    origins: bool = False,
+    ledger: str | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Callable[[str], None] = lambda _step: None,
+) -> Reconciliation:
+    """Compare what was sent back with what was delivered, in one pass over our topics.
+
+    A running system may be read: only send-backs before `until` are judged, and deliveries are read to the end of
+    their topics, which is found later.
+
+    Args:
+        spark: a session with the Kafka connector, see `configure`.
+        bootstrap_servers: host:port of Kafka, several with commas.
+        topic_prefix: of the installation.
+        since: judge only what was sent back or delivered from then on; by default all that the topics hold.
+        until: judge only what was sent back before; by default now.
+        committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
+            (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
+            groups fill `consumed`.
+        delay_levels: the level table, in place of what the GROUPS topic says.
+        tolerances: what is still taken for right.
+        origins: read the origin topics too, and note what is not there any more.
+        ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
+            judge that and what was left open; what was settled is in the folder, see `read_ledger`.
+        options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
+        progress: told what is being done.
+
+    Raises:
+        IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
+            of another installation.
+    """
+    now, since = _window(since, until, ledger)
+    now_ms, since_ms = _ms(now), 0 if since is None else _ms(since)
+    source = _Source(spark, bootstrap_servers, topic_prefix, dict(options or {}))
+    progress("reading the level table")
+    tables = source.level_tables(delay_levels)
+    grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
+    progress("reading the topics")
+    start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
+    pairs = source.pairs(now_ms, start_ms, grown).persist()
+    facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
+    if grown is not None and grown.last_ms is not None:
+        # Nothing is unknown of what was sent back before: it is in the ledger.
+        facts = replace(facts, known_since_ms=0)
+    progress("judging the attempts")
+    paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
+    judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
+    rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
+    if since is not None:
+        seen = F.greatest("asked", "appended", "delivered")
+        rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
+    rows = rows.persist()
+    lost = _has_lost(rows)
+    pairs.unpersist()
+    rows = source.looked_again(rows, now_ms, lost=lost, origins=origins, progress=progress)
+    if grown is not None:
+        progress(f"adding to the ledger in {grown.folder}")
+        grown.append(rows, now_ms, topic_prefix)
+    findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
+    return Reconciliation(rows, findings, notes, now, since)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where it is read."""
+
+    spark: SparkSession
+    bootstrap_servers: str
+    topic_prefix: str
+    options: Mapping[str, str]
+
+    def level_tables(self, own: str | None) -> LevelTables:
+        names = TopicNames(self.topic_prefix)
+        tables = read_level_tables(self.spark, self.bootstrap_servers, names, self.options)
+        return tables if own is None else LevelTables(DelayLevels.parse(own), 0, {}, tables.without_retries)
+
+    def pairs(self, now_ms: int, start_ms: int | None, grown: GrownLedger | None) -> DataFrame:
+        """Send-backs before `now_ms` and all deliveries, brought together; with a ledger, what it does not settle."""
+        if grown is not None:
+            start_ms = grown.from_ms
+        given = {**self.options, **_from(start_ms)}
+        records = read_records(self.spark, self.bootstrap_servers, self.topic_prefix, given)
+        if grown is not None:
+            records = grown.with_open(records)
+        upstream = (F.col("side") == "arrived") | (F.unix_millis("appended") < now_ms)
+        pairs = pair_attempts(records.where(upstream))
+        return pairs if grown is None else grown.name_repeats(pairs)
+
+    def looked_again(
+        self, rows: DataFrame, now_ms: int, *, lost: bool, origins: bool, progress: Callable[[str], None]
+    ) -> DataFrame:
+        where = (self.spark, self.bootstrap_servers, self.topic_prefix)
+        if lost:
+            progress("looking once more for what seems lost")
+            rows = forgive_deliveries_in_flight(*where, rows, now_ms, self.options).persist()
+        if origins:
+            progress("looking for the first copies")
+            rows = note_lost_origins(*where, rows, self.options).persist()
+        return rows
+
+
+def _window(
+    since: dt.datetime | None, until: dt.datetime | None, ledger: str | None
+) -> tuple[dt.datetime, dt.datetime | None]:
+    now = _moment("until", until) or dt.datetime.now(dt.UTC)
+    since = _moment("since", since)
+    if since is not None and since >= now:
+        raise IllegalSetting(f"the window is empty: since {since.isoformat()}, until {now.isoformat()}")
+    if since is not None and ledger is not None:
+        raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
+    return now, since
+
+
+def _has_lost(ledger: DataFrame) -> bool:
+    """Also fills the cache, which a filter alone would not."""
+    (row,) = ledger.agg(F.count_if(F.col("outcome") == "lost").alias("lost")).collect()
+    return bool(row.lost)
+
+
+def _from(start_ms: int | None) -> dict[str, str]:
+    if start_ms is None:
+        return {}
+    return {"startingTimestamp": str(max(0, start_ms)), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _moment(name: str, value: dt.datetime | None) -> dt.datetime | None:
+    if value is not None and value.tzinfo is None:
+        raise IllegalSetting(f"{name} {value.isoformat()} has no time zone; write {value.isoformat()}Z for UTC")
+    return value
+
+
+def _ms(moment: dt.datetime) -> int:
+    return int(moment.timestamp() * 1000)

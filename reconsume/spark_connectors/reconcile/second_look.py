@@ -1,0 +1,75 @@
+"""Look once more, where it matters: at what is still being written, and at the topics where messages came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.spark_connectors.readers import read_raw
+from reconsume.spark_connectors.reconcile.records import IDENTITY, read_records
+
+__all__ = ["forgive_deliveries_in_flight", "note_lost_origins"]
+
+_IN_FLIGHT_MS: Final = 60_000
+"""Longer than any transaction of a scheduler (15 s) and the time that Spark took to start."""
+_POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
+
+
+def forgive_deliveries_in_flight(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topic_prefix: str,
+    ledger: DataFrame,
+    now_ms: int,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """Lost attempts whose delivery is written in a transaction that has not ended wait still.
+
+    A reader of committed records stops before the oldest open transaction of a partition, and so misses deliveries
+    of other workers behind it that are committed, offsets and all.
+    """
+    uncommitted = {
+        "kafka.isolation.level": "read_uncommitted",
+        "startingTimestamp": str(now_ms - _IN_FLIGHT_MS),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    records = read_records(spark, bootstrap_servers, topic_prefix, {**options, **uncommitted})
+    names = [F.col(name).alias(f"flying_{name}") for name in IDENTITY]
+    flying = records.where("side = 'arrived'").select(*names).distinct().withColumn("flying", F.lit(True))
+    same = [F.col(name).eqNullSafe(F.col(f"flying_{name}")) for name in IDENTITY]
+    forgiven = F.coalesce("flying", F.lit(False)) & (F.col("outcome") == "lost")
+    return (
+        ledger.join(F.broadcast(flying), same, "left")
+        .withColumn("findings", F.when(forgiven, F.array_remove("findings", "LOST")).otherwise(F.col("findings")))
+        .withColumn("outcome", F.when(forgiven, "waiting").otherwise(F.col("outcome")))
+        .select(*ledger.columns)
+    )
+
+
+def note_lost_origins(
+    spark: SparkSession, bootstrap_servers: str, topic_prefix: str, ledger: DataFrame, options: Mapping[str, str]
+) -> DataFrame:
+    """Adds the note `ORIGIN_GONE` to attempts of messages whose first copy is not on its topic any more.
+
+    It reads the origin topics whole, and of these only where their records stand.
+    """
+    place = F.col("origin_message_id")
+    named = place.rlike(_POSITION) & ~place.startswith(topic_prefix)
+    messages = ledger.where(named).select(place.alias("gone_id")).distinct()
+    topics = [
+        row.topic
+        for row in messages.select(F.split_part("gone_id", F.lit("/"), F.lit(1)).alias("topic")).distinct().collect()
+    ]
+    if not topics:
+        return ledger
+    kept = {name: value for name, value in options.items() if name.startswith("kafka.")}
+    raw = read_raw(spark, bootstrap_servers, pattern="|".join(map(re.escape, topics)), options=kept)
+    there = raw.select(F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string")))
+    gone = messages.join(there.toDF("gone_id"), "gone_id", "left_anti").withColumn("gone", F.lit(True))
+    noted = F.when(F.col("gone"), F.array_append("notes", F.lit("ORIGIN_GONE"))).otherwise(F.col("notes"))
+    joined = ledger.join(gone, F.col("origin_message_id") == F.col("gone_id"), "left")
+    return joined.withColumn("notes", noted).select(*ledger.columns)

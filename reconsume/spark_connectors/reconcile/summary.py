@@ -1,0 +1,211 @@
+"""Figures of a reconciliation, as plain values: for JSON, for the report, for people."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
+
+__all__ = ["LATENESS_LIMITS_MS", "conservation", "first_findings", "summarise"]
+
+LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 600_000)
+"""Upper ends of the bars of a distribution; one more holds what is beyond."""
+_STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost")
+_CAUSES: Final = 10
+_MINUTE_MS: Final = 60_000
+_MOST_BARS: Final = 100
+
+
+def conservation(ledger: DataFrame, *, hourly: bool = True) -> DataFrame:
+    """Per group (and hour of the send-back): sent back, and the states it must add up to.
+
+    `missing` is what is in no state: `sent_back - waiting - moved - dead - quarantined - dropped`.
+    """
+    sent = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
+    hour = F.date_trunc("hour", F.coalesce("appended", "asked")).alias("hour")
+    keys = [F.col("group"), *([hour] if hourly else [])]
+    return (
+        ledger.where(sent)
+        .groupBy(*keys)
+        .agg(
+            F.count(F.lit(1)).alias("sent_back"),
+            *(F.count_if(F.col("outcome") == state).alias(state) for state in _STATES[:-1]),
+            F.count_if(F.col("outcome") == "lost").alias("missing"),
+            F.count_if("consumed").alias("consumed"),
+            F.count_if(~F.col("consumed")).alias("unread"),
+        )
+        .orderBy(*(["hour"] if hourly else []), "group")
+    )
+
+
+def summarise(ledger: DataFrame, now: dt.datetime, since: dt.datetime | None) -> dict[str, Any]:
+    """`verdict`, `attempts`, a count for each outcome, `findings` and `notes` by kind, and what the report shows.
+
+    Keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `times` (by minute, hour
+    or day), `tries` (how many messages
+    came back how often and were not sent back again), `causes` (of dead letters).
+    """
+    counts = _counts(ledger)
+    totals = _totals(counts)
+    findings, notes = _kinds(ledger)
+    return {
+        "verdict": "findings" if findings else "ok",
+        "since": None if since is None else since.isoformat(),
+        "until": now.isoformat(),
+        "attempts": sum(totals.values()),
+        **{outcome: totals[outcome] for outcome in _STATES},
+        "unexplained": sum(row["count"] for row in counts if row.outcome == "unexplained"),
+        "findings": findings,
+        "notes": notes,
+        "groups": _groups(counts),
+        "levels": _levels(ledger, counts),
+        "times": _times(ledger, counts),
+        "tries": _tries(counts),
+        "causes": _causes(ledger),
+    }
+
+
+def _counts(ledger: DataFrame) -> list[Row]:
+    """How many rows of each sort there are; all that follows adds these up."""
+    counted = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
+    keys = ("group", "replay_times", "attempt", "level", "delay_ms", "dead", "outcome")
+    return (
+        ledger.groupBy(*keys, counted.alias("counted"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.count_if(F.col("copy") == 0).alias("first"),
+            F.min(_sent_ms()).alias("begin_ms"),
+            F.max(_sent_ms()).alias("end_ms"),
+            F.count_if("consumed").alias("consumed"),
+            F.count_if(~F.col("consumed")).alias("unread"),
+        )
+        .collect()
+    )
+
+
+def _totals(counts: Iterable[Row]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for row in counts:
+        if row.counted:
+            totals[row.outcome] += row["count"]
+    return totals
+
+
+def _groups(counts: Iterable[Row]) -> list[dict[str, Any]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in counts:
+        if row.counted:
+            group = found[row.group or ""]
+            group["sent_back"] += row["count"]
+            group[row.outcome] += row["count"]
+            group["consumed"] += row.consumed
+            group["unread"] += row.unread
+    keys = ("sent_back", *_STATES, "consumed", "unread")
+    return [{"group": name, **{key: found[name][key] for key in keys}} for name in sorted(found)]
+
+
+def _levels(ledger: DataFrame, counts: Iterable[Row]) -> list[dict[str, Any]]:
+    """By duration: how many were sent back, and how late they were delivered."""
+    sent: Counter[int] = Counter()
+    for row in counts:
+        if row.counted and row.delay_ms is not None:
+            sent[row.delay_ms] += row["count"]
+    late = F.col("lateness_ms")
+    bars = F.array_min(F.filter(F.array(*map(F.lit, LATENESS_LIMITS_MS)), lambda limit: limit >= late))
+    rows = (
+        ledger.where(late.isNotNull() & F.col("outcome").isin("moved", "dead"))
+        .groupBy("delay_ms")
+        .agg(
+            F.percentile_approx(late, [0.5, 0.99], 1000).alias("percentiles"),
+            F.min(late).alias("min"),
+            F.max(late).alias("max"),
+            *(F.count_if(bars.eqNullSafe(F.lit(limit))).alias(f"bar_{limit}") for limit in (*LATENESS_LIMITS_MS, None)),
+        )
+        .collect()
+    )
+    known = {row.delay_ms: row for row in rows}
+    return [_level(delay, sent[delay], known.get(delay)) for delay in sorted(sent)]
+
+
+def _level(delay_ms: int, sent: int, row: Row | None) -> dict[str, Any]:
+    level: dict[str, Any] = {"delay_ms": delay_ms, "sent_back": sent}
+    if row is not None:
+        level |= {"p50": row.percentiles[0], "p99": row.percentiles[1], "min": row["min"], "max": row["max"]}
+        level["bars"] = [row[f"bar_{limit}"] for limit in (*LATENESS_LIMITS_MS, None)]
+    return level
+
+
+def _times(ledger: DataFrame, counts: Iterable[Row]) -> dict[str, Any]:
+    """Send-backs by the time they were made at, dead letters among them; each step as long as makes a good picture."""
+    known = [(row.begin_ms, row.end_ms) for row in counts if row.begin_ms is not None]
+    if not known:
+        return {"step_ms": _MINUTE_MS, "bars": []}
+    span = max(end for _, end in known) - min(begin for begin, _ in known)
+    step = next((step for step in (_MINUTE_MS, 60 * _MINUTE_MS) if span <= _MOST_BARS * step), 1_440 * _MINUTE_MS)
+    at = (F.floor(_sent_ms() / step) * step).alias("at_ms")
+    rows = (
+        ledger.where(_sent_ms().isNotNull())
+        .groupBy(at)
+        .agg(F.count(F.lit(1)).alias("sent_back"), F.count_if("dead").alias("dead"))
+        .orderBy("at_ms")
+        .collect()
+    )
+    return {"step_ms": step, "bars": [row.asDict() for row in rows]}
+
+
+def _sent_ms() -> Column:
+    return F.unix_millis(F.coalesce("appended", "asked"))
+
+
+def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:
+    """Of n messages that came back for the k-th time, those that were sent back once more did not succeed."""
+    came_back: Counter[int] = Counter()
+    again: Counter[int] = Counter()
+    for row in counts:
+        if row.attempt is None or row.replay_times:
+            continue
+        if row.outcome == "moved":
+            came_back[row.attempt] += row.first
+        if row.counted:
+            again[row.attempt - 1] += row.first
+    return [
+        {"retries": times, "messages": max(0, came_back[times] - again[times])}
+        for times in sorted(came_back)
+        if came_back[times] > again[times]
+    ]
+
+
+def _causes(ledger: DataFrame) -> list[dict[str, Any]]:
+    rows = (
+        ledger.where((F.col("outcome") == "dead") & F.col("cause").isNotNull())
+        .groupBy("cause")
+        .count()
+        .orderBy(F.desc("count"), "cause")
+        .limit(_CAUSES)
+        .collect()
+    )
+    return [{"cause": row.cause, "count": row["count"]} for row in rows]
+
+
+def _kinds(ledger: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+    kinds = ledger.select(F.explode(F.concat("findings", "notes")).alias("kind"))
+    found = {row.kind: row["count"] for row in kinds.groupBy("kind").count().collect()}
+    return tuple({kind: found[kind] for kind in wanted if kind in found} for wanted in (FINDINGS, NOTES))  # type: ignore[return-value]
+
+
+def first_findings(findings: DataFrame, notes: DataFrame, of_a_kind: int) -> list[dict[str, Any]]:
+    """Rows of findings and notes as dictionaries, at most so many of each kind, in the order of time."""
+    order = Window.partitionBy("kind").orderBy(
+        F.coalesce("appended", "asked", "delivered"), "origin_message_id", "attempt"
+    )
+    both = findings.unionByName(notes)
+    rows = (
+        both.withColumn("place", F.row_number().over(order)).where(F.col("place") <= of_a_kind).orderBy("kind", "place")
+    )
+    return [row.asDict() for row in rows.drop("place").collect()]

@@ -1,0 +1,141 @@
+"""Judge each attempt: its outcome, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from reconsume.spark_connectors.reconcile.facts import Facts
+from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
+
+__all__ = ["FINDINGS", "NOTES", "OUTCOMES", "Judge"]
+
+FINDINGS: Final = (
+    *("LOST", "DUPLICATE", "EARLY", "LATE", "WRONG_LEVEL", "WRONG_GROUP", "WRONG_TOPIC", "WRONG_COUNT", "ORPHAN"),
+    *("OVERDUE", "DAMAGED"),
+)
+"""What can be wrong; docs/reconcile.md says what each one means."""
+NOTES: Final = ("REPEATED", "EXPIRED", "QUARANTINED", "DROPPED", "ORIGIN_GONE")
+"""What a person may want to know though nothing is wrong with the retries."""
+OUTCOMES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost", "unexplained")
+"""Every attempt has exactly one. `unexplained`: delivered, but never sent back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Holds what the columns of `judge` are made with.
+
+    Args:
+        now_ms: what was sent back later is left for the next time.
+        tables: how long each level lasts.
+        tolerances: what is still taken for right.
+        facts: what all attempts together tell.
+        since_ms: of a window; before it send-backs may be missing.
+    """
+
+    now_ms: int
+    tables: LevelTables
+    tolerances: Tolerances
+    facts: Facts
+    since_ms: int = 0
+
+    def judge(self, pairs: DataFrame) -> DataFrame:
+        """Adds `outcome`, `lateness_ms`, `findings` and `notes`; takes away what cannot be judged yet.
+
+        A delivery after `now_ms` that no send-back explains belongs to a send-back after it.
+        """
+        now = F.timestamp_millis(F.lit(self.now_ms))
+        later = _delivered() & ~_has("sent") & (F.col("arrived_appended") >= now)
+        judged = pairs.where(~F.coalesce(later, F.lit(False))).withColumns(
+            {"outcome": self._outcome(), "lateness_ms": _ms("arrived_appended") - _ms("sent_due")}
+        )
+        return judged.withColumns({"findings": _named(self._findings()), "notes": _named(self._notes())})
+
+    def _outcome(self) -> Column:
+        arrived = F.col("arrived_kind")
+        sent_handled = self.facts.is_handled(F.col("sent_topic"), F.col("sent_partition"), F.col("sent_offset"))
+        taken_in = self.facts.is_handled(F.col("inbox_topic"), F.col("inbox_partition"), F.col("inbox_offset"))
+        dropped = F.col("group").isin(list(self.tables.without_retries))
+        return (
+            F.when(arrived == "quarantine", "quarantined")
+            .when(_delivered() & ~(_has("sent") | _has("inbox")), "unexplained")
+            .when(arrived == "retry", "moved")
+            .when(arrived == "dead_letter", "dead")
+            .when(
+                _has("sent"), F.when(sent_handled & (F.col("sent_due") < self._moment()), "lost").otherwise("waiting")
+            )
+            .when(taken_in & dropped, "dropped")
+            .when(taken_in, "lost")
+            .otherwise("waiting")
+        )
+
+    def _findings(self) -> dict[str, Column]:
+        outcome, late_ms = F.col("outcome"), F.col("lateness_ms")
+        waits_for = self.now_ms - F.coalesce(_ms("sent_due"), _ms("sent_appended"), _ms("inbox_appended"))
+        unexplained = _delivered() & ~_has("sent") & ~self._expired()
+        before = F.col("arrived_appended") < self._moment()
+        return {
+            "LOST": outcome == "lost",
+            "OVERDUE": (outcome == "waiting") & (waits_for > self.tolerances.late_ms),
+            "DUPLICATE": unexplained & (F.col("copies_sent") > 0),
+            "ORPHAN": unexplained & (F.col("copies_sent") == 0) & F.col("arrived_damage").isNull(),
+            "EARLY": _delivered() & before & (late_ms < -self.tolerances.clock_skew_ms),
+            "LATE": _delivered() & (late_ms > self.tolerances.late_ms),
+            "WRONG_LEVEL": self._wrong_level(),
+            "WRONG_GROUP": F.col("paired") == "WRONG_GROUP",
+            "WRONG_TOPIC": _delivered() & _has("sent") & (F.col("sent_dead") != F.col("arrived_dead")),
+            "WRONG_COUNT": (F.col("paired") == "WRONG_COUNT") | _wrong_count(),
+            "DAMAGED": (outcome != "quarantined")
+            & F.coalesce("sent_damage", "arrived_damage", "inbox_damage").isNotNull(),
+        }
+
+    def _notes(self) -> dict[str, Column]:
+        return {
+            "REPEATED": (F.col("copy") > 0) & _has("sent"),
+            "EXPIRED": _delivered() & ~_has("sent") & self._expired(),
+            "QUARANTINED": F.col("outcome") == "quarantined",
+            "DROPPED": F.col("outcome") == "dropped",
+        }
+
+    def _wrong_level(self) -> Column:
+        """Another duration than the level's, or another level than it was sent back with."""
+        wanted = self.tables.wanted_ms(F.col("group"), F.col("sent_level"), F.col("sent_appended"))
+        at_once = F.col("sent_dead") | (F.col("sent_replayed") & (F.col("sent_delay_ms") == 0))
+        lane = F.when(at_once, F.col("sent_delay_ms") != 0).otherwise(F.col("sent_delay_ms") != wanted)
+        changed = _delivered() & (F.col("sent_level") != F.col("arrived_level"))
+        return F.coalesce(lane, F.lit(False)) | F.coalesce(changed, F.lit(False))
+
+    def _expired(self) -> Column:
+        """Whether the send-back may have been deleted, or stands before the window."""
+        since_ms = max(self.since_ms, self.facts.known_since_ms)
+        return F.lit(False) if since_ms == 0 else _ms("arrived_appended") < since_ms
+
+    def _moment(self) -> Column:
+        return F.timestamp_millis(F.lit(self.now_ms))
+
+
+def _wrong_count() -> Column:
+    """A dead letter that tells of fewer deliveries than there were."""
+    retried = F.col("retried")
+    after = (retried["attempt"] >= F.col("attempt")) & (retried["appended"] < F.col("sent_appended"))
+    told = (F.col("arrived_kind") == "dead_letter") & (F.col("arrived_deliveries") != F.col("attempt"))
+    return F.coalesce(F.col("sent_dead") & after, F.lit(False)) | F.coalesce(told, F.lit(False))
+
+
+def _has(side: str) -> Column:
+    return F.col(f"{side}_offset").isNotNull()
+
+
+def _delivered() -> Column:
+    return F.coalesce(F.col("arrived_kind").isin("retry", "dead_letter"), F.lit(False))
+
+
+def _named(cases: dict[str, Column]) -> Column:
+    return F.array_compact(F.array(*(F.when(found, F.lit(name)) for name, found in cases.items())))
+
+
+def _ms(column: str) -> Column:
+    return F.unix_millis(column)

@@ -1,0 +1,343 @@
+"""Reconcile agrees with a count made in plain Python, and calls each fault by its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
+from tests.integration.installation import LATER, Deliveries
+from tests.spark.copies import Copied, Copy, take, write
+from tests.spark.lived import MESSAGES, Lived
+from tests.support.pages import python_blocks
+
+pytestmark = pytest.mark.kafka
+
+Wrong = set[tuple[str, str | None, str | None, int | None]]
+
+
+def told(spark: SparkSession, bootstrap_servers: str, prefix: str, **more: Any) -> Wrong:
+    """The findings by kind and attempt."""
+    found = reconcile(spark, bootstrap_servers, topic_prefix=prefix, **more)
+    rows = found.findings.collect()
+    found.close()
+    assert all(row.commands for row in rows)
+    return {(row.kind, row.group, row.origin_message_id, row.attempt) for row in rows}
+
+
+def groups_of(spark: SparkSession, lived: Lived, **more: Any) -> list[dict[str, Any]]:
+    """The conservation table."""
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, **more)
+    groups: list[dict[str, Any]] = summarise(found.ledger, found.now, found.since)["groups"]
+    found.close()
+    return groups
+
+
+def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSession, lived: Lived) -> None:
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix)
+    figures = summarise(found.ledger, found.now, found.since)
+    everything = take(lived.bootstrap_servers, lived.prefix, lambda _record: True)
+    waits = [one for one in everything.records if one.topic.startswith("DELAY.")]
+    assert figures["verdict"] == "ok"
+    assert figures["notes"] == {"QUARANTINED": 1}
+    assert figures["attempts"] == len(waits) + 1  # the record that was quarantined never waited
+    expected = Counter((one["REAL_TOPIC"], one.topic, int(one["DELAY"])) for one in waits)
+    rows = found.ledger.where("sent_offset is not null").groupBy("group", "dead", "sent_topic", "level").count()
+    counted = {
+        (("%DLQ%" if row.dead else "%RETRY%") + row.group, row.sent_topic.removeprefix(lived.prefix), row.level): row[
+            "count"
+        ]
+        for row in rows.collect()
+    }
+    assert counted == dict(expected)
+    for row in figures["groups"]:
+        moved = sum(one["REAL_TOPIC"] == "%RETRY%" + row["group"] for one in everything.of("RETRY."))
+        dead = sum(one["REAL_TOPIC"] == "%DLQ%" + row["group"] for one in everything.of("DLQ."))
+        assert (row["moved"], row["dead"], row["waiting"], row["lost"]) == (moved, dead, 0, 0)
+        assert row["sent_back"] == moved + dead + row["quarantined"]
+    quarter = MESSAGES // 4 * len(lived.groups)
+    assert figures["tries"] == [{"retries": 1, "messages": quarter + 1}, {"retries": 2, "messages": quarter}]
+    hourly = conservation(found.ledger).collect()
+    assert sum(row.sent_back for row in hourly) == figures["attempts"]
+    assert all(row.sent_back == row.moved + row.dead + row.quarantined for row in hourly)
+    found.close()
+
+
+def test_offsets_of_the_groups_tell_what_was_consumed(spark: SparkSession, lived: Lived) -> None:
+    committed = {group: lived.installation.admin.committed(group) for group in lived.groups}
+    scheduler = lived.prefix + "scheduler"
+    committed[scheduler] = lived.installation.admin.committed(scheduler)
+    del committed[lived.groups[1]]
+    first, second = sorted(
+        groups_of(spark, lived, committed=committed), key=lambda row: row["group"] == lived.groups[1]
+    )
+    assert (first["consumed"], first["unread"]) == (first["moved"], 0)
+    assert (second["consumed"], second["unread"]) == (0, 0)  # nobody says
+
+
+def test_a_system_that_runs_gives_no_finding(spark: SparkSession, lived: Lived) -> None:
+    one, group = lived.installation, lived.installation.name("busy")
+    topic = one.topic("busy.flights")
+    scheduler = lived.prefix + "scheduler"
+    consumer = one.consumer(group, topic, Deliveries(lambda _messages, _context: LATER))
+    consumer.start()
+    try:
+        for _ in range(3):
+            one.produce(topic, *[b"%d" % number for number in range(100)])
+            # Read first: what the schedulers have handled by then must be found afterwards.
+            committed = {scheduler: one.admin.committed(scheduler), group: one.admin.committed(group)}
+            assert told(spark, lived.bootstrap_servers, lived.prefix, committed=committed) == set()
+    finally:
+        consumer.shutdown()
+    assert len(one.retries(group)) > 300
+
+
+def by_state(ledger: DataFrame) -> dict[tuple[str, str, int], int]:
+    rows = ledger.groupBy("group", "outcome", "attempt").count().collect()
+    return {(row.group, row.outcome, row.attempt): row["count"] for row in rows}
+
+
+def test_a_ledger_grows_and_what_is_settled_is_not_read_again(
+    spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
+) -> None:
+    prefix = write(lived.bootstrap_servers, taken)
+    whole = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix)
+    expected = by_state(whole.ledger)
+    middle = whole.ledger.select(F.expr("timestamp_millis(percentile(unix_millis(appended), 0.5)::bigint)")).collect()[
+        0
+    ][0]
+    whole.close()
+    folder, rows = str(tmp_path / "ledger"), []
+    for until in (middle.astimezone(), None, None):
+        found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, ledger=folder, until=until)
+        assert found.findings.count() == 0
+        rows.append(found.ledger.count())
+        found.close()
+    total = sum(expected.values())
+    assert 0 < rows[0] < total
+    assert sum(rows[:2]) == total  # all deliveries of the first part were there already
+    assert rows[2] == 0
+    assert by_state(read_ledger(spark, folder)) == expected
+    with pytest.raises(IllegalSetting, match="holds the ledger of the topics"):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
+
+
+def test_a_window_judges_what_was_sent_back_in_it(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    prefix = write(lived.bootstrap_servers, taken)
+    times = sorted(one.timestamp - 3_600_000 for one in taken.of("DELAY."))
+    since, until = (F.timestamp_millis(F.lit(times[len(times) * part // 4])) for part in (1, 3))
+    row = spark.range(1).select(since, until).collect()[0]
+    found = reconcile(
+        spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[0].astimezone(), until=row[1].astimezone()
+    )
+    assert found.findings.count() == 0
+    inside = [one for one in times if times[len(times) // 4] <= one < times[len(times) * 3 // 4]]
+    assert found.ledger.where(F.col("appended") >= since).count() == len(inside)
+    found.close()
+    with pytest.raises(IllegalSetting, match="the window is empty"):
+        reconcile(
+            spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[1].astimezone(), until=row[0].astimezone()
+        )
+
+
+def test_a_first_copy_that_was_compacted_away_is_noted(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    copy = Copy(taken.partitions, list(taken.records))
+    one = copy.of("DLQ.")[0]
+    gone = one["ORIGIN_MESSAGE_ID"].rpartition("/")[0] + "/999999999"
+    mine = [other for other in copy.records if other["ORIGIN_MESSAGE_ID"] == one["ORIGIN_MESSAGE_ID"]]
+    for other in mine:
+        copy.swap(other, other.changed(ORIGIN_MESSAGE_ID=gone.encode()))
+    prefix = write(lived.bootstrap_servers, copy)
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, origins=True)
+    notes = {(row.kind, row.origin_message_id) for row in found.notes.collect()}
+    assert (notes, found.findings.count()) == ({("ORIGIN_GONE", gone)}, 0)
+    found.close()
+
+
+def test_the_program_of_the_page_runs(spark: SparkSession, lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark is not None  # it takes the session that is there
+    (program,) = [one for one in python_blocks(complete=False) if one.where.startswith("docs/reconcile.md")]
+    here = f'"{lived.bootstrap_servers}", topic_prefix="{lived.prefix}"'
+    exec(compile(program.text.replace('"localhost:9092"', here), program.where, "exec"), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out.startswith("ok")
+
+
+Fault = Callable[[Copy, str, str], Wrong]
+
+
+def somewhere(copy: Copy, group: str, attempt: int) -> Copied:
+    """The delay record of an attempt in the middle of the history."""
+    there = copy.of("DELAY.", where=lambda one: (one.attempt[0], one.attempt[2]) == (group, attempt))
+    return there[len(there) // 2]
+
+
+def back(copy: Copy, sent: Copied) -> Copied:
+    return copy.one("DLQ." if sent["REAL_TOPIC"].startswith("%DLQ%") else "RETRY.", *sent.attempt)
+
+
+def nothing(_copy: Copy, _group: str, _other: str) -> Wrong:
+    return set()
+
+
+def transactions_between(copy: Copy, _group: str, _other: str) -> Wrong:
+    copy.aborts = [topic for topic in copy.partitions if copy.of(topic) and topic != "GROUPS"]
+    assert len(copy.aborts) >= 6
+    return set()
+
+
+def never_delivered(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 1)
+    copy.records.remove(back(copy, sent))
+    return {("LOST", *sent.attempt)}
+
+
+def delivered_twice(copy: Copy, group: str, _other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    copy.swap(retry, retry, retry.changed(later_ms=3))
+    return {("DUPLICATE", *retry.attempt)}
+
+
+def dead_twice(copy: Copy, group: str, _other: str) -> Wrong:
+    dead = back(copy, somewhere(copy, group, 3))
+    copy.swap(dead, dead, dead.changed(later_ms=3))
+    return {("DUPLICATE", *dead.attempt)}
+
+
+def delivered_early(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 1)
+    retry = back(copy, sent)
+    copy.swap(retry, retry.changed(later_ms=sent.timestamp + 900 - retry.timestamp))
+    return {("EARLY", *sent.attempt)}
+
+
+def delivered_late(copy: Copy, group: str, _other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    copy.swap(retry, retry.changed(later_ms=120_000))
+    return {("LATE", *retry.attempt)}
+
+
+def waits_on_another_level(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 1)
+    retry = back(copy, sent)
+    copy.swap(sent, sent.changed(topic="DELAY.2s"))
+    copy.swap(retry, retry.changed(later_ms=1_000))
+    return {("WRONG_LEVEL", *sent.attempt)}
+
+
+def comes_with_another_level(copy: Copy, group: str, _other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    copy.swap(retry, retry.changed(DELAY=b"2"))
+    return {("WRONG_LEVEL", *retry.attempt)}
+
+
+def dead_letter_waits(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 3)
+    dead = back(copy, sent)
+    copy.swap(sent, sent.changed(topic="DELAY.1s"))
+    copy.swap(dead, dead.changed(later_ms=1_000))
+    return {("WRONG_LEVEL", *sent.attempt)}
+
+
+def on_the_topic_of_another_group(copy: Copy, group: str, other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    topic = copy.of("RETRY.", where=lambda one: one.attempt[0] == other)[0].topic
+    same = [other, *retry.attempt[1:]]
+    copy.records = [one for one in copy.records if not one["RECONSUME_TIME"] or list(one.attempt) != same]
+    copy.swap(retry, retry.changed(topic=topic))
+    return {("WRONG_GROUP", *retry.attempt)}
+
+
+def on_the_topic_of_a_group_that_has_it_too(copy: Copy, group: str, other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    topic = copy.of("RETRY.", where=lambda one: one.attempt[0] == other)[0].topic
+    copy.swap(retry, retry.changed(topic=topic))
+    return {("WRONG_GROUP", *retry.attempt)}
+
+
+def renamed_to_another_group(copy: Copy, group: str, other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    topic = copy.of("RETRY.", where=lambda one: one.attempt[0] == other)[0].topic
+    copy.swap(retry, retry.changed(topic=topic, REAL_TOPIC=f"%RETRY%{other}".encode()))
+    return {("WRONG_GROUP", *retry.attempt)}
+
+
+def counted_too_low(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 3)
+    dead = back(copy, sent)
+    copy.swap(dead, dead.changed(RECONSUME_TIME=b"1"))
+    return {("WRONG_COUNT", *sent.attempt)}
+
+
+def told_too_low(copy: Copy, group: str, _other: str) -> Wrong:
+    dead = back(copy, somewhere(copy, group, 3))
+    copy.swap(dead, dead.changed({"__dlq.errors.delivery.count": b"2"}))
+    return {("WRONG_COUNT", *dead.attempt)}
+
+
+def counted_too_low_from_the_start(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 3)
+    for one in (sent, back(copy, sent)):
+        copy.swap(one, one.changed({"__dlq.errors.delivery.count": b"1"}, RECONSUME_TIME=b"1"))
+    return {("WRONG_COUNT", sent.attempt[0], sent.attempt[1], 1)}
+
+
+def from_nowhere(copy: Copy, group: str, _other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    copy.swap(retry, retry, retry.changed(ORIGIN_MESSAGE_ID=b"never/0/1"))
+    return {("ORPHAN", group, "never/0/1", 1)}
+
+
+def waits_past_its_time(copy: Copy, _group: str, _other: str) -> Wrong:
+    sent = copy.of("DELAY.2s")[-1]
+    copy.records.remove(back(copy, sent))
+    return {("OVERDUE", *sent.attempt)}
+
+
+def garbage_in_a_retry(copy: Copy, group: str, _other: str) -> Wrong:
+    retry = back(copy, somewhere(copy, group, 1))
+    copy.swap(retry, retry.changed(RECONSUME_TIME=b"\xff\x00"))
+    return {("DAMAGED", *retry.attempt)}
+
+
+def garbage_in_an_origin(copy: Copy, group: str, _other: str) -> Wrong:
+    sent = somewhere(copy, group, 1)
+    copy.swap(sent, sent.changed(ORIGIN_MESSAGE_ID=b"\xc3("))
+    return {("DAMAGED", group, None, 1)}
+
+
+def garbage_beside_the_name(copy: Copy, group: str, _other: str) -> Wrong:
+    dead = back(copy, somewhere(copy, group, 3))
+    copy.swap(dead, dead.changed(BORN_TIMESTAMP=b"yesterday"))
+    return {("DAMAGED", *dead.attempt)}
+
+
+FAULTS: list[Fault] = [
+    *(nothing, transactions_between, never_delivered, delivered_twice, dead_twice, delivered_early, delivered_late),
+    *(waits_on_another_level, comes_with_another_level, dead_letter_waits, on_the_topic_of_another_group),
+    *(on_the_topic_of_a_group_that_has_it_too, renamed_to_another_group, counted_too_low, told_too_low),
+    *(counted_too_low_from_the_start, from_nowhere, waits_past_its_time, garbage_in_a_retry, garbage_in_an_origin),
+    garbage_beside_the_name,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_each_fault_is_called_by_its_name_and_nothing_else_is(
+    spark: SparkSession, lived: Lived, taken: Copy, fault: Fault
+) -> None:
+    copy = Copy(taken.partitions, list(taken.records))
+    expected = fault(copy, *lived.groups)
+    prefix = write(lived.bootstrap_servers, copy)
+    shown = {
+        # A record without a name goes by the place where it stands.
+        (kind, group, None if (origin or "").startswith(prefix) else origin, number)
+        for kind, group, origin, number in told(spark, lived.bootstrap_servers, prefix)
+    }
+    assert shown == expected

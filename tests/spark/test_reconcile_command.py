@@ -1,0 +1,76 @@
+"""`reconsume reconcile` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.integration.test_cli import reconsume
+from tests.spark.copies import Copy, write
+from tests.spark.lived import Lived
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+
+
+def run(lived: Lived, prefix: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return reconsume(
+        "reconcile",
+        *arguments,
+        *("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
+        RECONSUME_BOOTSTRAP_SERVERS=lived.bootstrap_servers,
+        RECONSUME_TOPIC_PREFIX=prefix,
+    )
+
+
+def test_it_prints_figures_writes_report_and_tables_and_fails_on_findings(
+    spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
+) -> None:
+    copy = Copy(taken.partitions, list(taken.records))
+    missing = copy.of("RETRY.")[3]
+    copy.records.remove(missing)
+    prefix = write(lived.bootstrap_servers, copy)
+    report, out = tmp_path / "new" / "report.html", tmp_path / "out"
+    done = run(lived, prefix, "-o", "json", "--report", str(report), "--lang", "zh", "--out", str(out))
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["verdict"], told["findings"], told["lost"]) == ("findings", {"LOST": 1}, 1)
+    assert told["attempts"] == told["moved"] + told["dead"] + 1 == len(copy.of("DELAY."))
+    page = report.read_text(encoding="utf-8")
+    assert 'lang="zh-CN"' in page
+    assert missing["ORIGIN_MESSAGE_ID"] in page
+    (row,) = spark.read.parquet(f"{out}/findings").collect()
+    assert (row.kind, row.group, row.origin_message_id, row.attempt) == ("LOST", *missing.attempt)
+    assert spark.read.parquet(f"{out}/ledger").count() == told["attempts"]
+    assert json.loads(spark.read.text(f"{out}/summary").collect()[0][0]) == told
+
+
+def test_a_clean_history_succeeds(lived: Lived) -> None:
+    done = run(lived, lived.prefix)
+    assert done.returncode == 0, done.stderr
+    assert "every failed message ended in exactly one state" in done.stdout
+    for group in lived.groups:
+        assert group in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("prefix", "arguments", "message"),
+    [
+        ("nobody.", [], "has no topics nobody.DELAY.*; is topic_prefix right?"),
+        (None, ["--lang", "fr"], "--lang 'fr': there are en, zh"),
+        (None, ["--since", "yesterday"], "--since 'yesterday': write a time such as 2026-11-21T08:00Z, or 24h"),
+        (None, ["--late", "soon"], "--late 'soon': write a duration such as 30s or 5m"),
+        (None, ["--spark-option", "x"], "--spark-option 'x': write KEY=VALUE"),
+    ],
+)
+def test_what_cannot_work_is_said_before_spark_starts(
+    lived: Lived, prefix: str | None, arguments: list[str], message: str
+) -> None:
+    done = run(lived, prefix or lived.prefix, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
