@@ -153,7 +153,8 @@ class Group:
         self._wait(lambda: self._has_lost(member, at), f"{name} learns that it was put out")
 
     def _has_lost(self, member: _Process, at: float) -> bool:
-        return any(event.what == "lost" and event.at > at for event in member.events)
+        """A rebalance that it had not heard of yet when it was stopped comes as a revocation."""
+        return any(event.what in {"lost", "revoked"} and event.at > at for event in member.events)
 
     def _make_slow(self) -> None:
         """One slow message in each partition, begun."""

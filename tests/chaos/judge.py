@@ -131,7 +131,7 @@ class _Member:
             self.left.append(event.at)
         for partition in event.partitions if event.what in {"revoked", "lost", "overdue"} else ():
             self.taken[partition].append(event)
-        if event.what in {"lost", "assigned"} and self.zombie and self.continued > self.zombie[-1][0]:
+        if event.what in {"lost", "revoked", "assigned"} and self.zombie and self.continued > self.zombie[-1][0]:
             # One that had no partition has nothing to lose, and is assigned some.
             start, end = self.zombie[-1]
             self.zombie[-1] = start, min(end, event.at + _RACE_SECONDS)
@@ -229,7 +229,7 @@ class Judge:
             return not (one.end.settled and repeat.end is not None and repeat.end.settled)
         member = self._members[one.begin.member]
         until = one.end.at + COMMIT_SECONDS
-        if member.killed < until or any(one.begin.at < stopped < until for stopped in member.stopped):
+        if member.killed < until or any(one.begin.at - _RACE_SECONDS < stopped < until for stopped in member.stopped):
             return True
         taken = [event for event in member.taken[one.partition] if event.at > one.begin.at - _RACE_SECONDS]
         return any(event.at < (until if event.what == "lost" else one.end.at + _RACE_SECONDS) for event in taken)

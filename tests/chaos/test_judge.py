@@ -58,6 +58,7 @@ AGAIN = delivery(LATER, LATER + 1, "b")
         pytest.param([*ONCE, event(2.5, "killed"), *AGAIN], [], id="killed before a commit was due"),
         pytest.param([*ONCE, event(2 + COMMIT_SECONDS, "killed"), *AGAIN], ["REPEATED"], id="killed later"),
         pytest.param([*ONCE, event(2.5, "stopped"), *AGAIN], [], id="stopped before a commit was due"),
+        pytest.param([event(0.9, "stopped"), *ONCE, *AGAIN], [], id="stopped a moment later than it was told"),
         pytest.param([*ONCE, event(2 + COMMIT_SECONDS, "stopped"), *AGAIN], ["REPEATED"], id="stopped later"),
         pytest.param([*ONCE, taken(1.5, "revoked"), *AGAIN], [], id="revoked in the middle"),
         pytest.param([*ONCE, taken(2.5, "revoked"), *AGAIN], ["REPEATED"], id="revoked after it had ended"),
