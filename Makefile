@@ -34,9 +34,10 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix .
 
 test: check ## Everything: the checks and all tests, on a real Kafka
-	@echo "the traces of RocketMQ, alone because they measure lateness; then all others, four at a time"
+	@echo "the traces of RocketMQ, alone because they measure lateness; those with Spark, on one Spark; all others, four at a time"
 	@$(BIN)/pytest -q tests/conformance
-	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests --ignore=tests/unit --ignore=tests/conformance
+	@$(BIN)/pytest -q tests/spark
+	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests $(foreach part,unit conformance spark,--ignore=tests/$(part))
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit
