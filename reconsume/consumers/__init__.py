@@ -3,6 +3,13 @@
 from reconsume.consumers.aio_consumer import AIOConsumer
 from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
+from reconsume.consumers.hooks import (
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    ConsumeReturnType,
+    SendBackTarget,
+    SendMessageBackContext,
+)
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -17,8 +24,11 @@ __all__ = [
     "AIOConsumer",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
+    "ConsumeMessageContext",
+    "ConsumeMessageHook",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumeReturnType",
     "Consumer",
     "DelayProducer",
     "Message",
@@ -26,6 +36,8 @@ __all__ = [
     "MessageQueueSelector",
     "PushConsumer",
     "RetryMessage",
+    "SendBackTarget",
+    "SendMessageBackContext",
     "SendResult",
     "origin",
     "polled_from",

@@ -17,10 +17,12 @@ from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
+from reconsume.consumers.hooked_sender import HookedSender, way_of
+from reconsume.consumers.hooks import ConsumeHooks, ConsumeMessageHook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listener_pool import make_pool
 from reconsume.consumers.orderly import OrderlyService
-from reconsume.consumers.senders import PlainSender, Sender
+from reconsume.consumers.senders import PlainSender, Sender, SendsBack
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import TagExpression
 from reconsume.consumers.transactional_sender import TransactionalSender
@@ -35,11 +37,13 @@ class Registration:
     Attributes:
         orderly: one after the other.
         per_key: of a key, not of a partition.
+        hooks: what is told of its calls.
     """
 
     listener: Listener | OrderlyListener
     orderly: bool = False
     per_key: bool = False
+    hooks: tuple[ConsumeMessageHook, ...] = ()
 
 
 def build_loop(
@@ -65,7 +69,7 @@ def build_loop(
     sender = _sender(settings, consumer, base, follower, stop, closing)
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
-        _service(settings, registration, sender),
+        _service(settings, registration, sender, follower),
         sender,
         retry_topic=settings.names.retry(settings.group),
         subscriptions=subscriptions,
@@ -108,13 +112,20 @@ def _sender(
     return PlainSender(ordinary.send_back, ordinary.flush, consumer)
 
 
-def _service(settings: ConsumeSettings, registration: Registration, sender: Sender) -> ListenerService:
+def _service(
+    settings: ConsumeSettings, registration: Registration, sender: SendsBack, follower: GroupsFollower
+) -> ListenerService:
+    hooks = None
+    if registration.hooks:
+        hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
+        sender = HookedSender(sender, hooks, lambda request: way_of(request, follower.groups))
     service: OrderlyService | ConcurrentlyService
     if registration.orderly:
         service = orderly = OrderlyService(
             settings.group,
             cast("OrderlyListener", registration.listener),
             sender=sender,
+            hooks=hooks,
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
@@ -126,6 +137,7 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             settings.group,
             cast("Listener", registration.listener),
             sender=sender,
+            hooks=hooks,
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,

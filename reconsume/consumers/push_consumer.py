@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, Literal, Self, TypeVar, overload
 
@@ -14,6 +15,7 @@ from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.consumers.assembly import Registration, build_loop
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
+from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
 from reconsume.consumers.subscription import TagExpression
@@ -106,6 +108,7 @@ class PushConsumer:
         )
         self._subscriptions: dict[str, TagExpression] = {}
         self._registration: Registration | None = None
+        self._hooks: list[ConsumeMessageHook] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -156,6 +159,16 @@ class PushConsumer:
         self._registration = Registration(listener, orderly, per_key)
         return self
 
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> Self:
+        """Tell a hook of every call of the listener and of every send-back; several are told one after the other.
+
+        Raises:
+            IllegalSetting: it is no hook, or the consumer has started.
+        """
+        self._must_not_run("register_consume_message_hook")
+        self._hooks.append(check_hook(hook))
+        return self
+
     @overload
     def listener(self, function: L, /) -> L: ...
 
@@ -187,6 +200,7 @@ class PushConsumer:
         if registration is None or not self._subscriptions:
             missing = "a listener: @consumer.listener" if registration is None else "a topic: subscribe(topic)"
             raise IllegalSetting(f"the consumer of group {settings.group!r} needs {missing}")
+        registration = replace(registration, hooks=tuple(self._hooks))
         base = settings_for_other_clients(settings.conf)
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
