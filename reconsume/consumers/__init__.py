@@ -6,6 +6,13 @@ from reconsume.consumers.circuit_metrics import CircuitMetrics
 from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.consumer import Consumer
 from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
+from reconsume.consumers.hooks import (
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    ConsumeReturnType,
+    SendBackTarget,
+    SendMessageBackContext,
+)
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -26,8 +33,11 @@ __all__ = [
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
+    "ConsumeMessageContext",
+    "ConsumeMessageHook",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumeReturnType",
     "Consumer",
     "DelayProducer",
     "Message",
@@ -36,6 +46,8 @@ __all__ = [
     "MessageQueueSelector",
     "PushConsumer",
     "RetryMessage",
+    "SendBackTarget",
+    "SendMessageBackContext",
     "SendResult",
     "origin",
     "polled_from",

@@ -22,6 +22,8 @@ from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
+from reconsume.consumers.hooked_sender import HookedSender, way_of
+from reconsume.consumers.hooks import ConsumeHooks, ConsumeMessageHook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listener_pool import ListenerPool, make_pool
 from reconsume.consumers.local_offsets import LocalOffsets, offsets_directory
@@ -29,7 +31,7 @@ from reconsume.consumers.lookout import Lookout
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.pattern_consumer import PatternConsumer, matching_topics
-from reconsume.consumers.senders import PlainSender, Sender
+from reconsume.consumers.senders import PlainSender, Sender, SendsBack
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.stepping import stepping_of
 from reconsume.consumers.subscription import Subscriptions
@@ -52,11 +54,13 @@ class Registration:
     Attributes:
         orderly: one after the other.
         per_key: of a key, not of a partition.
+        hooks: what is told of its calls.
     """
 
     listener: Listener | OrderlyListener
     orderly: bool = False
     per_key: bool = False
+    hooks: tuple[ConsumeMessageHook, ...] = ()
 
 
 def build_loop(
@@ -97,7 +101,7 @@ def build_loop(
         registration = replace(registration, listener=stepping.recorded(settings.group, registration.listener))
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
-        _service(settings, registration, sender),
+        _service(settings, registration, sender, follower),
         sender,
         retry_topic=settings.names.retry(settings.group),
         subscriptions=subscriptions,
@@ -188,13 +192,20 @@ def _sender(
     return PlainSender(ordinary.send_back, ordinary.flush, consumer)
 
 
-def _service(settings: ConsumeSettings, registration: Registration, sender: Sender) -> ListenerService:
+def _service(
+    settings: ConsumeSettings, registration: Registration, sender: SendsBack, follower: GroupsFollower
+) -> ListenerService:
+    hooks = None
+    if registration.hooks:
+        hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
+        sender = HookedSender(sender, hooks, lambda request: way_of(request, follower.groups))
     service: OrderlyService | ConcurrentlyService
     if registration.orderly:
         service = orderly = OrderlyService(
             settings.group,
             cast("OrderlyListener", registration.listener),
             sender=sender,
+            hooks=hooks,
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
@@ -208,6 +219,7 @@ def _service(settings: ConsumeSettings, registration: Registration, sender: Send
             settings.group,
             cast("Listener", registration.listener),
             sender=sender,
+            hooks=hooks,
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,

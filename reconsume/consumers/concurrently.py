@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.circuit_gate import CircuitGate
+from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -21,7 +22,7 @@ from reconsume.consumers.listener import (
 from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.consumers.senders import Sender
+from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, SendBackRequest
@@ -48,6 +49,7 @@ class ConcurrentlyService:
         batch_size: messages in one call.
         gate: of the circuit breaker; None without one.
         clock: gives milliseconds.
+        hooks: are told of each call; None without any.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class ConcurrentlyService:
         group: str,
         listener: Listener,
         *,
-        sender: Sender,
+        sender: SendsBack,
         names: TopicNames,
         max_reconsume_times: int | None,
         batch_size: int = 1,
         gate: CircuitGate | None = None,
         clock: Clock = now_ms,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         self._group = group
         self._listener = listener
@@ -70,6 +73,7 @@ class ConcurrentlyService:
         self._batch_size = batch_size
         self._gate = gate
         self._clock = clock
+        self._hooks = hooks
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
         self._pool: ListenerPool[Chunk] | None = None
@@ -120,27 +124,31 @@ class ConcurrentlyService:
         context = self._begin(chunk)
         if context is None:
             return
+        call = None if self._hooks is None else self._hooks.before(context.message_queue, chunk.messages)
         status, cause = None, None
         try:
             status = self._listener(chunk.messages, context)
         except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01, any Throwable means RECONSUME_LATER
             cause = self._report(chunk, error)
-        self._settle(chunk, context, status, cause)
+        self._settle(chunk, context, status, cause, call)
 
     async def consume_async(self, chunk: Chunk) -> None:
         """Call an `async def` listener."""
         context = self._begin(chunk)
         if context is None:
             return
+        call = None if self._hooks is None else self._hooks.before(context.message_queue, chunk.messages)
         status, cause = None, None
         try:
             status = await cast("Awaitable[ConsumeConcurrentlyStatus | None]", self._listener(chunk.messages, context))
         except BaseException as error:  # RocketMQ: CC-01, and SystemExit would end the event loop
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                if call is not None:
+                    call.cut_off()
                 raise  # the consumer is shut down, which is no outcome; anything else that was cancelled is a failure
             cause = self._report(chunk, error)
-        self._settle(chunk, context, status, cause)
+        self._settle(chunk, context, status, cause, call)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
         """Send back what a listener has had for longer than the timeout; its late result is ignored.
@@ -177,15 +185,24 @@ class ConcurrentlyService:
         logger.warning("the listener failed for %r", chunk.messages, exc_info=error)
         return Cause.of(error)
 
-    def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, status: object, cause: Cause | None) -> None:
+    def _settle(
+        self,
+        chunk: Chunk,
+        context: ConsumeConcurrentlyContext,
+        status: object,
+        cause: Cause | None,
+        call: ConsumeCall | None,
+    ) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""
-        queue, messages = chunk.queue, chunk.messages
+        queue, messages, raised = chunk.queue, chunk.messages, cause is not None
         try:
             succeeded = acknowledged_count(status, context.ack_index, len(messages))
         except IllegalSetting as error:
             logger.error("%s; the whole batch is sent back", error)  # noqa: TRY400 - the listener is wrong, not we
             succeeded, cause = 0, Cause(str(error))
         level = context.delay_level_when_next_consume
+        if call is not None:
+            call.end(status, ConsumeConcurrentlyStatus.RECONSUME_LATER, succeeded, cause, raised=raised)
         keep, kept = self._is_kept(chunk, succeeded, level), []
         if succeeded == len(messages):
             queue.succeed(messages)

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Final, cast
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
 from reconsume.consumers.listener_pool import ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.consumers.senders import Sender
+from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, SendBackRequest
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 UNLIMITED: Final = 2**31 - 1
 """How often an orderly listener may fail when nobody says (RocketMQ: OR-03)."""
 _DEAD_LETTER: Final = -1
+_SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 _LaneKey = tuple[str, int, bytes | int | None]
 """Topic and partition, and in key order the key; a message without a key is alone, under its offset."""
@@ -74,6 +76,7 @@ class OrderlyService:
         batch_size: messages in one call.
         per_key: order within a key, not within a partition.
         clock: gives milliseconds.
+        hooks: are told of each call; None without any.
     """
 
     def __init__(
@@ -81,12 +84,13 @@ class OrderlyService:
         group: str,
         listener: OrderlyListener,
         *,
-        sender: Sender,
+        sender: SendsBack,
         names: TopicNames,
         max_reconsume_times: int | None,
         batch_size: int,
         per_key: bool = False,
         clock: Clock = now_ms,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         self._group = group
         self._listener = listener
@@ -96,6 +100,7 @@ class OrderlyService:
         self._batch_size = batch_size
         self._per_key = per_key
         self._clock = clock
+        self._hooks = hooks
         self._lanes: dict[_LaneKey, Lane] = {}
         self._suspended: dict[_LaneKey, Lane] = {}
         self._changed = threading.Condition()
@@ -156,12 +161,13 @@ class OrderlyService:
         """Call a plain listener for the front of a lane."""
         batch, context = self._begin(lane)
         if batch:
+            call = None if self._hooks is None else self._hooks.before(context.message_queue, batch)
             status, cause = None, None
             try:
                 status = self._listener(batch, context)
             except BaseException as error:  # noqa: BLE001 - RocketMQ: OR-01, any Throwable means SUSPEND
                 cause = self._report(batch, error)
-            self._settle(lane, batch, context, status, cause)
+            self._settle(lane, batch, context, status, cause, call)
         self._end(lane)
 
     async def consume_async(self, lane: Lane) -> None:
@@ -169,15 +175,18 @@ class OrderlyService:
         batch, context = self._begin(lane)
         try:
             if batch:
+                call = None if self._hooks is None else self._hooks.before(context.message_queue, batch)
                 status, cause = None, None
                 try:
                     status = await cast("Awaitable[object]", self._listener(batch, context))
                 except BaseException as error:  # RocketMQ: OR-01, and SystemExit would end the event loop
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        if call is not None:
+                            call.cut_off()
                         raise  # the consumer is shut down, which is no outcome
                     cause = self._report(batch, error)
-                self._settle(lane, batch, context, status, cause)
+                self._settle(lane, batch, context, status, cause, call)
         finally:
             self._end(lane)
 
@@ -220,18 +229,27 @@ class OrderlyService:
         return Cause.of(error)
 
     def _settle(
-        self, lane: Lane, batch: list[Message], context: ConsumeOrderlyContext, status: object, cause: Cause | None
+        self,
+        lane: Lane,
+        batch: list[Message],
+        context: ConsumeOrderlyContext,
+        status: object,
+        cause: Cause | None,
+        call: ConsumeCall | None,
     ) -> None:
         """What the listener said of a batch (RocketMQ: OR-08, OR-09).
 
         A success counts after a drop too: the partition is kept until the listener has come back.
         """
         wait_ms = suspend_ms(context.suspend_current_queue_time_millis)
+        returned, raised = status, cause is not None
         if status is not None and not isinstance(status, ConsumeOrderlyStatus):
             error = IllegalSetting(f"the listener returned {status!r}; return one of ConsumeOrderlyStatus")
             logger.error("%s; the batch is given again", error)
             status, cause = None, Cause(str(error))
-        if status is None or status is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+        if call is not None:
+            call.end(returned, _SUSPEND, _succeeded(status, context, len(batch)), cause, raised=raised)
+        if status is None or status is _SUSPEND:
             self._failed(lane, batch, wait_ms, cause)
         elif context.auto_commit:
             self._finish(lane, batch)
@@ -299,3 +317,8 @@ class OrderlyService:
         lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.kafka.offset))
         lane.suspended_until = self._clock() + wait_ms
         self._suspended[lane.key] = lane
+
+
+def _succeeded(status: object, context: ConsumeOrderlyContext, size: int) -> int:
+    again = status is None or status is _SUSPEND
+    return 0 if again or (status is ConsumeOrderlyStatus.ROLLBACK and not context.auto_commit) else size

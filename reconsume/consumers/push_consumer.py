@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, overload
@@ -19,6 +20,7 @@ from reconsume.consumers.circuit_breaker import CircuitBreaker
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
+from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
@@ -137,6 +139,7 @@ class PushConsumer:
         self._subscriptions = Subscriptions(names, in_namespace)
         self._dropped = DropCounter()
         self._registration: Registration | None = None
+        self._hooks: list[ConsumeMessageHook] = []
         self._stop = threading.Event()
         self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
@@ -195,6 +198,16 @@ class PushConsumer:
         self._registration = Registration(listener, orderly, per_key)
         return self
 
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> Self:
+        """Tell a hook of every call of the listener and of every send-back; several are told one after the other.
+
+        Raises:
+            IllegalSetting: it is no hook, or the consumer has started.
+        """
+        self._must_not_run("register_consume_message_hook")
+        self._hooks.append(check_hook(hook))
+        return self
+
     @overload
     def listener(self, function: L, /) -> L: ...
 
@@ -227,6 +240,7 @@ class PushConsumer:
         if registration is None or not self._subscriptions:
             missing = "a listener: @consumer.listener" if registration is None else "a topic: subscribe(topic)"
             raise IllegalSetting(f"the consumer of group {settings.group!r} needs {missing}")
+        registration = replace(registration, hooks=tuple(self._hooks))
         base = settings_for_other_clients(settings.conf)
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)

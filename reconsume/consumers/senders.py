@@ -14,16 +14,20 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.send_back import SendBackRequest
 
-__all__ = ["PlainSender", "SendBack", "Sender", "as_offset"]
+__all__ = ["PlainSender", "SendBack", "Sender", "SendsBack", "as_offset"]
 
 logger = logging.getLogger(__name__)
 
 
-class Sender(Protocol):
-    """Sends back and commits for one consumer."""
+class SendsBack(Protocol):
+    """Sends back for one consumer."""
 
     def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Write the send-back; `on_done` is called once, maybe in another thread."""
+
+
+class Sender(SendsBack, Protocol):
+    """Sends back and commits for one consumer."""
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what is finished, without waiting for it; only the thread that polls calls this."""

@@ -1,0 +1,72 @@
+"""Tell hooks of send-backs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.send_back import OnDone
+from reconsume.consumers.hooks import ConsumeHooks, SendBackTarget, SendMessageBackContext
+from reconsume.consumers.message import Message
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.senders import SendsBack
+from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
+from reconsume.delay_levels.send_back import Delayed, SendBackRequest, decide_send_back
+
+__all__ = ["HookedSender", "Way", "way_of"]
+
+
+class Way(NamedTuple):
+    """Where a failed message goes, how long it waits there, and the count it gets."""
+
+    target: SendBackTarget
+    delay_level: int
+    reconsume_times: int
+
+
+def way_of(request: SendBackRequest, groups: Groups) -> Way:
+    """What the send-back rule says of a request, with the groups as they are."""
+    stored = request.stored
+    try:
+        config = groups.find(request.group)
+    except SubscriptionGroupNotExist:
+        return Way(SendBackTarget.UNDECIDED, request.delay_level, stored.reconsume_times + 1)
+    if config.retry_queue_nums <= 0:
+        return Way(SendBackTarget.DROPPED, 0, stored.reconsume_times)
+    maximum = config.retry_max_times if request.max_reconsume_times is None else request.max_reconsume_times
+    outcome = decide_send_back(stored.reconsume_times, request.delay_level, maximum, config.policy(groups.table))
+    if isinstance(outcome, Delayed):
+        return Way(SendBackTarget.RETRY, outcome.level, outcome.reconsume_times)
+    return Way(SendBackTarget.DEAD_LETTER, 0, outcome.reconsume_times)
+
+
+class HookedSender:
+    """Sends back through another sender, and tells when that has answered.
+
+    What was given up because its partition is gone is not told: its next owner has it.
+
+    Args:
+        sender: does it.
+        hooks: are told.
+        way: of a request; asked when it is sent.
+    """
+
+    def __init__(self, sender: SendsBack, hooks: ConsumeHooks, way: Callable[[SendBackRequest], Way]) -> None:
+        self._sender = sender
+        self._hooks = hooks
+        self._way = way
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Write the send-back; the hooks are told after `on_done`, so a slow one does not hold up the message."""
+        begun, way = self._hooks.clock(), self._way(request)
+
+        def done(error: SendBackFailed | None) -> None:
+            on_done(error)
+            self._hooks.sent_back(
+                SendMessageBackContext(
+                    request.group, message, *way, self._hooks.clock() - begun, cause=request.cause, error=error
+                )
+            )
+
+        self._sender.send_back(queue, message, request, done)
