@@ -183,12 +183,16 @@ def _buckets(spark: SparkSession, plan: ReplayPlan, sent: DataFrame) -> list[Buc
     rows = rows.select("message_id", "real_topic", "appended", "kafka_topic", "partition", "offset")
     number = F.floor(F.col("offset") / plan.bucket)
     by = ("kafka_topic", "partition", number.alias("number"))
-    left = rows.join(sent, _is_sent(rows, sent), "left_anti").groupBy(*by).agg(F.count("*").alias("to_send"))
-    every = rows.groupBy(*by).agg(F.count("*").alias("all"))
-    counted = every.join(left, ["kafka_topic", "partition", "number"], "left").collect()
+    if sent.isEmpty():
+        counted = rows.groupBy(*by).agg(F.count("*").alias("to_send"), F.lit(False).alias("partly"))
+    else:
+        last = sent.groupBy("message_id", "real_topic").agg(F.max("sent_at").alias("sent_at"))
+        known = rows.join(last, ["message_id", "real_topic"], "left")
+        missing = ~F.coalesce(F.col("sent_at") >= F.col("appended"), F.lit(False))
+        counted = known.groupBy(*by).agg(F.count_if(missing).alias("to_send"), F.bool_or(~missing).alias("partly"))
     return [
-        Bucket(row["kafka_topic"], row["partition"], row["number"], row["to_send"] or 0, row["to_send"] != row["all"])
-        for row in counted
+        Bucket(row["kafka_topic"], row["partition"], row["number"], row["to_send"], row["partly"])
+        for row in counted.collect()
     ]
 
 

@@ -32,6 +32,7 @@ __all__ = ["Histogram", "ReplayPlan", "histogram", "open_plan", "plan_from", "pl
 
 _TARGETS: Final = ("retry", "origin")
 _BUCKETS: Final = 10_000
+_ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CLOCKS_DIFFER_MS: Final = 3_600_000
 """At most, of two brokers."""
 _PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
@@ -156,7 +157,8 @@ def plan_from(
     # A run reads one range of offsets after the other; in this order it reads little more than that.
     planned = planned.repartitionByRange("kafka_topic", "partition", "offset")
     planned = planned.sortWithinPartitions("kafka_topic", "partition", "offset")
-    planned.write.mode("overwrite").parquet(f"{plan.folder}/records")
+    # Small row groups, so that a chunk is read by several tasks and little else with it.
+    planned.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(f"{plan.folder}/records")
     written = records(spark, plan.folder)
     counts = {row["status"]: row["count"] for row in written.groupBy("status").count().collect()}
     found = {"counts": counts, "bucket": _bucket(written), "since_ms": _since_ms(written, plan.created_ms)}
