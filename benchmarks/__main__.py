@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: throughput, lateness, delayed messages, memory, what the consumers cost, replay with Spark."""
+"""`python -m benchmarks`: throughput, lateness, delayed messages, memory, the cost of consumers, replay with Spark."""
 
 from __future__ import annotations
 
