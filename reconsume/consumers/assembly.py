@@ -22,7 +22,7 @@ from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
-from reconsume.consumers.hooked_sender import HookedSender, way_of
+from reconsume.consumers.hooked_sender import HookedSender, dropped_way, way_of
 from reconsume.consumers.hooks import ConsumeHooks, ConsumeMessageHook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listener_pool import ListenerPool, make_pool
@@ -198,7 +198,8 @@ def _service(
     hooks = None
     if registration.hooks:
         hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
-        sender = HookedSender(sender, hooks, lambda request: way_of(request, follower.groups))
+        broadcasts = settings.message_model is MessageModel.BROADCASTING
+        sender = HookedSender(sender, hooks, dropped_way if broadcasts else lambda one: way_of(one, follower.groups))
     service: OrderlyService | ConcurrentlyService
     if registration.orderly:
         service = orderly = OrderlyService(

@@ -66,7 +66,7 @@ class ConsumerMetrics(ConsumeMessageHook):
         )
         self._sent_back = Counter(
             "reconsume_consumer_sent_back",
-            "Send-backs that the brokers acknowledged, by where they went and the level they wait on, 0 for none: "
+            "Send-backs that did not fail, by where they went and the level they wait on, 0 for none: "
             "RocketMQ's SNDBCK_PUT_NUMS",
             (*_LABELS, "target", "level"),
             registry=registry,

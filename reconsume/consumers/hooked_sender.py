@@ -14,7 +14,7 @@ from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
 from reconsume.delay_levels.send_back import Delayed, SendBackRequest, decide_send_back
 
-__all__ = ["HookedSender", "Way", "way_of"]
+__all__ = ["HookedSender", "Way", "dropped_way", "way_of"]
 
 
 class Way(NamedTuple):
@@ -33,12 +33,17 @@ def way_of(request: SendBackRequest, groups: Groups) -> Way:
     except SubscriptionGroupNotExist:
         return Way(SendBackTarget.UNDECIDED, request.delay_level, stored.reconsume_times + 1)
     if config.retry_queue_nums <= 0:
-        return Way(SendBackTarget.DROPPED, 0, stored.reconsume_times)
+        return dropped_way(request)
     maximum = config.retry_max_times if request.max_reconsume_times is None else request.max_reconsume_times
     outcome = decide_send_back(stored.reconsume_times, request.delay_level, maximum, config.policy(groups.table))
     if isinstance(outcome, Delayed):
         return Way(SendBackTarget.RETRY, outcome.level, outcome.reconsume_times)
     return Way(SendBackTarget.DEAD_LETTER, 0, outcome.reconsume_times)
+
+
+def dropped_way(request: SendBackRequest) -> Way:
+    """What becomes of a request that nobody writes."""
+    return Way(SendBackTarget.DROPPED, 0, request.stored.reconsume_times)
 
 
 class HookedSender:

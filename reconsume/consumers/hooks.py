@@ -58,7 +58,7 @@ class SendBackTarget(enum.Enum):
     RETRY = "RETRY"
     DEAD_LETTER = "DEAD_LETTER"
     DROPPED = "DROPPED"
-    """The group has no retry queues (RocketMQ: BR-04)."""
+    """The group has no retry queues (RocketMQ: BR-04), or it broadcasts (RocketMQ: BP-01)."""
     UNDECIDED = "UNDECIDED"
     """The group is not known here: the scheduler decides."""
 

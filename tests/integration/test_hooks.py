@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -21,6 +22,7 @@ from reconsume.consumers import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     Message,
+    MessageModel,
     PushConsumer,
     SendBackTarget,
     SendMessageBackContext,
@@ -209,3 +211,17 @@ def test_an_orderly_consumer_tells_its_tries_and_the_dead_letter(here: Installat
     assert registry.get_sample_value("reconsume_consumer_dead_letters_total", labels) == 1
     assert (context.target, context.reconsume_times, context.error) == (SendBackTarget.DEAD_LETTER, 3, None)
     wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+
+
+@pytest.mark.rule("ST-08", "BP-01")
+def test_what_a_broadcasting_consumer_drops_is_told_as_dropped(here: Installation, tmp_path: Path) -> None:
+    group, topic = here.name("broadcast"), here.topic("broadcast")
+    here.produce(topic, b"flight")
+    sent_back = SentBack()
+    consumer = here.consumer(
+        group, topic, fails_twice, message_model=MessageModel.BROADCASTING, offset_store=tmp_path
+    ).register_consume_message_hook(sent_back)
+    with consumer:
+        [context] = wait_until(lambda: sent_back.contexts, 60, "the failure is told")
+    assert (context.target, context.delay_level, context.reconsume_times) == (SendBackTarget.DROPPED, 0, 0)
+    assert consumer.dropped == 1
