@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: throughput, lateness, delayed messages, memory, and what the drop-in costs."""
+"""`python -m benchmarks`: throughput, lateness, delayed messages, memory, what the drop-in costs, replay with Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from benchmarks.delayed import measure_delayed
 from benchmarks.drop_in import measure_drop_in
 from benchmarks.lateness import measure_lateness
 from benchmarks.memory import measure_memory
+from benchmarks.spark_replay import measure_spark_replay
 from benchmarks.throughput import measure_throughput
 from reconsume.cli.broker.kafka import LocalKafka
 
@@ -19,6 +20,7 @@ def main() -> None:
             measure_delayed(kafka.bootstrap_servers, per_second, seconds=20)
         measure_memory(kafka.bootstrap_servers)
         measure_drop_in(kafka.bootstrap_servers)
+        measure_spark_replay(kafka.bootstrap_servers)
 
 
 if __name__ == "__main__":

@@ -26,27 +26,27 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
         r"Failed to find data source: kafka|DATA_SOURCE_NOT_FOUND|NoClassDefFoundError|NoSuchMethodError",
         IllegalSetting,
-        "this Spark session has no Kafka connector that fits it; build it with "
-        "reconsume.spark_connectors.configure(builder), or start the server with the packages that packages() names",
+        "this Spark session has no Kafka connector that fits it; build it with configure(builder), see docs/spark.md",
     ),
     (
         r"UnknownTopicOrPartitionException",
         TopicNotReady,
-        "a topic does not exist; a group that never had a retry or a dead letter has no topic for them, and "
-        "`reconsume topics apply` makes those of the installation",
+        "a topic does not exist; a group without dead letters has none, `reconsume topics apply` makes the others",
     ),
     (
-        r"Some data may have been lost|OffsetOutOfRangeException|Partition \S+ offset was changed|"
-        r"KafkaIllegalStateException",
+        r"Some data may have been|OffsetOutOfRangeException|KafkaIllegalStateException",
         TopicNotReady,
-        "records that were to be read are gone from their topic: deleted by retention, or the topic was made anew; "
-        "start later with startingTimestamp, or read what is left with failOnDataLoss=false",
+        "records are gone from their topic, by retention or with it; read what is left with failOnDataLoss=false",
+    ),
+    (
+        r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
+        IllegalSetting,
+        "the checkpoint in the stream's folder cannot be read; go on with a new folder, what was replayed is left out",
     ),
     (
         r"AuthorizationException|AuthenticationException|SaslAuthentication|not authorized",
         KafkaRefused,
-        "Kafka refused; reading needs Describe and Read on the topics and on groups named spark-kafka-*, "
-        "a replay Write on DELAY.0s",
+        "Kafka refused; needed are Read on the topics and on groups spark-kafka-*, for a replay Write on DELAY.0s",
     ),
     (
         r"kafka\.common\.errors\.TimeoutException|kafka\.common\.errors\.DisconnectException|No resolvable bootstrap",

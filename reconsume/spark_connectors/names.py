@@ -22,6 +22,7 @@ KINDS: Final = {
 }
 """Kinds of our topics, and what stands behind the prefix, as a regular expression."""
 
+_PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"
 _DURATION: Final = r"\A(0|[1-9][0-9]{0,10})(ms|s|m|h|d)\z"
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -56,7 +57,8 @@ def decoded_name(encoded: Column) -> Column:
     for plain, written in ((".", ".2E"), ("+", ".20"), ("*", ".2A"), ("%", ".")):
         again = F.replace(again, F.lit(plain), F.lit(written))
     same = again == F.replace(encoded, F.lit(".5F"), F.lit("_"))
-    return F.when(same & ~encoded.rlike(_WRONG_UNDERSCORE), name)
+    # Most names stand for themselves, and this is asked of every record.
+    return F.when(encoded.rlike(_PLAIN), encoded).when(same & ~encoded.rlike(_WRONG_UNDERSCORE), name)
 
 
 def shown_name(topic: Column, prefix: str) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from reconsume.cli.broker.java import find_java
+from reconsume.cli.spark.session import connector_jars, local_session
 from tests.spark.history import History, write_history
 from tests.spark.lived import lived, taken
 
@@ -18,6 +21,8 @@ __all__ = ["lived", "taken"]
 
 _HERE: Final = Path(__file__).parent
 _PY4J_LEAVES_SOCKETS: Final = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+_UNCOMPILED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Compiling a query costs more than interpreting it for a few records; the tests of the commands compile theirs."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,18 +31,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_HERE):
             for warning in _PY4J_LEAVES_SOCKETS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(900))  # a Spark job takes seconds on a busy machine
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A real local Spark with the Kafka connector."""
-    from reconsume.cli.spark.session import local_session  # noqa: PLC0415 - unit tests collect without it
-
+    """A real local Spark with the Kafka connector; one of Spark Connect if `RECONSUME_TEST_SPARK` is `connect`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
-    session = local_session(lambda _line: None, master="local[2]", settings=settings)
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"} | _UNCOMPILED
+    if os.environ.get("RECONSUME_TEST_SPARK") == "connect":
+        session = _connected(settings)
+    else:
+        session = local_session(lambda _line: None, master="local[2]", settings=settings)
     yield session
     session.stop()
+
+
+def _connected(settings: dict[str, str]) -> SparkSession:
+    """A session of a Spark Connect server on this machine, which ends with it; pyspark ships the server."""
+    jars = connector_jars(find_java(), lambda _line: None).glob("*.jar")
+    builder = SparkSession.builder.remote("local[2]")
+    for key, value in {**settings, "spark.jars": ",".join(map(str, jars))}.items():
+        builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        # The server takes all of them when it starts, and says of some that a session cannot change them.
+        warnings.simplefilter("ignore")
+        return builder.getOrCreate()
 
 
 @pytest.fixture(scope="session")

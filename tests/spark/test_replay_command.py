@@ -4,64 +4,97 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
 
+from reconsume.cli.main import app
 from reconsume.cli.spark.kafka_options import spark_kafka_options
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
+from reconsume.spark_connectors.replay.submit import submit
 from tests.integration.installation import Installation
-from tests.integration.test_cli import reconsume
 from tests.spark.dead_letters import GROUP, replayed, with_dead_letters
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
-def run(one: Installation, *arguments: str) -> subprocess.CompletedProcess[str]:
+class Shared:
+    """The session of all tests, which a command must not stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in this process take the session that is there; starting one takes long."""
+    monkeypatch.setattr("reconsume.cli.spark.replay.open_session", lambda *_arguments: Shared(spark))
+
+
+def invoke(one: Installation, *arguments: str) -> Result:
     settings = one.settings
-    return reconsume(
-        "replay",
-        *arguments,
-        *("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
-        RECONSUME_BOOTSTRAP_SERVERS=settings.bootstrap_servers,
-        RECONSUME_TOPIC_PREFIX=settings.topic_prefix,
-    )
+    environment = {
+        "RECONSUME_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+        "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
+    }
+    return CliRunner().invoke(app, ["replay", *arguments], env=environment)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr
+def told(done: Result) -> Any:
+    assert done.exception is None, done.exception
     return json.loads(done.stdout)
 
 
+@pytest.mark.usefixtures("shared")
 def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 10)
     here = ("--plan", str(tmp_path / "plan"))
-    dry = told(run(one, "--where", "cause = 'timeout'", *here, "--dry-run", "-o", "json"))
+    dry = told(invoke(one, "--where", "cause = 'timeout'", *here, "--dry-run", "-o", "json"))
     assert (dry["counts"], dry["dry_run"], dry["report"]) == ({"send": 5}, True, {"not_sent": 5})
     assert dry["by_cause"] == [{"cause": "timeout", "status": "send", "count": 5}]
     assert dry["by_group"] == [{"group": GROUP, "status": "send", "count": 5}]
-    refused = run(one, *here)
-    assert refused.returncode == 1
-    assert (
-        "Send 5 dead letters to their groups' retry topics? Standard input is no terminal; say --yes" in refused.stderr
-    )
+    question = "Send 5 dead letters to their groups' retry topics? Standard input is no terminal; say --yes"
+    assert question in str(invoke(one, *here).exception)
     assert replayed(one) == {}
-    shown = run(one, *here, "--yes")
-    assert shown.returncode == 0, shown.stderr
-    assert "sent 5 now, 0 before" in shown.stdout
-    again = told(run(one, *here, "--yes", "-o", "json"))
+    assert "was made with \"cause = 'timeout'\"" in str(invoke(one, *here, "--where", "true").exception)
+    assert "sent 5 now, 0 before" in invoke(one, *here, "--yes").stdout
+    again = told(invoke(one, *here, "--yes", "-o", "json"))
     assert (again["sent"], again["before"], again["report"]) == (0, 5, {"sent": 5})
     assert sum(replayed(one).values()) == 5
 
 
+def test_it_starts_a_spark_of_its_own_and_prints_nothing_but_json(bootstrap_servers: str, tmp_path: Path) -> None:
+    one = with_dead_letters(bootstrap_servers, 2)
+    command = [sys.executable, "-m", "reconsume", "replay", "--plan", str(tmp_path), "--dry-run", "-o", "json"]
+    options = ("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1")
+    settings = one.settings
+    where = ("-b", settings.bootstrap_servers, "--config", str(tmp_path / "settings.toml"))
+    (tmp_path / "settings.toml").write_text(f'topic_prefix = "{settings.topic_prefix}"')
+    done = subprocess.run([*command, *options, *where], capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"send": 2}
+    assert "Exception" not in done.stderr
+
+
+@pytest.mark.usefixtures("shared")
 def test_a_stream_has_its_folder_and_no_dry_run(bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 4)
-    done = told(run(one, "--stream", "nightly", "--plan", str(tmp_path), "--yes", "-o", "json"))
+    done = told(invoke(one, "--stream", "nightly", "--plan", str(tmp_path), "--yes", "-o", "json"))
     assert (done["plans"], done["counts"]) == (["nightly-0"], {"send": 4})
     assert sum(replayed(one).values()) == 4
 
 
+@pytest.mark.usefixtures("shared")
 def test_what_cannot_work_is_said_in_a_sentence(bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 1)
     plan = ("--plan", str(tmp_path))
@@ -73,8 +106,27 @@ def test_what_cannot_work_is_said_in_a_sentence(bootstrap_servers: str, tmp_path
         (("--spark-option", "x"), "write KEY=VALUE"),
         (("-X", "sasl.username=me"), "it is known how to log in with PLAIN"),
     ):
-        done = run(one, *arguments)
-        assert (done.returncode, message in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
+        error = invoke(one, *arguments).exception
+        assert isinstance(error, ReconsumeError), error
+        assert message in str(error)
+
+
+def test_spark_submit_makes_the_plan_and_sends_only_when_told(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    arguments = ["--bootstrap-servers", bootstrap_servers, "--topic-prefix", one.settings.topic_prefix]
+    arguments += ["--plan", str(tmp_path), "--where", "cause = 'timeout'", "--group", GROUP]
+    assert submit(spark, arguments)["counts"] == {"send": 3}
+    assert replayed(one) == {}
+    done = submit(spark, [*arguments, "--yes"])
+    assert (done["sent"], done["before"]) == (3, 0)
+    with pytest.raises(IllegalSetting, match="write KEY=VALUE"):
+        submit(spark, [*arguments, "--option", "x"])
+    with pytest.raises(IllegalSetting, match="say --yes"):
+        submit(spark, [*arguments, "--stream", "nightly"])
+    with pytest.raises(TopicNotReady, match="a topic does not exist"):
+        submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
 
 
 def test_a_login_and_certificates_are_said_in_javas_words() -> None:

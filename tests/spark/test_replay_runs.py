@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import (
     ReplayInterrupted,
     ReplayProgress,
@@ -172,6 +173,29 @@ def test_a_stream_takes_what_came_since_its_last_run(
     assert replayed(one) == expected(0, range(1, 8, 2))
 
 
+def test_a_broken_checkpoint_is_said_and_a_new_folder_goes_on(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 4)
+
+    def run(folder: Path) -> None:
+        with explained("the stream stopped"):
+            query = replay_stream(
+                spark, bootstrap_servers, str(folder), "nightly", topic_prefix=one.settings.topic_prefix
+            )
+            assert query.awaitTermination(120)
+
+    run(tmp_path / "a")
+    for name in ("0", ".0.crc"):
+        (tmp_path / "a" / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+        (tmp_path / "a" / "checkpoint" / "offsets" / name).unlink(missing_ok=True)
+    (tmp_path / "a" / "checkpoint" / "offsets" / "0").write_text("v1")
+    with pytest.raises(IllegalSetting, match="checkpoint in the stream's folder cannot be read"):
+        run(tmp_path / "a")
+    run(tmp_path / "b")
+    assert replayed(one) == expected(4)
+
+
 def test_of_several_dead_letters_of_a_message_the_newest_counts(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -214,6 +238,6 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
     assert made is not None
     with pytest.raises(IllegalSetting, match="rate 0"):
         run_replay(spark, bootstrap_servers, made, rate=0)
-    with pytest.raises(ReplayInterrupted, match="run the plan again"):
+    with pytest.raises(ReplayInterrupted, match="run it again, it goes on with what is missing"):
         run_replay(spark, bootstrap_servers, made, options={"kafka.max.request.size": "10"})
     assert run_replay(spark, bootstrap_servers, made, settle_seconds=0.1).sent == 1

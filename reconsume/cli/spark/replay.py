@@ -73,7 +73,8 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     folder = _folder(options)
     _check_topics(settings, options)
     with _shown(as_json=as_json) as screen:
-        spark = open_session(screen.say, options.master, options.remote, spark_settings)
+        with explained("Spark did not start"):
+            spark = open_session(screen.say, options.master, options.remote, spark_settings)
         try:
             if options.stream is not None:
                 _stream(spark, settings, options, folder, kafka, as_json=as_json)
@@ -201,23 +202,23 @@ def _stream(
         raise IllegalSetting("--stream and --dry-run: a stream goes on from its checkpoint; leave one of them out")
     if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
         return
-    query = replay_stream(
-        spark,
-        settings.bootstrap_servers,
-        folder,
-        name,
-        where=options.where or "true",
-        groups=options.groups or None,
-        topics=options.topics or None,
-        target=options.target or "retry",
-        group=options.for_group,
-        max_replays=options.max_replays,
-        rate=options.rate,
-        at_least_once=options.at_least_once,
-        topic_prefix=settings.topic_prefix,
-        options=kafka,
-    )
     with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
+        query = replay_stream(
+            spark,
+            settings.bootstrap_servers,
+            folder,
+            name,
+            where=options.where or "true",
+            groups=options.groups or None,
+            topics=options.topics or None,
+            target=options.target or "retry",
+            group=options.for_group,
+            max_replays=options.max_replays,
+            rate=options.rate,
+            at_least_once=options.at_least_once,
+            topic_prefix=settings.topic_prefix,
+            options=kafka,
+        )
         query.awaitTermination()
     batches = sorted({progress.batchId for progress in query.recentProgress if progress.numInputRows > 0})
     plans = [plan for batch in batches if (plan := open_plan(spark, f"{folder}/plans/{batch}")) is not None]

@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["Bucket", "Chunk", "Range", "chunk_size", "chunks_of", "wait_seconds"]
 
-_LARGEST: Final = 50_000
+_LARGEST: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,7 +48,7 @@ class Chunk:
 
 
 def chunk_size(rate: float | None) -> int:
-    """About one second's worth of a rate in records per second, at most 50,000 records."""
+    """About one second's worth of a rate in records per second, at most 200,000 records."""
     return _LARGEST if rate is None else max(1, min(_LARGEST, int(rate)))
 
 

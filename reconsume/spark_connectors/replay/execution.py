@@ -26,7 +26,6 @@ from reconsume.spark_connectors.replay.selection import SEND
 
 __all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "read_back", "run_replay"]
 
-_CLOCKS_DIFFER_MS: Final = 3_600_000
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
 """`DELAY.0s` keeps seven days: later nobody could tell what an interrupted run has sent."""
 
@@ -123,7 +122,7 @@ def read_back(
     spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None
 ) -> DataFrame:
     """What this and other plans have sent since this one was made: identity, when, by which plan, and how often."""
-    lane = read_lane(spark, bootstrap_servers, plan.topic_prefix, options, plan.created_ms - _CLOCKS_DIFFER_MS)
+    lane = read_lane(spark, bootstrap_servers, plan.topic_prefix, options, plan.since_ms)
     replays = lane.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0))
     return replays.groupBy(
         F.col("origin_message_id").alias("message_id"), F.col("target").alias("real_topic"), "replay_id"
@@ -184,12 +183,16 @@ def _buckets(spark: SparkSession, plan: ReplayPlan, sent: DataFrame) -> list[Buc
     rows = rows.select("message_id", "real_topic", "appended", "kafka_topic", "partition", "offset")
     number = F.floor(F.col("offset") / plan.bucket)
     by = ("kafka_topic", "partition", number.alias("number"))
-    left = rows.join(sent, _is_sent(rows, sent), "left_anti").groupBy(*by).agg(F.count("*").alias("to_send"))
-    every = rows.groupBy(*by).agg(F.count("*").alias("all"))
-    counted = every.join(left, ["kafka_topic", "partition", "number"], "left").collect()
+    if sent.isEmpty():
+        counted = rows.groupBy(*by).agg(F.count("*").alias("to_send"), F.lit(False).alias("partly"))
+    else:
+        last = sent.groupBy("message_id", "real_topic").agg(F.max("sent_at").alias("sent_at"))
+        known = rows.join(last, ["message_id", "real_topic"], "left")
+        missing = ~F.coalesce(F.col("sent_at") >= F.col("appended"), F.lit(False))
+        counted = known.groupBy(*by).agg(F.count_if(missing).alias("to_send"), F.bool_or(~missing).alias("partly"))
     return [
-        Bucket(row["kafka_topic"], row["partition"], row["number"], row["to_send"] or 0, row["to_send"] != row["all"])
-        for row in counted
+        Bucket(row["kafka_topic"], row["partition"], row["number"], row["to_send"], row["partly"])
+        for row in counted.collect()
     ]
 
 

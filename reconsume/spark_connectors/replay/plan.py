@@ -32,6 +32,9 @@ __all__ = ["Histogram", "ReplayPlan", "histogram", "open_plan", "plan_from", "pl
 
 _TARGETS: Final = ("retry", "origin")
 _BUCKETS: Final = 10_000
+_ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
+_CLOCKS_DIFFER_MS: Final = 3_600_000
+"""At most, of two brokers."""
 _PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
 _KEPT: Final = (
     *("status", "group", "real_topic", "message_id", "kafka_topic", "partition", "offset", "appended", "attempt"),
@@ -47,6 +50,7 @@ class ReplayPlan:
         folder: any path that Spark writes to.
         plan_id: becomes the header `REPLAY_ID`.
         created_ms: by the clock of the driver.
+        since_ms: before anything that the plan sends, by the clock of the brokers.
         where: the filter, an SQL expression over the readers' schema.
         target: `retry` or `origin`.
         bucket: so many offsets of a dead-letter topic are the smallest piece of a run.
@@ -60,6 +64,7 @@ class ReplayPlan:
     target: str
     topic_prefix: str
     max_replays: int
+    since_ms: int = 0
     bucket: int = 1
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -152,10 +157,12 @@ def plan_from(
     # A run reads one range of offsets after the other; in this order it reads little more than that.
     planned = planned.repartitionByRange("kafka_topic", "partition", "offset")
     planned = planned.sortWithinPartitions("kafka_topic", "partition", "offset")
-    planned.write.mode("overwrite").parquet(f"{plan.folder}/records")
+    # Small row groups, so that a chunk is read by several tasks and little else with it.
+    planned.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(f"{plan.folder}/records")
     written = records(spark, plan.folder)
     counts = {row["status"]: row["count"] for row in written.groupBy("status").count().collect()}
-    plan = ReplayPlan(**{**asdict(plan), "counts": counts, "bucket": _bucket(written)})
+    found = {"counts": counts, "bucket": _bucket(written), "since_ms": _since_ms(written, plan.created_ms)}
+    plan = ReplayPlan(**asdict(plan) | found)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
     spark.createDataFrame([(json.dumps(facts),)], "value string").coalesce(1).write.text(f"{plan.folder}/plan")
     return plan
@@ -226,9 +233,17 @@ def _check(spark: SparkSession, plan: ReplayPlan, group: str | None) -> None:
 
 def _filtered(dead: DataFrame, where: str) -> DataFrame:
     try:
-        return dead.where(F.expr(where))
+        frame = dead.where(F.expr(where))
+        _ = frame.schema  # Spark Connect looks at an expression only when it must
     except (ParseException, AnalysisException) as error:
         raise IllegalSetting(f"the filter {where!r} is no SQL expression over the dead letters: {error}") from error
+    return frame
+
+
+def _since_ms(written: DataFrame, created_ms: int) -> int:
+    """Before the plan was made, by the brokers' clock: they stored its dead letters then; the driver's may be ahead."""
+    last = written.agg(F.unix_millis(F.max("appended"))).collect()[0][0]
+    return max(0, min(created_ms, int(last or created_ms)) - _CLOCKS_DIFFER_MS)
 
 
 def _bucket(written: DataFrame) -> int:

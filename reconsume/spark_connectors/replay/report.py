@@ -67,7 +67,7 @@ def _seen(
 ) -> DataFrame:
     """Where messages of this plan were seen beyond `DELAY.0s`."""
     more = dict(options or {}) | {
-        "startingTimestamp": str(plan.created_ms - 3_600_000),
+        "startingTimestamp": str(plan.since_ms),
         "startingOffsetsByTimestampStrategy": "latest",
     }
     kinds = ("retry", "dead_letter", "quarantine")

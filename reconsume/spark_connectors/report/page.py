@@ -117,7 +117,7 @@ def _times(times: Mapping[str, Any], words: Words) -> str:
     if not bars:
         return ""
     # A step in which nothing was sent back is a gap, not left out.
-    found = {at: (0, 0) for at in range(bars[0]["at_ms"], bars[-1]["at_ms"] + 1, step)}
+    found = dict.fromkeys(range(bars[0]["at_ms"], bars[-1]["at_ms"] + 1, step), (0, 0))
     found |= {bar["at_ms"]: (bar["sent_back"] - bar["dead"], bar["dead"]) for bar in bars}
     pattern = next(pattern for limit, pattern in _PATTERNS if step <= limit)
     labels = [dt.datetime.fromtimestamp(at / 1000, dt.UTC).strftime(pattern) for at in found]

@@ -1,0 +1,1 @@
+"""Programs for Spark, in cells as notebooks have them."""

@@ -1,0 +1,97 @@
+"""For `spark-submit`: make a plan and, with `--yes`, run it; one line of JSON tells what was done.
+
+Needs nothing on the driver but pyspark and this package. The session's settings come from spark-submit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
+
+__all__ = ["main", "submit"]
+
+
+def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
+    """Carry out what the arguments say; gives what is printed.
+
+    Raises:
+        ReconsumeError: an argument cannot work, or Spark failed.
+    """
+    said = _parser().parse_args(arguments)
+    options = _options(said.option)
+    choice: dict[str, Any] = {
+        "where": said.where,
+        "groups": said.group,
+        "topics": said.topic,
+        "target": said.to,
+        "group": said.for_group,
+        "max_replays": said.max_replays,
+        "topic_prefix": said.topic_prefix,
+        "options": options,
+    }
+    if said.stream is not None:
+        if not said.yes:
+            raise IllegalSetting("--stream sends what it finds: say --yes")
+        with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
+            query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, rate=said.rate, **choice)
+            query.awaitTermination()
+        return {"stream": said.stream, "records": sum(one.numInputRows for one in query.recentProgress)}
+    plan = open_plan(spark, said.plan) or plan_replay(spark, said.bootstrap_servers, said.plan, **choice)
+    result: dict[str, Any] = {"plan_id": plan.plan_id, "where": plan.where, "counts": dict(plan.counts)}
+    if said.yes:
+        ran = run_replay(spark, said.bootstrap_servers, plan, rate=said.rate, options=options)
+        result |= {"sent": ran.sent, "before": ran.before}
+    with explained("the report cannot be made"):
+        report = replay_report(spark, said.bootstrap_servers, plan, options=options)
+        report.write.mode("overwrite").parquet(f"{said.plan}/report")
+    return result
+
+
+def main() -> None:
+    """Run in the session that spark-submit prepared."""
+    spark = SparkSession.builder.appName("reconsume replay").getOrCreate()
+    try:
+        result = submit(spark, sys.argv[1:])
+    except ReconsumeError as error:
+        sys.exit(f"error: {error}")
+    finally:
+        spark.stop()
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="submit.py", description="Replay dead letters.")
+    parser.add_argument("--bootstrap-servers", required=True, help="host:port of Kafka")
+    parser.add_argument("--plan", required=True, metavar="FOLDER", help="made there, or gone on with")
+    parser.add_argument("--where", default="true", metavar="SQL", help="which dead letters")
+    parser.add_argument("--group", action="append", help="of this group; may be given several times")
+    parser.add_argument("--topic", action="append", help="a dead-letter topic to read in place of the groups'")
+    parser.add_argument("--to", default="retry", choices=("retry", "origin"))
+    parser.add_argument("--for-group", help="for dead letters that do not tell their group")
+    parser.add_argument("--max-replays", type=int, default=2, help="what was replayed so often is refused")
+    parser.add_argument("--rate", type=float, help="records per second at most")
+    parser.add_argument("--stream", metavar="NAME", help="replay what came since this name's last run")
+    parser.add_argument("--topic-prefix", default="reconsume.")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of Spark's Kafka source")
+    parser.add_argument("--yes", action="store_true", help="send; without it only the plan is made")
+    return parser
+
+
+def _options(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [key for key, equals, _value in pairs if not equals]:
+        raise IllegalSetting(f"--option {wrong[0]!r}: write KEY=VALUE, such as kafka.security.protocol=SSL")
+    return {key: value for key, _equals, value in pairs}
+
+
+if __name__ == "__main__":
+    main()

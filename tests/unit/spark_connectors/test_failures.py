@@ -1,0 +1,46 @@
+"""What Java's exceptions mean."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from reconsume.delay_levels.errors import (
+    IllegalSetting,
+    KafkaNotReachable,
+    KafkaRefused,
+    ReconsumeError,
+    TopicNotReady,
+)
+from reconsume.spark_connectors.failures import SparkFailed, explained
+
+PREFIX = "An error occurred while calling o12.count.\n: java.util.concurrent.ExecutionException: "
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (PREFIX + "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: no", TopicNotReady),
+        (PREFIX + "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", KafkaNotReachable),
+        (PREFIX + "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized", KafkaRefused),
+        (": org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost", TopicNotReady),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.", IllegalSetting),
+        ("java.lang.NoClassDefFoundError: org/apache/spark/internal/Logging", IllegalSetting),
+        ("java.lang.OutOfMemoryError: Java heap space", SparkFailed),
+        ("", SparkFailed),
+    ],
+)
+def test_a_failure_of_spark_is_one_of_ours_and_keeps_what_java_said(text: str, kind: type[ReconsumeError]) -> None:
+    for error in (Py4JError(text), PySparkException(text)):
+        with pytest.raises(kind, match="the plan cannot be made") as raised, explained("the plan cannot be made"):
+            raise error
+        assert text.rsplit("\n", 1)[-1].removeprefix(": ")[:60] in str(raised.value)
+        assert raised.value.__cause__ is error
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(KeyError), explained("x"):
+        raise KeyError("mine")
+    with pytest.raises(IllegalSetting, match=r"^as it was$"), explained("x"):
+        raise IllegalSetting("as it was")
