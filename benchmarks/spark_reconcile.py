@@ -6,11 +6,13 @@ each.
 
 from __future__ import annotations
 
-import resource
+import os
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from confluent_kafka import Producer
@@ -112,9 +114,17 @@ def measure_reconcile(bootstrap_servers: str, sizes: list[int]) -> None:
             f"{records:,} records: count {counts:.1f} s ({records / counts:,.0f}/s), reconcile {runs:.1f} s "
             f"({records / runs:,.0f}/s), ratio {ratio:.2f}"
         )
+    print(f"peak memory of Spark's JVM: {peak_of_spark():.0f} MiB")
     spark.stop()
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"peak memory of the largest child process (Spark's JVM or Kafka's): {peak:.0f} MiB")
+
+
+def peak_of_spark() -> float:
+    """Peak resident memory of the child that runs Spark, in MiB (Linux)."""
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
+            (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{child}/status").read_text())
+            return int(peak) / 1024
+    raise RuntimeError("Spark's JVM is no child of this process")
 
 
 def main() -> None:
