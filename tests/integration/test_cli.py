@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def reconsume(*arguments: str, **environment: str) -> subprocess.CompletedProces
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         env=os.environ | environment,
     )
@@ -111,6 +112,7 @@ def test_a_wrong_setting_is_told_with_its_place(tmp_path: Path) -> None:
     assert f"setting scheduler.workers (file {file}): unknown setting" in wrong.stderr
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv.gz"])
 def test_the_demo_takes_rows_of_ones_own(tmp_path: Path, name: str) -> None:
     rows = [{"id": str(number), "state": "broken" if number % 10 == 0 else "fine"} for number in range(200)]
@@ -129,6 +131,12 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path, name: str) -> None:
     assert set(report["lateness_ms"]) == {"p50", "p99", "max"}
     assert set(report["sent_back"]) == {"3", "4", "5"}
     assert report["delivered"] == 200 + sum(report["sent_back"].values())
+    told = report["reconcile"]
+    assert (told["verdict"], told["dead"], told["waiting"]) == ("ok", 20, 0)
+    assert told["moved"] == sum(report["sent_back"].values())
+    page = Path(told["report"])
+    assert "Every failed message ended in exactly one state" in page.read_text(encoding="utf-8")
+    shutil.rmtree(page.parent)
 
 
 @pytest.mark.parametrize(

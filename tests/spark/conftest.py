@@ -21,6 +21,8 @@ __all__ = ["lived", "taken"]
 
 _HERE: Final = Path(__file__).parent
 _PY4J_LEAVES_SOCKETS: Final = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+_UNCOMPILED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Compiling a query costs more than interpreting it for a few records; the tests of the commands compile theirs."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """A real local Spark with the Kafka connector; one of Spark Connect if `RECONSUME_TEST_SPARK` is `connect`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"} | _UNCOMPILED
     if os.environ.get("RECONSUME_TEST_SPARK") == "connect":
         session = _connected(settings)
     else:

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.names import DLQ_PREFIX
+from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
 from reconsume.spark_connectors.readers import read_raw
@@ -19,6 +19,8 @@ __all__ = ["IDENTITY", "read_records"]
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 """What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
 
+_BROKEN: Final = "\ufffd"
+"""In a text that was no UTF-8."""
 _CAUSE_LENGTH: Final = 200
 
 
@@ -40,11 +42,12 @@ def read_records(
     place = F.when(F.col("kind") == "quarantine", source).otherwise(
         F.concat_ws("/", "kafka_topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
     )
-    damage = F.concat_ws(", ", F.filter("malformed", lambda name: ~name.isin("TIMER_DELIVER_MS")))
+    # A higher-order function would be interpreted by Spark, with all that goes into it.
+    damage = F.concat_ws(", ", F.array_remove("malformed", "TIMER_DELIVER_MS"))
+    target = F.col("target")
     # A record that goes to an ordinary topic is a delayed message.
-    ours = (
-        ~upstream | F.col("group").isNotNull() | F.col("target").isNull() | F.array_contains("malformed", "REAL_TOPIC")
-    )
+    goes_back = target.startswith(RETRY_PREFIX) | target.startswith(DLQ_PREFIX) | target.contains(_BROKEN)
+    ours = ~upstream | target.isNull() | goes_back
     return (
         frame.where(ours)
         .withColumns({"place": place, "source": source, "damage": damage})
@@ -63,7 +66,7 @@ def _columns(topic_prefix: str) -> list[Column]:
     inbox = kind == "inbox"
     taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
     # Without its identity a record stands for itself, and is paired by what it carries.
-    nameless = F.col("attempt").isNull() | F.coalesce(damage.contains("ORIGIN_MESSAGE_ID"), F.lit(False))
+    nameless = F.col("attempt").isNull() | F.coalesce(F.col("origin_message_id").contains(_BROKEN), F.lit(False))
     origin = F.when(nameless, F.col("place")).otherwise(F.coalesce("origin_message_id", "place"))
     return [
         F.col("group"),

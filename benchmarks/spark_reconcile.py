@@ -1,20 +1,22 @@
 """Reconcile against a count that reads the headers of the same topics, in the same Spark.
 
-`python -m benchmarks.reconcile [ATTEMPTS …]`; by default 250,000, 500,000 and 1,000,000 attempts (two records each).
+`python -m benchmarks.spark_reconcile [ATTEMPTS …]`; by default 250,000, 500,000 and 1,000,000 attempts, of two records
+each.
 """
 
 from __future__ import annotations
 
-import resource
+import os
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from benchmarks.installation import install
 from reconsume.bridge.admin import KafkaAdmin
@@ -76,7 +78,7 @@ def fill(settings: Settings, count: int) -> None:
 
 def count_headers(spark: SparkSession, settings: Settings) -> int:
     frame = read_kinds(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix)
-    return int(frame.agg(F.count("*"), F.sum(F.size("headers"))).first()[0])  # type: ignore[index]
+    return int(frame.selectExpr("count(*)", "sum(size(headers))").first()[0])  # type: ignore[index]
 
 
 def run_reconcile(spark: SparkSession, settings: Settings) -> int:
@@ -112,9 +114,17 @@ def measure_reconcile(bootstrap_servers: str, sizes: list[int]) -> None:
             f"{records:,} records: count {counts:.1f} s ({records / counts:,.0f}/s), reconcile {runs:.1f} s "
             f"({records / runs:,.0f}/s), ratio {ratio:.2f}"
         )
+    print(f"peak memory of Spark's JVM: {peak_of_spark():.0f} MiB")
     spark.stop()
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"peak memory of the largest child process (Spark's JVM or Kafka's): {peak:.0f} MiB")
+
+
+def peak_of_spark() -> float:
+    """Peak resident memory of the child that runs Spark, in MiB (Linux)."""
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
+            (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{child}/status").read_text())
+            return int(peak) / 1024
+    raise RuntimeError("Spark's JVM is no child of this process")
 
 
 def main() -> None:
