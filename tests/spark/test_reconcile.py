@@ -91,7 +91,7 @@ def test_a_system_that_runs_gives_no_finding(spark: SparkSession, lived: Lived) 
     consumer.start()
     try:
         for _ in range(3):
-            # Numbers that `taken` does not take: these may still wait when it is taken, and are no part of that history.
+            # Numbers that `taken` leaves out: these may still wait when it is taken, and are no part of that history.
             one.produce(topic, *[b"%d" % number for number in range(1_000, 1_100)])
             # Read first: what the schedulers have handled by then must be found afterwards.
             committed = {scheduler: one.admin.committed(scheduler), group: one.admin.committed(group)}
