@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test unit demo broker benchmarks wheel clean
+.PHONY: help setup check format test chaos unit demo broker benchmarks wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,7 +37,11 @@ test: check ## Everything: the checks and all tests, on a real Kafka
 	@echo "the traces of RocketMQ, alone because they measure lateness; those with Spark, on one Spark; all others, four at a time"
 	@$(BIN)/pytest -q tests/conformance
 	@$(BIN)/pytest -q tests/spark
-	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests $(foreach part,unit conformance spark,--ignore=tests/$(part))
+	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests \
+	  $(foreach part,unit conformance spark chaos/test_rebalances.py,--ignore=tests/$(part))
+
+chaos: setup ## Members of a group killed and stopped under load, for 10 minutes or so; alone, because it measures time
+	@$(BIN)/pytest -q tests/chaos
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit

@@ -59,8 +59,13 @@ class ProcessQueue:
             self._failures = dict(kept.failures)
 
     def begin(self, messages: Sequence[Message]) -> list[Message]:
-        """Take note of messages that were read; gives those that are not finished already."""
+        """Take note of messages that were read; gives those that are not finished already.
+
+        What was begun here is left out: around a rebalance librdkafka may give again what it has given.
+        """
         with self._lock:
+            if messages and self._progress.was_begun(messages[0].offset):
+                messages = [message for message in messages if not self._progress.was_begun(message.offset)]
             if self._progress.begin_all([message.offset for message in messages]):
                 begun = list(messages)
             else:

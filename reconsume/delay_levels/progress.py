@@ -26,7 +26,7 @@ class OffsetProgress:
         is_unfinished: whether the record at an offset is begun and not finished.
     """
 
-    __slots__ = ("_earlier", "_next", "_order", "_unfinished", "is_unfinished")
+    __slots__ = ("_earlier", "_first", "_next", "_order", "_unfinished", "is_unfinished")
 
     def __init__(self, done: Iterable[int] = ()) -> None:
         self._earlier = set(done)
@@ -34,7 +34,12 @@ class OffsetProgress:
         self._unfinished: set[int] = set()
         # Asked for each record, so it is C all the way.
         self.is_unfinished: Callable[[int], bool] = self._unfinished.__contains__
+        self._first: int | None = None
         self._next: int | None = None
+
+    def was_begun(self, offset: int) -> bool:
+        """Whether this record, or what a gap has in its place, was begun here before."""
+        return self._first is not None and self._next is not None and self._first <= offset < self._next
 
     def begin(self, offset: int) -> bool:
         """Take note of a record that was read; False if it was finished in an earlier life.
@@ -44,6 +49,8 @@ class OffsetProgress:
         """
         if self._next is not None and offset < self._next:
             raise ValueError(f"offset {offset} was begun before; the next one must be {self._next} or higher")
+        if self._first is None:
+            self._first = offset
         self._next = offset + 1
         if self._earlier and offset in self._earlier:
             self._earlier.discard(offset)
@@ -60,6 +67,8 @@ class OffsetProgress:
             return False
         if (self._next is not None and offsets[0] < self._next) or not all(map(lt, offsets, offsets[1:])):
             raise ValueError(f"offsets {offsets[0]} to {offsets[-1]} must rise from {self._next} or higher")
+        if self._first is None:
+            self._first = offsets[0]
         self._next = offsets[-1] + 1
         self._order.extend(offsets)
         self._unfinished.update(offsets)

@@ -188,3 +188,18 @@ def test_a_batch_that_succeeds_after_its_partition_was_dropped_changes_nothing()
     queue.drop()
     queue.succeed(messages)
     assert safe_offset(queue) == 0
+
+
+def test_what_is_read_again_is_not_begun_again_and_what_is_new_behind_it_is() -> None:
+    queue, messages = queue_of(7, 8, 9)
+    queue.finish(messages[8])
+    again = [message_at(offset) for offset in (8, 9, 10)]
+    assert [message.offset for message in queue.begin(again)] == [10]
+    assert queue.begin(again) == []
+    assert (safe_offset(queue), queue.size) == (7, 3)
+
+
+def test_what_lies_before_the_first_message_of_this_life_must_not_come() -> None:
+    queue, _ = queue_of(7, 8)
+    with pytest.raises(ValueError, match="must rise from 9 or higher"):
+        queue.begin([message_at(6)])
