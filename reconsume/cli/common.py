@@ -26,6 +26,7 @@ __all__ = [
     "check_output",
     "configure_logging",
     "confirm",
+    "has_spark",
     "need_spark",
     "print_json",
     "print_table",
@@ -106,7 +107,12 @@ def confirm(question: str, *, yes: bool) -> bool:
     return typer.confirm(question)
 
 
+def has_spark() -> bool:
+    """Whether the extra `spark` is installed; without importing it, which takes a while."""
+    return importlib.util.find_spec("pyspark") is not None
+
+
 def need_spark() -> None:
     """Say what to install where Spark is not."""
-    if importlib.util.find_spec("pyspark") is None:
+    if not has_spark():
         raise IllegalSetting("this command needs Spark: pip install 'reconsume[cli,spark]'")

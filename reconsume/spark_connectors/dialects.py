@@ -109,6 +109,22 @@ def _spring(name: str, original: str, exception: str) -> Family:
     )
 
 
+def _smallrye(name: str, prefix: str) -> Family:
+    """Where it failed has the prefix of its queue; how often and since when has that of the delayed one in both."""
+    return Family(
+        name,
+        mark=prefix + "topic",
+        topic=_text(prefix + "topic"),
+        partition=_number(prefix + "partition"),
+        offset=_number(prefix + "offset"),
+        attempts=_number("delayed-retry-count"),
+        born=_number("delayed-original-timestamp"),
+        cause=_text(prefix + "reason"),
+        exception_class=_text(prefix + "exception-class-name"),
+        stacktrace=_text(prefix + "cause"),
+    )
+
+
 FAMILIES: Final = (
     _spring("spring-dlt", "kafka_dlt-original-", "kafka_dlt-exception-"),
     _spring("spring-retry-topic", "kafka_original-", "kafka_exception-"),
@@ -123,30 +139,8 @@ FAMILIES: Final = (
         exception_class=_text("__connect.errors.exception.class.name"),
         stacktrace=_text("__connect.errors.exception.stacktrace"),
     ),
-    Family(
-        "smallrye",
-        mark="dead-letter-topic",
-        topic=_text("dead-letter-topic"),
-        partition=_number("dead-letter-partition"),
-        offset=_number("dead-letter-offset"),
-        attempts=_number("delayed-retry-count"),
-        born=_number("delayed-original-timestamp"),
-        cause=_text("dead-letter-reason"),
-        exception_class=_text("dead-letter-exception-class-name"),
-        stacktrace=_text("dead-letter-cause"),
-    ),
-    Family(
-        "smallrye-delayed",
-        mark="delayed-topic",
-        topic=_text("delayed-topic"),
-        partition=_number("delayed-partition"),
-        offset=_number("delayed-offset"),
-        attempts=_number("delayed-retry-count"),
-        born=_number("delayed-original-timestamp"),
-        cause=_text("delayed-reason"),
-        exception_class=_text("delayed-exception-class-name"),
-        stacktrace=_text("delayed-cause"),
-    ),
+    _smallrye("smallrye", "dead-letter-"),
+    _smallrye("smallrye-delayed", "delayed-"),
     Family(
         "pulsar",
         mark="REAL_SUBSCRIPTION",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from reconsume.bridge.settings import Settings
+from reconsume.cli.common import has_spark
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["reconcile_in_spark"]
@@ -24,7 +24,7 @@ def reconcile_in_spark(settings: Settings, console: Console) -> dict[str, Any] |
     Raises:
         ReconsumeError: the command failed.
     """
-    if importlib.util.find_spec("pyspark") is None:
+    if not has_spark():
         console.print("pip install 'reconsume\\\\[spark]' adds a reconciliation to this demo", highlight=False)
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"

@@ -40,8 +40,6 @@ __all__ = ["ReconcileOptions", "read_committed", "reconcile_topics"]
 logger = logging.getLogger(__name__)
 
 _PRINTED: Final = 20
-_LOCAL_PARTITIONS: Final = 8
-"""Spark's own 200 are for clusters: on one machine most of them would be empty, and each costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,6 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
     late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
     session_settings, kafka = spark_options(settings, options.spark_options)
-    if options.master.startswith("local"):
-        session_settings = {"spark.sql.shuffle.partitions": str(_LOCAL_PARTITIONS)} | session_settings
     # Before Spark starts, which takes a minute to say that no broker answers.
     committed = read_committed(settings)
     with _screen(as_json=as_json) as say:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import confirm, print_json, print_table
-from reconsume.cli.spark.kafka_options import spark_kafka_options
+from reconsume.cli.spark.options import spark_options
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.spark_connectors.failures import explained
@@ -66,10 +66,7 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     Raises:
         IllegalSetting: options that do not fit each other, or the plan of the folder.
     """
-    pairs = _pairs(options.spark_options)
-    kafka = spark_kafka_options({name: value.get_secret_value() for name, value in settings.kafka.items()})
-    kafka |= {name: value for name, value in pairs.items() if not name.startswith("spark.")}
-    spark_settings = {name: value for name, value in pairs.items() if name.startswith("spark.")}
+    spark_settings, kafka = spark_options(settings, options.spark_options)
     folder = _folder(options)
     _check_topics(settings, options)
     with _shown(as_json=as_json) as screen:
@@ -247,16 +244,6 @@ def _folder(options: ReplayOptions) -> str:
         folder = f"replay-{time.strftime('%Y%m%d-%H%M%S')}"
     # Spark would take a relative path for one of its own working folder.
     return folder if "://" in folder else str(Path(folder).absolute())
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise IllegalSetting(f"--spark-option {text!r}: write KEY=VALUE, such as spark.driver.memory=4g")
-        pairs[key] = value
-    return pairs
 
 
 def _print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:

@@ -39,6 +39,8 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
+    # Spark's own 200 are for clusters: on one machine most of them would be empty, and each costs.
+    "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
 _LOG_CONFIG: Final = """rootLogger.level = error
