@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
-from typing import Final, cast
+from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.circuit_gate import CircuitGate
-from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
+from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     Listener,
     acknowledged_count,
 )
+from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
 from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.process_queue import ProcessQueue
@@ -122,33 +122,15 @@ class ConcurrentlyService:
     def consume(self, chunk: Chunk) -> None:
         """Call a plain listener."""
         context = self._begin(chunk)
-        if context is None:
-            return
-        call = None if self._hooks is None else self._hooks.before(context.message_queue, chunk.messages)
-        status, cause = None, None
-        try:
-            status = self._listener(chunk.messages, context)
-        except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01, any Throwable means RECONSUME_LATER
-            cause = self._report(chunk, error)
-        self._settle(chunk, context, status, cause, call)
+        if context is not None:
+            self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
 
     async def consume_async(self, chunk: Chunk) -> None:
         """Call an `async def` listener."""
         context = self._begin(chunk)
-        if context is None:
-            return
-        call = None if self._hooks is None else self._hooks.before(context.message_queue, chunk.messages)
-        status, cause = None, None
-        try:
-            status = await cast("Awaitable[ConsumeConcurrentlyStatus | None]", self._listener(chunk.messages, context))
-        except BaseException as error:  # RocketMQ: CC-01, and SystemExit would end the event loop
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                if call is not None:
-                    call.cut_off()
-                raise  # the consumer is shut down, which is no outcome; anything else that was cancelled is a failure
-            cause = self._report(chunk, error)
-        self._settle(chunk, context, status, cause, call)
+        if context is not None:
+            called = await call_listener_async(self._listener, chunk.messages, context, self._hooks)
+            self._settle(chunk, context, called)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
         """Send back what a listener has had for longer than the timeout; its late result is ignored.
@@ -181,20 +163,10 @@ class ConcurrentlyService:
             return None
         return ConsumeConcurrentlyContext(self._message_queue(chunk.queue.topic, chunk.queue.partition))
 
-    def _report(self, chunk: Chunk, error: BaseException) -> Cause:
-        logger.warning("the listener failed for %r", chunk.messages, exc_info=error)
-        return Cause.of(error)
-
-    def _settle(
-        self,
-        chunk: Chunk,
-        context: ConsumeConcurrentlyContext,
-        status: object,
-        cause: Cause | None,
-        call: ConsumeCall | None,
-    ) -> None:
+    def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""
-        queue, messages, raised = chunk.queue, chunk.messages, cause is not None
+        queue, messages = chunk.queue, chunk.messages
+        status, cause, call = called
         try:
             succeeded = acknowledged_count(status, context.ack_index, len(messages))
         except IllegalSetting as error:
@@ -202,7 +174,9 @@ class ConcurrentlyService:
             succeeded, cause = 0, Cause(str(error))
         level = context.delay_level_when_next_consume
         if call is not None:
-            call.end(status, ConsumeConcurrentlyStatus.RECONSUME_LATER, succeeded, cause, raised=raised)
+            call.end(
+                status, ConsumeConcurrentlyStatus.RECONSUME_LATER, succeeded, cause, raised=called.cause is not None
+            )
         keep, kept = self._is_kept(chunk, succeeded, level), []
         if succeeded == len(messages):
             queue.succeed(messages)

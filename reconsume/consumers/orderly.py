@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
+from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
+from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
 from reconsume.consumers.listener_pool import ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.process_queue import ProcessQueue
@@ -161,13 +161,7 @@ class OrderlyService:
         """Call a plain listener for the front of a lane."""
         batch, context = self._begin(lane)
         if batch:
-            call = None if self._hooks is None else self._hooks.before(context.message_queue, batch)
-            status, cause = None, None
-            try:
-                status = self._listener(batch, context)
-            except BaseException as error:  # noqa: BLE001 - RocketMQ: OR-01, any Throwable means SUSPEND
-                cause = self._report(batch, error)
-            self._settle(lane, batch, context, status, cause, call)
+            self._settle(lane, batch, context, call_listener(self._listener, batch, context, self._hooks))
         self._end(lane)
 
     async def consume_async(self, lane: Lane) -> None:
@@ -175,25 +169,15 @@ class OrderlyService:
         batch, context = self._begin(lane)
         try:
             if batch:
-                call = None if self._hooks is None else self._hooks.before(context.message_queue, batch)
-                status, cause = None, None
-                try:
-                    status = await cast("Awaitable[object]", self._listener(batch, context))
-                except BaseException as error:  # RocketMQ: OR-01, and SystemExit would end the event loop
-                    task = asyncio.current_task()
-                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                        if call is not None:
-                            call.cut_off()
-                        raise  # the consumer is shut down, which is no outcome
-                    cause = self._report(batch, error)
-                self._settle(lane, batch, context, status, cause, call)
+                called = await call_listener_async(self._listener, batch, context, self._hooks)
+                self._settle(lane, batch, context, called)
         finally:
             self._end(lane)
 
     def _key_of(self, queue: ProcessQueue, message: Message) -> _LaneKey:
         if not self._per_key:
             return (queue.topic, queue.partition, None)
-        return (queue.topic, queue.partition, message.kafka.offset if message.key is None else message.key)
+        return (queue.topic, queue.partition, message.offset if message.key is None else message.key)
 
     def _start(self, lane: Lane) -> None:
         """Give a lane to the pool if it has something to do; the caller holds the lock."""
@@ -224,31 +208,20 @@ class OrderlyService:
     def _is_worked_on(self, queues: set[ProcessQueue]) -> bool:
         return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
 
-    def _report(self, batch: Sequence[Message], error: BaseException) -> Cause:
-        logger.warning("the listener failed for %r", batch, exc_info=error)
-        return Cause.of(error)
-
-    def _settle(
-        self,
-        lane: Lane,
-        batch: list[Message],
-        context: ConsumeOrderlyContext,
-        status: object,
-        cause: Cause | None,
-        call: ConsumeCall | None,
-    ) -> None:
+    def _settle(self, lane: Lane, batch: list[Message], context: ConsumeOrderlyContext, called: Called) -> None:
         """What the listener said of a batch (RocketMQ: OR-08, OR-09).
 
         A success counts after a drop too: the partition is kept until the listener has come back.
         """
         wait_ms = suspend_ms(context.suspend_current_queue_time_millis)
-        returned, raised = status, cause is not None
+        status, cause, call = called
         if status is not None and not isinstance(status, ConsumeOrderlyStatus):
             error = IllegalSetting(f"the listener returned {status!r}; return one of ConsumeOrderlyStatus")
             logger.error("%s; the batch is given again", error)
             status, cause = None, Cause(str(error))
         if call is not None:
-            call.end(returned, _SUSPEND, _succeeded(status, context, len(batch)), cause, raised=raised)
+            succeeded = _succeeded(status, context, len(batch))
+            call.end(called.status, _SUSPEND, succeeded, cause, raised=called.cause is not None)
         if status is None or status is _SUSPEND:
             self._failed(lane, batch, wait_ms, cause)
         elif context.auto_commit:
@@ -314,7 +287,7 @@ class OrderlyService:
         """In front of what waits, by offset; the caller holds the lock."""
         if lane.queue.dropped:
             return
-        lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.kafka.offset))
+        lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.offset))
         lane.suspended_until = self._clock() + wait_ms
         self._suspended[lane.key] = lane
 

@@ -182,7 +182,7 @@ class TransactionalSender:
     def _transact(self, batch: Sequence[_Pending], queues: Iterable[ProcessQueue], metadata: Any) -> bool:
         done: dict[ProcessQueue, set[int]] = {queue: set() for queue in queues}
         for one in batch:
-            done.setdefault(one.queue, set()).add(one.message.kafka.offset)
+            done.setdefault(one.queue, set()).add(one.message.offset)
         points = {queue: point for queue, offsets in done.items() if (point := queue.commit_point(offsets)) is not None}
         if not points:
             # What is out of reach of the metadata must wait until the messages before it are done.

@@ -14,6 +14,7 @@ from reconsume.consumers import CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
+from reconsume.consumers.listener_call import Called
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
@@ -135,7 +136,7 @@ def test_a_failure_of_a_call_that_was_running_when_it_opened_is_kept() -> None:
     group.next = 1
     group.read(3)
     group.run()
-    group.service._settle(late, ConsumeConcurrentlyContext(message_queue=None), LATER, None, None)  # type: ignore[arg-type]
+    group.service._settle(late, ConsumeConcurrentlyContext(message_queue=None), Called(LATER, None, None))  # type: ignore[arg-type]
     assert group.writer.origins == ["flights/0/1", "flights/0/2"]
 
 
@@ -225,7 +226,7 @@ def test_a_timeout_is_a_failure_and_its_late_result_is_none() -> None:
     assert len(group.writer.requests) == 3, "a listener still has them, so they are not kept"
     for chunk, context in zip(chunks, contexts, strict=True):
         assert context is not None
-        group.service._settle(chunk, context, SUCCESS, None, None)
+        group.service._settle(chunk, context, Called(SUCCESS, None, None))
     group.turn(1_002)
     assert group.states[-1] is HALF_OPEN
 
