@@ -115,6 +115,15 @@ class ConcurrentlyService:
             self._gate.forget(queues)
         return True
 
+    def stop(self) -> None:
+        """Start no more listeners."""
+        if self._pool is not None:
+            self._pool.stop()
+
+    def is_working(self) -> bool:
+        """Whether listeners still run, after `stop`."""
+        return self._pool is not None and self._pool.is_working()
+
     def close(self, seconds: float) -> bool:
         """Start no more listeners and wait for the running ones."""
         return self._pool is None or self._pool.close(seconds)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from operator import is_not, itemgetter
@@ -22,13 +23,12 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
+from reconsume.consumers.kept_progress import ask_for_kept
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import Subscriptions, TagExpression
-from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
-from reconsume.delay_levels.progress_metadata import decode_progress
 
 __all__ = ["ConsumeLoop", "Limits"]
 
@@ -41,8 +41,8 @@ _MOMENT_SECONDS: Final = 0.001
 _MOMENTS: Final = 5
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
-_REVOKE_SECONDS: Final = 5.0
 _COMMITTED_SECONDS: Final = 10.0
+_SETTLE_SECONDS: Final = 0.5
 _FROM_BEGINNING: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
@@ -57,6 +57,7 @@ class Limits:
         timeout_ms: of a listener (`consume_timeout`).
         await_termination_seconds: for running listeners at shutdown.
         leave_seconds: for running listeners that consume in order, when their partition is given away.
+        settle_seconds: after that, for send-backs on their way; both together are less than `max.poll.interval.ms`.
     """
 
     queue_records: int
@@ -65,6 +66,7 @@ class Limits:
     timeout_ms: float
     await_termination_seconds: float
     leave_seconds: float = 200.0
+    settle_seconds: float = 5.0
 
 
 class ConsumeLoop:
@@ -103,6 +105,7 @@ class ConsumeLoop:
         self._stop = threading.Event()
         self._commit_at = 0.0
         self._expire_at = 0.0
+        self._finish_by: float | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Consume until told to stop, then let running listeners finish and commit."""
@@ -111,6 +114,7 @@ class ConsumeLoop:
         try:
             while not stop.is_set():
                 self.run_once()
+            self.finish()
         finally:
             self.end()
 
@@ -131,6 +135,9 @@ class ConsumeLoop:
             for queue in self._queues.values():
                 self._service.expire(queue, self._limits.timeout_ms)
         self._pause_and_resume()
+        self._commit_when_due(now)
+
+    def _commit_when_due(self, now: float) -> None:
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY_MS
             self._sender.commit(self._queues.values())
@@ -162,7 +169,7 @@ class ConsumeLoop:
         if queue is None or not messages:
             return
         if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
-            if not self._keep(queue):
+            if not ask_for_kept(queue, self._consumer.committed, self._stop):
                 return
             self._fresh.discard(where)
         messages = queue.begin(messages)
@@ -249,43 +256,16 @@ class ConsumeLoop:
             self._queues[where] = ProcessQueue(*where)
             self._fresh.add(where)
 
-    def _keep(self, queue: ProcessQueue) -> bool:
-        """What an earlier owner finished above the committed offset is kept beside it, and not begun again.
-
-        Asked for with a partition's first message: librdkafka had to wait for the offset, and for an open transaction
-        on it, before that. Beginning without it would send back twice what failed, so it is asked until somebody knows;
-        False if the consumer is stopped before.
-
-        Raises:
-            KafkaRefused: rights are missing.
-        """
-        while not self._stop.is_set():
-            try:
-                found = self._consumer.committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
-                if found.error is None:
-                    if found.offset >= 0:
-                        queue.keep(decode_progress(found.offset, found.metadata))
-                    return True
-                refusal = translate(found.error, "asking what is done above the committed offset")
-            except KafkaException as error:
-                refusal = translate(error, "asking what is done above the committed offset")
-            except MalformedProperty as error:
-                # Without it messages that are done may come again; nothing is lost.
-                logger.warning("what was done above the committed offset is not known: %s", error)
-                return True
-            if isinstance(refusal, KafkaRefused):
-                raise refusal
-            logger.warning("%s", refusal)
-            self._stop.wait(_MOMENT_SECONDS)
-        return False
-
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
         logger.info("revoked: %s", _names(partitions))
         dropped = self._drop(partitions)
-        if not self._service.leave(dropped, self._limits.leave_seconds):
+        leave_seconds = self._limits.leave_seconds
+        if self._finish_by is not None:
+            leave_seconds = min(leave_seconds, self._seconds_left())
+        if not self._service.leave(dropped, leave_seconds):
             logger.warning("given away while a listener still works, so two may now: %s", _names(partitions))
-        self._sender.leave(dropped, _REVOKE_SECONDS)
+        self._sender.leave(dropped, self._limits.settle_seconds)
 
     def _lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Somebody else has them already; committing would be refused."""
@@ -314,20 +294,52 @@ class ConsumeLoop:
         """When something is given to its listener again, whatever Kafka has; None if nothing waits for that."""
         return self._service.next_due_ms()
 
-    def end(self) -> None:
-        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again.
+    def finish(self) -> None:
+        """Start no listener any more, wait for the running ones and commit.
 
-        What is finished is committed before the wait too: nobody polls during it, so it may cost the membership.
+        It polls on: a member that does not take part in a rebalance could not commit what its listeners finish.
         """
-        self._sender.commit(self._queues.values())
-        if not self._service.close(min(self._limits.await_termination_seconds, self._limits.leave_seconds)):
-            logger.warning("some listeners still run; their messages will be delivered again")
-        for queue in self._queues.values():
-            queue.drop()
-        self._sender.leave(list(self._queues.values()), self._limits.await_termination_seconds)
-        self._queues.clear()
-        self._sender.close()
-        self._consumer.close()
+        self._service.stop()
+        self._finish_by = time.monotonic() + self._limits.await_termination_seconds
+        while self._service.is_working() and self._seconds_left():
+            self._poll_on()
+            self._commit_when_due(self._clock())
+        while not self._is_settled() and self._seconds_left():
+            self._poll_on()
+
+    def _is_settled(self) -> bool:
+        queues = list(self._queues.values())
+        return self._sender.settle(queues, _SETTLE_SECONDS) and all(queue.to_commit is None for queue in queues)
+
+    def _poll_on(self) -> None:
+        """A turn in which nothing begins: what is read now is left, its offset stays uncommitted."""
+        if reading := [queue for queue in self._queues.values() if not queue.paused]:
+            self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in reading])
+            for queue in reading:
+                queue.paused = True
+        polled = self._consumer.poll(_BUSY_SECONDS)
+        if polled is not None and polled.error() is not None:
+            self._failed(polled)
+        self._sender.serve()
+
+    def end(self) -> None:
+        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
+        left = self._seconds_left()
+        with ExitStack() as closing:
+            closing.callback(self._consumer.close)
+            closing.callback(self._sender.close)
+            if not self._service.close(left):
+                logger.warning("some listeners still run; their messages will be delivered again")
+            for queue in self._queues.values():
+                queue.drop()
+            self._sender.leave(list(self._queues.values()), self._limits.await_termination_seconds)
+            self._queues.clear()
+
+    def _seconds_left(self) -> float:
+        """For running listeners, once the consumer is to stop."""
+        if self._finish_by is None:
+            return min(self._limits.await_termination_seconds, self._limits.leave_seconds)
+        return max(0.0, self._finish_by - time.monotonic())
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

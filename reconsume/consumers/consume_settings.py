@@ -25,6 +25,9 @@ _MAX_POLL_INTERVAL_MS: Final = 300_000
 """Kafka's default."""
 _LEAVE_SHARE: Final = 0.8
 """Of `max.poll.interval.ms`, so that waiting for a listener does not cost the membership."""
+_SETTLE_SHARE: Final = 0.1
+"""The same for send-backs on their way, after the listener."""
+_SETTLE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def limits_of(
         timeout_ms=consume_timeout.total_seconds() * 1000,
         await_termination_seconds=await_termination_when_shutdown.total_seconds(),
         leave_seconds=max_poll_interval_ms / 1000 * _LEAVE_SHARE,
+        settle_seconds=min(_SETTLE_SECONDS, max_poll_interval_ms / 1000 * _SETTLE_SHARE),
     )
 
 

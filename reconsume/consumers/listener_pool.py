@@ -32,6 +32,12 @@ class ListenerPool(Protocol[C_contra]):
     def submit(self, chunk: C_contra) -> None:
         """Run a chunk when there is room."""
 
+    def stop(self) -> None:
+        """Start no more chunks."""
+
+    def is_working(self) -> bool:
+        """Whether something runs, after `stop`."""
+
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
 
@@ -66,11 +72,20 @@ class ThreadListenerPool(Generic[T]):
         self._chunks.append(chunk)
         self._call()
 
+    def stop(self) -> None:
+        """Start no more chunks."""
+        if not self._closing:
+            self._closing = True
+            for _ in self._threads:
+                self._calls.put(None)
+
+    def is_working(self) -> bool:
+        """Whether a thread has not ended yet."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
-        self._closing = True
-        for _ in self._threads:
-            self._calls.put(None)
+        self.stop()
         deadline = threading.Event()
         timer = threading.Timer(seconds, deadline.set)
         timer.start()
@@ -78,7 +93,7 @@ class ThreadListenerPool(Generic[T]):
             while thread.is_alive() and not deadline.is_set():
                 thread.join(0.05)
         timer.cancel()
-        return not any(thread.is_alive() for thread in self._threads)
+        return not self.is_working()
 
     def _call(self) -> None:
         """Wake a thread, unless one is called already and has not looked into the queue yet."""
@@ -120,9 +135,17 @@ class AsyncListenerPool(Generic[T]):
         """Run a chunk when there is room."""
         self._loop.call_soon_threadsafe(self._start, chunk)
 
+    def stop(self) -> None:
+        """Start no more chunks."""
+        self._closing = True
+
+    def is_working(self) -> bool:
+        """Whether a coroutine has not ended yet."""
+        return bool(self._running)
+
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
-        self._closing = True
+        self.stop()
         done = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

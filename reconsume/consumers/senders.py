@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -77,8 +77,11 @@ class PlainSender:
         self._send_back(request, message.key, message.body, on_done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit what was not committed yet."""
-        self._commit(queues, wait=False)
+        """Commit what was not committed yet; the answer comes with a later poll."""
+        pending = {queue: point for queue in queues if (point := queue.to_commit) is not None}
+        if self._commit(pending, asynchronous=True) is not None:
+            for queue, point in pending.items():
+                queue.committed = point
 
     def serve(self) -> None:
         """Send-backs have a thread of their own."""
@@ -91,7 +94,15 @@ class PlainSender:
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for send-backs on their way, then commit."""
         settled = not self._flush(seconds)
-        self._commit(queues, wait=True)
+        # Also what was committed before: the answer to that may not have come yet.
+        pending = {queue: point for queue in queues if (point := queue.commit_point()) is not None}
+        answers = self._commit(pending, asynchronous=False)
+        refused = {(one.topic, one.partition): one.error for one in answers or () if one.error is not None}
+        for (topic, partition), refusal in refused.items():
+            logger.warning("%s", translate(refusal, f"committing offsets of {topic}-{partition}"))
+        for queue, point in pending.items():
+            done = answers is not None and (queue.topic, queue.partition) not in refused
+            queue.committed = point if done else None
         return settled
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
@@ -100,20 +111,20 @@ class PlainSender:
     def close(self) -> None:
         """Every call has returned."""
 
-    def _commit(self, queues: Iterable[ProcessQueue], *, wait: bool) -> None:
-        pending = [(queue, point) for queue in queues if (point := queue.to_commit) is not None]
-        if not pending:
-            return
-        offsets = [as_offset(queue, point) for queue, point in pending]
+    def _commit(
+        self, points: Mapping[ProcessQueue, CommitPoint], *, asynchronous: bool
+    ) -> Sequence[TopicPartition] | None:
+        """The answers, none yet if asynchronous; None if it failed as a whole."""
+        offsets = [as_offset(queue, point) for queue, point in points.items()]
+        if not offsets:
+            return ()
         try:
-            if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
+            if not asynchronous:
+                return self._consumer.commit(offsets=offsets, asynchronous=False) or ()
+            self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._NO_OFFSET:
                 # Not committed is never lost: the messages come again.
                 logger.warning("%s", translate(error, "committing offsets"))
-            return
-        for queue, point in pending:
-            queue.committed = point
+            return None
+        return ()

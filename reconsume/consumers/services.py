@@ -32,5 +32,11 @@ class ListenerService(Protocol):
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """These were dropped: wait until nobody works on them where that matters; False if somebody still does."""
 
+    def stop(self) -> None:
+        """Start no more listeners."""
+
+    def is_working(self) -> bool:
+        """Whether listeners still run, after `stop`."""
+
     def close(self, seconds: float) -> bool:
         """Start no more listeners and wait for the running ones; False if some still run."""

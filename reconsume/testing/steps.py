@@ -232,10 +232,18 @@ class _Pool(Generic[T]):
         """Call the listener in a later step."""
         self._work.append(lambda: None if self._closed else self._consume(chunk))
 
-    def close(self, seconds: float) -> bool:
-        """None runs: calls end before anything else begins."""
-        del seconds
+    def stop(self) -> None:
+        """Call no listener any more."""
         self._closed = True
+
+    def is_working(self) -> bool:
+        """None runs: calls end before anything else begins."""
+        return False
+
+    def close(self, seconds: float) -> bool:
+        """Call no listener any more."""
+        del seconds
+        self.stop()
         return True
 
 

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -231,3 +232,46 @@ def test_a_retry_of_the_group_is_consumed_in_order_too_and_shows_its_origin(here
         )
         wait_until(lambda: seen, 60, "the retry is delivered")
     assert seen == [(topic, b"sent back by hand", 1)]
+
+
+@pytest.mark.rule("FC-09")
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["plain", "exactly_once"])
+@pytest.mark.parametrize("conf", PROTOCOLS, ids=["classic", "consumer"])
+def test_a_rebalance_during_a_shutdown_repeats_nothing_that_finishes(
+    here: Installation, conf: dict[str, Any], exactly_once: bool
+) -> None:
+    name = f"leaving-{len(conf.get('group.protocol', ''))}-{exactly_once}"
+    group, topic = here.name(name), here.topic(name, 3)
+    for number in range(3):
+        here.produce(topic, b"%d" % number, partition=number)
+    go = threading.Event()
+
+    def held(messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
+        first.extend(message.body for message in messages)
+        assert go.wait(120)
+        return SUCCESS
+
+    def seen(messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
+        second.extend(message.body for message in messages)
+        return SUCCESS
+
+    first: list[bytes | None] = []
+    second: list[bytes | None] = []
+    more: dict[str, Any] = {
+        "conf": conf,
+        "exactly_once": exactly_once,
+        "await_termination_when_shutdown": timedelta(minutes=1),
+    }
+    with orderly(here, group, topic, held, **more) as leaving:
+        wait_until(lambda: len(first) == 3, 60, "the first has all")
+        shutdown = threading.Thread(target=leaving.shutdown)
+        shutdown.start()
+        with orderly(here, group, topic, seen, **more):
+            wait_until(lambda: here.members(group) == 2, 60, "the second has come")
+            go.set()
+            shutdown.join(60)
+            assert not shutdown.is_alive()
+            here.produce(topic, b"last", partition=0)
+            wait_until(lambda: b"last" in second, 60, "the second has what the first had")
+    assert sorted(one or b"" for one in first) == [b"0", b"1", b"2"]
+    assert second == [b"last"]

@@ -35,6 +35,12 @@ class Pool:
     def submit(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
 
+    def stop(self) -> None:
+        """Nothing runs by itself."""
+
+    def is_working(self) -> bool:
+        return False
+
     def close(self, seconds: float) -> bool:
         del seconds
         return True

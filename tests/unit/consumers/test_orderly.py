@@ -55,6 +55,12 @@ class World:
     def submit(self, lane: Lane) -> None:
         self.lanes.append(lane)
 
+    def stop(self) -> None:
+        """Nothing runs by itself."""
+
+    def is_working(self) -> bool:
+        return False
+
     def close(self, seconds: float) -> bool:
         del seconds
         return True

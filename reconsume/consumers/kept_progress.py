@@ -1,0 +1,57 @@
+"""What an earlier owner of a partition finished above the committed offset."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from reconsume.bridge.kafka import translate
+from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
+from reconsume.delay_levels.progress_metadata import decode_progress
+
+__all__ = ["ask_for_kept"]
+
+logger = logging.getLogger(__name__)
+
+_COMMITTED_SECONDS: Final = 10.0
+_AGAIN_SECONDS: Final = 0.001
+_DOING: Final = "asking what is done above the committed offset"
+
+Committed = Callable[[list[TopicPartition], float], list[TopicPartition]]
+"""`Consumer.committed`."""
+
+
+def ask_for_kept(queue: ProcessQueue, committed: Committed, stop: threading.Event) -> bool:
+    """Have the queue leave out what is done already: it is kept beside the committed offset.
+
+    To be asked for with a partition's first message: librdkafka had to wait for the offset, and for an open transaction
+    on it, before that. Beginning without it would send back twice what failed, so it is asked until somebody knows;
+    False if the consumer is stopped before.
+
+    Raises:
+        KafkaRefused: rights are missing.
+    """
+    while not stop.is_set():
+        try:
+            found = committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
+            if found.error is None:
+                if found.offset >= 0:
+                    queue.keep(decode_progress(found.offset, found.metadata))
+                return True
+            refusal = translate(found.error, _DOING)
+        except KafkaException as error:
+            refusal = translate(error, _DOING)
+        except MalformedProperty as error:
+            # Without it messages that are done may come again; nothing is lost.
+            logger.warning("what was done above the committed offset is not known: %s", error)
+            return True
+        if isinstance(refusal, KafkaRefused):
+            raise refusal
+        logger.warning("%s", refusal)
+        stop.wait(_AGAIN_SECONDS)
+    return False
