@@ -15,16 +15,16 @@ from typing import Final
 from confluent_kafka import (
     Consumer,
     KafkaError,
-    KafkaException,
     TopicPartition,
 )
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
-from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
+from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import ask_for_kept
 from reconsume.consumers.message import Message
+from reconsume.consumers.offset_reset import OffsetReset
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
 from reconsume.consumers.services import ListenerService
@@ -41,9 +41,7 @@ _MOMENT_SECONDS: Final = 0.001
 _MOMENTS: Final = 5
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
-_COMMITTED_SECONDS: Final = 10.0
 _SETTLE_SECONDS: Final = 0.5
-_FROM_BEGINNING: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class ConsumeLoop:
         self._sender = sender
         self._retry_topic = retry_topic
         self._subscriptions = subscriptions
-        self._consume_from = consume_from
+        self._offset_reset = OffsetReset(consumer, retry_topic, consume_from)
         self._limits = limits
         self._namespace_prefix = namespace_prefix
         self._clock = clock
@@ -196,25 +194,15 @@ class ConsumeLoop:
             logger.warning("%s", translate(error, f"consuming {topic}"))
 
     def _reset_offset(self, topic: str, partition: int) -> None:
-        """No committed offset, or one that is no longer kept: each topic starts where it should.
-
-        librdkafka has one policy for all topics; with `latest` a group would lose the retries that were delivered
-        before its first start (RocketMQ: TN-06, T-34). A group that fell behind goes on with the oldest that there is.
-        """
-        from_beginning = topic == self._retry_topic or self._has_committed(topic, partition)
-        consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
-        where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
-        self._drop([where])
-        self._consumer.incremental_unassign([where])
-        self._consumer.incremental_assign([where])
+        """No committed offset, or one that is no longer kept: each topic starts where it should."""
+        start = self._offset_reset.start_of(topic, partition)
+        if start.is_made_again:
+            # What stands beside the committed offset is about records that are no more.
+            self._fresh.discard((topic, partition))
+        self._drop([start.where])
+        self._consumer.incremental_unassign([start.where])
+        self._consumer.incremental_assign([start.where])
         self._queues[topic, partition] = ProcessQueue(topic, partition)
-
-    def _has_committed(self, topic: str, partition: int) -> bool:
-        try:
-            return self._consumer.committed([TopicPartition(topic, partition)], _COMMITTED_SECONDS)[0].offset >= 0
-        except KafkaException as error:
-            logger.warning("%s", translate(error, f"asking for the committed offset of {topic}-{partition}"))
-            return False
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}

@@ -84,6 +84,7 @@ class Consumer(DerivedConsumer):
         )
         self._changed_assignment = False
         self._ownership = Ownership()
+        self._suspects = self._ownership.suspects
         self._retries: dict[tuple[str, int], deque[int]] = {}
 
     @property
@@ -119,27 +120,32 @@ class Consumer(DerivedConsumer):
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
         """As in `confluent_kafka`; a retry is a `RetryMessage`."""
         message = self._kafka_poll(timeout)
-        if message is None or message.topic() != self._retry_topic:
+        if message is None or (message.topic() != self._retry_topic and not self._suspects):
             return message
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        while True:
+        while message is not None:
             shown = self._show(message)
             if shown is not None:
                 return shown
             message = self._kafka_poll(-1 if deadline is None else max(0.0, deadline - time.monotonic()))
-            if message is None or message.topic() != self._retry_topic:
-                return message
+        return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
         """As in `confluent_kafka`; retries are `RetryMessage`s."""
         messages = self._kafka_consume(num_messages, timeout)
-        if self._retry_topic not in map(_topic, messages):
+        if self._retry_topic not in map(_topic, messages) and not self._suspects:
             return messages
-        shown = (self._show(one) if one.topic() == self._retry_topic else one for one in messages)
-        return [one for one in shown if one is not None]
+        return [shown for one in messages if (shown := self._show(one)) is not None]
 
     def _show(self, polled: KafkaMessage) -> KafkaMessage | None:
-        """A retry under its origin topic; None for the news that there is no retry topic yet (RocketMQ: TN-09)."""
+        """A retry under its origin topic; None for what is not for the program.
+
+        That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
+        """
+        if self._suspects and self._ownership.is_left_over(self, polled):
+            return None
+        if polled.topic() != self._retry_topic:
+            return polled
         error = polled.error()
         if error is not None:
             return None if error.code() in _NO_TOPIC else polled
@@ -272,6 +278,11 @@ class Consumer(DerivedConsumer):
                     f"{self._retry_topic}; commit message=…, or offsets made with polled_from(message)"
                 )
 
+    def seek(self, partition: TopicPartition) -> None:
+        """As in `confluent_kafka`."""
+        self._suspects.discard((partition.topic, partition.partition))
+        super().seek(partition)
+
     def assign(self, partitions: list[TopicPartition]) -> None:
         """As in `confluent_kafka`; the retry topic without a committed offset starts at its beginning."""
         super().assign(self._started(partitions))
@@ -300,14 +311,15 @@ class Consumer(DerivedConsumer):
     def _on_assign(self, of_user: _Callback | None) -> _Callback:
         def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:
             wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
-            self._ownership.assigned(wanted)
             self._changed_assignment = False
             try:
                 if of_user is not None:
                     of_user(consumer, partitions)
             finally:
-                if not self._changed_assignment:
+                by_user = self._changed_assignment
+                if not by_user:
                     (self.incremental_assign if self._cooperative else self.assign)(wanted)
+                self._ownership.assigned(wanted, at_committed=self._exactly_once and not by_user)
 
         return on_assign
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from reconsume.bridge.kafka import translate
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
-from reconsume.delay_levels.progress_metadata import decode_progress
+from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
 
 __all__ = ["ask_for_kept"]
 
@@ -41,13 +41,14 @@ def ask_for_kept(queue: ProcessQueue, committed: Committed, stop: threading.Even
             found = committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
             if found.error is None:
                 if found.offset >= 0:
-                    queue.keep(decode_progress(found.offset, found.metadata))
+                    queue.keep(decode_progress(found.offset, found.metadata), found.offset)
                 return True
             refusal = translate(found.error, _DOING)
         except KafkaException as error:
             refusal = translate(error, _DOING)
         except MalformedProperty as error:
             # Without it messages that are done may come again; nothing is lost.
+            queue.keep(KeptProgress(), found.offset)
             logger.warning("what was done above the committed offset is not known: %s", error)
             return True
         if isinstance(refusal, KafkaRefused):

@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka import translate
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost
 
 __all__ = ["Ownership"]
 
+logger = logging.getLogger(__name__)
+
 _TIMEOUT: Final = 10.0
 _Partition = tuple[str, int]
 
 
 class Ownership:
-    """Remembers assignments; partitions are given with the smallest offset that is worked on."""
+    """Remembers assignments; partitions are given with the smallest offset that is worked on.
+
+    Attributes:
+        suspects: partitions that have come back and of which nothing was polled since.
+    """
 
     def __init__(self) -> None:
         self._times_assigned: dict[_Partition, int] = defaultdict(int)
+        self.suspects: set[_Partition] = set()
 
-    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note an assignment."""
+    def assigned(self, partitions: Iterable[TopicPartition], *, at_committed: bool) -> None:
+        """Note an assignment, and whether it starts at the committed offsets."""
         for one in partitions:
-            self._times_assigned[one.topic, one.partition] += 1
+            where = (one.topic, one.partition)
+            self._times_assigned[where] += 1
+            if at_committed and self._times_assigned[where] > 1:
+                self.suspects.add(where)
+            else:
+                self.suspects.discard(where)
+
+    def is_left_over(self, consumer: Consumer, polled: KafkaMessage) -> bool:
+        """Whether this record was fetched for an earlier assignment, and finished by somebody else since.
+
+        librdkafka 2.16 goes on fetching a partition that was taken away while it asked for an offset there, and gives
+        one record of that when the partition comes back.
+        """
+        where = (polled.topic() or "", polled.partition() or 0)
+        if where not in self.suspects or polled.error() is not None:
+            return False
+        try:
+            moved = _committed(consumer, [TopicPartition(*where)])
+        except KafkaNotReachable as error:
+            logger.warning("%s; taking %s-%d as it comes", error, *where)
+            return False
+        if moved[where] > (polled.offset() or 0):
+            return True
+        self.suspects.discard(where)
+        return False
 
     def metadata(self, consumer: Consumer, partitions: Mapping[_Partition, int]) -> Any:
         """The group metadata, if these partitions are still ours; taken first, so that a later loss fences it.

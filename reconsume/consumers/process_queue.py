@@ -51,19 +51,24 @@ class ProcessQueue:
         self._started: dict[int, tuple[float, Message]] = {}
         self._dropped = False
         self._bytes = 0
+        self._floor = 0
 
-    def keep(self, kept: KeptProgress) -> None:
-        """The same before the first message is begun."""
+    def keep(self, kept: KeptProgress, floor: int = 0) -> None:
+        """The same before the first message is begun; what is below the floor, the committed offset, is finished."""
         with self._lock:
+            self._floor = floor
             self._progress = OffsetProgress(kept.done)
             self._failures = dict(kept.failures)
 
     def begin(self, messages: Sequence[Message]) -> list[Message]:
         """Take note of messages that were read; gives those that are not finished already.
 
-        What was begun here is left out: around a rebalance librdkafka may give again what it has given.
+        What was begun here is left out: around a rebalance librdkafka may give again what it has given. It may also
+        give a record of an earlier assignment, which has been finished elsewhere since.
         """
         with self._lock:
+            if messages and messages[0].offset < self._floor:
+                messages = [message for message in messages if message.offset >= self._floor]
             if messages and self._progress.was_begun(messages[0].offset):
                 messages = [message for message in messages if not self._progress.was_begun(message.offset)]
             if self._progress.begin_all([message.offset for message in messages]):

@@ -8,6 +8,7 @@ import pytest
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
+from reconsume.delay_levels.progress_metadata import KeptProgress
 from tests.unit.consumers.doubles import message_at, safe_offset
 
 
@@ -203,3 +204,11 @@ def test_what_lies_before_the_first_message_of_this_life_must_not_come() -> None
     queue, _ = queue_of(7, 8)
     with pytest.raises(ValueError, match="must rise from 9 or higher"):
         queue.begin([message_at(6)])
+
+
+def test_a_record_from_below_the_committed_offset_is_left_out() -> None:
+    queue = ProcessQueue("flights", 0)
+    queue.keep(KeptProgress(), 38)
+    assert queue.begin([message_at(0)]) == []
+    assert queue.commit_point() is None, "the committed offset does not go back"
+    assert [one.offset for one in queue.begin([message_at(37), message_at(38), message_at(40)])] == [38, 40]

@@ -1,0 +1,81 @@
+"""Where a partition starts that has no offset to go on from."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from reconsume.bridge.kafka import translate
+from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
+
+__all__ = ["OffsetReset", "Start"]
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 10.0
+_FROM_BEGINNING: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+class Start(NamedTuple):
+    """Where to start.
+
+    Attributes:
+        where: the offset, with its partition.
+        is_made_again: the topic was deleted and made again since the group committed its offset.
+    """
+
+    where: TopicPartition
+    is_made_again: bool
+
+
+class OffsetReset:
+    """librdkafka has one policy for all topics; here each topic starts where it should.
+
+    With `latest` a group would lose the retries that were delivered before its first start (RocketMQ: TN-06, T-34). A
+    group that fell behind goes on with the oldest record that there is.
+
+    Args:
+        consumer: asks.
+        retry_topic: starts at its beginning.
+        consume_from: for the other topics of a new group.
+    """
+
+    def __init__(self, consumer: Consumer, retry_topic: str, consume_from: ConsumeFrom) -> None:
+        self._consumer = consumer
+        self._retry_topic = retry_topic
+        self._consume_from = consume_from
+
+    def start_of(self, topic: str, partition: int) -> Start:
+        """For a partition without a committed offset, or with one that is no longer kept.
+
+        Raises:
+            KafkaRefused: the cluster refuses to tell.
+        """
+        committed = self._committed(topic, partition)
+        from_beginning = topic == self._retry_topic or committed is not None
+        consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
+        made_again = committed is not None and self._is_beyond_the_end(topic, partition, committed)
+        return Start(first_offset(topic, partition, consume_from, self._consumer.offsets_for_times), made_again)
+
+    def _committed(self, topic: str, partition: int) -> int | None:
+        try:
+            offset = self._consumer.committed([TopicPartition(topic, partition)], _SECONDS)[0].offset
+        except KafkaException as error:
+            logger.warning("%s", translate(error, f"asking for the committed offset of {topic}-{partition}"))
+            return None
+        return offset if offset >= 0 else None
+
+    def _is_beyond_the_end(self, topic: str, partition: int, committed: int) -> bool:
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), _SECONDS)
+        except KafkaException as error:
+            logger.warning("%s", translate(error, f"asking where {topic}-{partition} ends"))
+            return False
+        if committed > end:
+            logger.warning(
+                "%s-%d ends at %d, before the committed offset %d: it was deleted and made again",
+                *(topic, partition, end, committed),
+            )
+        return committed > end

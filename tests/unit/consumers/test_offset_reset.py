@@ -1,0 +1,61 @@
+"""A partition without an offset to go on from, and one whose topic was made again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+
+from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.offset_reset import OffsetReset
+from tests.unit.consumers.doubles import RETRY_TOPIC
+
+LAST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+
+
+@dataclass
+class Asked:
+    """Answers as a Kafka consumer does.
+
+    Attributes:
+        committed_offset: None if nobody answers.
+        end: of the partition; None if nobody answers.
+    """
+
+    committed_offset: int | None
+    end: int | None = 100
+
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        if self.committed_offset is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return [TopicPartition(one.topic, one.partition, self.committed_offset) for one in partitions]
+
+    def get_watermark_offsets(self, _where: TopicPartition, _timeout: float) -> tuple[int, int]:
+        if self.end is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, self.end
+
+    def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        return partitions
+
+
+@pytest.mark.rule("TN-06")
+@pytest.mark.parametrize(
+    ("topic", "asked", "offset", "is_made_again"),
+    [
+        ("flights", Asked(OFFSET_INVALID), OFFSET_END, False),
+        (RETRY_TOPIC, Asked(OFFSET_INVALID), OFFSET_BEGINNING, False),
+        ("flights", Asked(7), OFFSET_BEGINNING, False),
+        ("flights", Asked(100), OFFSET_BEGINNING, False),
+        ("flights", Asked(101), OFFSET_BEGINNING, True),
+        (RETRY_TOPIC, Asked(101), OFFSET_BEGINNING, True),
+        ("flights", Asked(101, end=None), OFFSET_BEGINNING, False),
+        ("flights", Asked(None), OFFSET_END, False),
+    ],
+    ids=["new", "retry", "behind", "at the end", "made again", "retry made again", "no end", "no answer"],
+)
+def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
+    start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST).start_of(topic, 0)
+    assert (start.where.offset, start.is_made_again) == (offset, is_made_again)
