@@ -134,7 +134,8 @@ class ExactlyOnceWriter:
         if not _is_member(group_metadata):
             raise PartitionLost(
                 f"sending back for group {self._group}: this consumer is no member of it any more; nothing was sent, "
-                "go on with poll(): the message comes again, here or in another member"
+                "go on with poll(): the message comes again, here or in another member (exactly_once needs "
+                "subscribe(): with assign() alone nobody is a member)"
             )
         positions = list(offsets)
         try:
