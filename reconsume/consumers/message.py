@@ -96,11 +96,7 @@ class Message:
     @cached_property
     def all_headers(self) -> list[Header]:
         """The record's headers as they were polled, ours among them."""
-        try:
-            return headers_of(self._polled)
-        except UnicodeDecodeError as error:
-            logger.warning("%s has a header whose name is not UTF-8; none of its headers can be read: %s", self, error)
-            return []
+        return headers_of(self._polled)
 
     @cached_property
     def headers(self) -> list[Header]:
