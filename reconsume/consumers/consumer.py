@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clients import DerivedConsumer
+from reconsume.bridge.left_overs import LeftOvers
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
@@ -19,10 +21,12 @@ from reconsume.consumers.ownership import Ownership
 from reconsume.consumers.retry_message import RetryMessage, as_polled, polled_from
 from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
-from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, PartitionLost
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Consumer"]
+
+logger = logging.getLogger(__name__)
 
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
 _PREPARE_SECONDS: Final = 5.0
@@ -84,7 +88,8 @@ class Consumer(DerivedConsumer):
         )
         self._changed_assignment = False
         self._ownership = Ownership()
-        self._suspects = self._ownership.suspects
+        self._left_overs = LeftOvers()
+        self._suspects = self._left_overs.suspects
         self._retries: dict[tuple[str, int], deque[int]] = {}
 
     @property
@@ -142,7 +147,7 @@ class Consumer(DerivedConsumer):
 
         That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
         """
-        if self._suspects and self._ownership.is_left_over(self, polled):
+        if self._suspects and self._is_left_over(polled):
             return None
         if polled.topic() != self._retry_topic:
             return polled
@@ -153,6 +158,13 @@ class Consumer(DerivedConsumer):
         key = (message.topic() or "", message.partition() or 0)
         self._retries.setdefault(key, deque(maxlen=_REMEMBERED)).append(message.offset() or 0)
         return message
+
+    def _is_left_over(self, polled: KafkaMessage) -> bool:
+        try:
+            return self._left_overs.is_one(self, polled)
+        except KafkaNotReachable as error:
+            logger.warning("%s; taking a record of %s as it comes", error, polled.topic())
+            return False
 
     def send_message_back(
         self,
@@ -319,7 +331,8 @@ class Consumer(DerivedConsumer):
                 by_user = self._changed_assignment
                 if not by_user:
                     (self.incremental_assign if self._cooperative else self.assign)(wanted)
-                self._ownership.assigned(wanted, at_committed=self._exactly_once and not by_user)
+                self._ownership.assigned(wanted)
+                self._left_overs.assigned(wanted, at_committed=self._exactly_once and not by_user)
 
         return on_assign
 

@@ -21,9 +21,9 @@ _RECORD_OVERHEAD_BYTES = 1_000
 
 
 class PartitionQueue:
-    """The first waiting records of one partition, in order of their offsets."""
+    """The first waiting records of one partition, in order of their offsets, each once."""
 
-    __slots__ = ("_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
+    __slots__ = ("_next", "_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
 
     def __init__(self, topic: str, partition: int, delay_ms: int) -> None:
         self.topic = topic
@@ -32,15 +32,25 @@ class PartitionQueue:
         self.paused = False
         self.held_until_ms = 0.0
         self.bytes = 0
+        self._next = 0
         self._records: deque[tuple[int, Message]] = deque()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def append(self, message: Message) -> None:
-        """Add the record that was read next."""
+        """Add the record that was read next; around a rebalance librdkafka may give again what it has given."""
+        if self._is_known(message):
+            return
         self._records.append((message.timestamp()[1] + self.delay_ms, message))  # due_ms(), spelled out: a hot path
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+
+    def _is_known(self, message: Message) -> bool:
+        offset = message.offset() or 0
+        if offset < self._next:
+            return True
+        self._next = offset + 1
+        return False
 
     @property
     def blocked(self) -> bool:
@@ -106,7 +116,7 @@ class HeldQueue(PartitionQueue):
 
     def append(self, message: Message) -> None:
         """Add the record that was read next, unless it is done already."""
-        if not self._progress.read(_offset(message)):
+        if self._is_known(message) or not self._progress.read(_offset(message)):
             return
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
         self._behind.append(message)

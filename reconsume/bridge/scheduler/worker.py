@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.bridge.left_overs import LeftOvers
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
@@ -71,6 +72,7 @@ class Worker:
         self._router = router
         self._names = names
         self._read_ahead = read_ahead
+        self._left_overs = LeftOvers()
         self._observer = observer
         self._refused = refused
         self._max_batch = max_batch_records
@@ -117,7 +119,8 @@ class Worker:
         for message in messages:
             error = message.error()
             if error is None:
-                self._read_ahead.add(message)
+                if not self._left_overs.suspects or not self._left_overs.is_one(self._consumer, message):
+                    self._read_ahead.add(message)
             elif error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF):
                 logger.warning("%s", translate(error, f"reading topic {message.topic() or 'of the scheduler'}"))
 
@@ -243,6 +246,7 @@ class Worker:
                 continue
             for one in of_topic:
                 self._read_ahead.assign(topic, one.partition, delay_ms)
+        self._left_overs.assigned(partitions)
         consumer.incremental_assign(partitions)
         # librdkafka remembers a pause over an assignment that was lost and came back.
         consumer.resume(partitions)

@@ -91,3 +91,13 @@ def test_a_revoked_partition_is_forgotten_and_its_late_records_too() -> None:
     ahead.revoke([("d", 0)])
     ahead.add(message("d", 0, 1, 0))
     assert (len(ahead), ahead.next_due_ms(), ahead.owns(("d", 0))) == (0, None, False)
+
+
+def test_a_record_that_is_given_again_is_kept_once() -> None:
+    ahead = reading(("d", 0, 0))
+    for offset in (5, 6, 5, 6, 7):
+        ahead.add(message("d", 0, offset, 0))
+    assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5, 6, 7]}
+    ahead.assign("d", 0, 0)
+    ahead.add(message("d", 0, 5, 0))
+    assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5]}, "an assignment begins anew"

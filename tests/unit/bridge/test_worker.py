@@ -42,6 +42,10 @@ class FakeConsumer:
 
     def incremental_assign(self, _partitions: list[TopicPartition]) -> None: ...
 
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        """Somebody else has delivered two records meanwhile."""
+        return [TopicPartition(one.topic, one.partition, 2) for one in partitions]
+
 
 @dataclass
 class FakeWriter:
@@ -203,6 +207,17 @@ def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
 @pytest.mark.parametrize(
     ("error", "held_ms"), [(CancelsNotRead("not read lately"), 50), (KafkaNotReachable("looking for topic retry"), 500)]
 )
+def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
+    bench = Bench(FakeWriter())
+    there = [TopicPartition(TOPIC, 0)]
+    bench.worker._revoked(cast("Any", bench.consumer), there)
+    bench.worker._assigned(cast("Any", bench.consumer), there)
+    bench.feed(b"delivered elsewhere", b"this too", b"next")
+    bench.now = 2_000
+    bench.turn(2)
+    assert bench.values() == [b"next"]
+
+
 def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_go_on(
     error: Exception, held_ms: int
 ) -> None:

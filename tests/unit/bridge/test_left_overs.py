@@ -1,4 +1,4 @@
-"""What an earlier assignment has left is not given to the program."""
+"""What an earlier assignment has left is known by the committed offset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.consumers.ownership import Ownership
+from reconsume.bridge.left_overs import LeftOvers
+from reconsume.delay_levels.errors import KafkaNotReachable
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -28,23 +29,23 @@ class Group:
             raise self.refusals.pop()
         return [TopicPartition(one.topic, one.partition, self.offset) for one in partitions]
 
-    def is_left_over(self, ownership: Ownership, offset: int, error: KafkaError | None = None) -> bool:
+    def is_left_over(self, left_overs: LeftOvers, offset: int, error: KafkaError | None = None) -> bool:
         polled = KafkaMessage(topic="flights", partition=0, offset=offset, error=error)
-        return ownership.is_left_over(cast("Any", self), polled)
+        return left_overs.is_one(cast("Any", self), polled)
 
 
-def owned(times: int, *, at_committed: bool = True) -> Ownership:
-    ownership = Ownership()
+def owned(times: int, *, at_committed: bool = True) -> LeftOvers:
+    left_overs = LeftOvers()
     for _ in range(times):
-        ownership.assigned([FLIGHTS], at_committed=at_committed)
-    return ownership
+        left_overs.assigned([FLIGHTS], at_committed=at_committed)
+    return left_overs
 
 
 def test_what_is_below_the_committed_offset_is_left_over_until_something_is_not() -> None:
-    group, ownership = Group(38), owned(2)
-    assert [group.is_left_over(ownership, offset) for offset in (0, 37, 38, 39)] == [True, True, False, False]
+    group, left_overs = Group(38), owned(2)
+    assert [group.is_left_over(left_overs, offset) for offset in (0, 37, 38, 39)] == [True, True, False, False]
     assert group.asked == 3, "no more than it takes"
-    assert ownership.suspects == set()
+    assert left_overs.suspects == set()
 
 
 @pytest.mark.parametrize(
@@ -64,8 +65,8 @@ def test_an_event_is_no_record() -> None:
     assert not Group(38).is_left_over(owned(2), 0, KafkaError(KafkaError._PARTITION_EOF))
 
 
-def test_where_nobody_answers_it_is_taken_as_it_comes_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
-    group, ownership = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))]), owned(2)
-    assert not group.is_left_over(ownership, 0)
-    assert "taking flights-0 as it comes" in caplog.text
-    assert group.is_left_over(ownership, 0)
+def test_where_nobody_answers_it_is_asked_again_with_the_next() -> None:
+    group, left_overs = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))]), owned(2)
+    with pytest.raises(KafkaNotReachable, match="asking what is committed"):
+        group.is_left_over(left_overs, 0)
+    assert group.is_left_over(left_overs, 0)
