@@ -203,10 +203,6 @@ def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
     assert (bench.turn(), bench.writer.written) == (0, [])
 
 
-@pytest.mark.rule("TM-13")
-@pytest.mark.parametrize(
-    ("error", "held_ms"), [(CancelsNotRead("not read lately"), 50), (KafkaNotReachable("looking for topic retry"), 500)]
-)
 def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
     bench = Bench(FakeWriter())
     there = [TopicPartition(TOPIC, 0)]
@@ -218,6 +214,10 @@ def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
     assert bench.values() == [b"next"]
 
 
+@pytest.mark.rule("TM-13")
+@pytest.mark.parametrize(
+    ("error", "held_ms"), [(CancelsNotRead("not read lately"), 50), (KafkaNotReachable("looking for topic retry"), 500)]
+)
 def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_go_on(
     error: Exception, held_ms: int
 ) -> None:
