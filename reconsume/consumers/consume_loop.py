@@ -194,15 +194,20 @@ class ConsumeLoop:
             logger.warning("%s", translate(error, f"consuming {topic}"))
 
     def _reset_offset(self, topic: str, partition: int) -> None:
-        """No committed offset, or one that is no longer kept: each topic starts where it should."""
+        """No committed offset, or one that is no longer kept: each topic starts where it should.
+
+        What was begun before is settled first, and what is committed then is not begun again.
+        """
+        self._give_away([TopicPartition(topic, partition)])
         start = self._offset_reset.start_of(topic, partition)
-        if start.is_made_again:
-            # What stands beside the committed offset is about records that are no more.
-            self._fresh.discard((topic, partition))
-        self._drop([start.where])
         self._consumer.incremental_unassign([start.where])
         self._consumer.incremental_assign([start.where])
         self._queues[topic, partition] = ProcessQueue(topic, partition)
+        if not start.is_made_again:
+            self._fresh.add((topic, partition))
+        else:
+            # What stands beside the committed offset is about records that are no more.
+            self._fresh.discard((topic, partition))
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}
@@ -247,6 +252,9 @@ class ConsumeLoop:
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
         logger.info("revoked: %s", _names(partitions))
+        self._give_away(partitions)
+
+    def _give_away(self, partitions: list[TopicPartition]) -> None:
         dropped = self._drop(partitions)
         leave_seconds = self._limits.leave_seconds
         if self._finish_by is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka import translate
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
@@ -56,8 +56,19 @@ class OffsetReset:
         committed = self._committed(topic, partition)
         from_beginning = topic == self._retry_topic or committed is not None
         consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
-        made_again = committed is not None and self._is_beyond_the_end(topic, partition, committed)
-        return Start(first_offset(topic, partition, consume_from, self._consumer.offsets_for_times), made_again)
+        where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
+        known = self._first_and_end(topic, partition)
+        if known is None:
+            return Start(where, is_made_again=False)
+        first, end = known
+        where.offset = {OFFSET_BEGINNING: first, OFFSET_END: end}.get(where.offset, where.offset)
+        made_again = committed is not None and committed > end
+        if made_again:
+            logger.warning(
+                "%s-%d ends at %d, before the committed offset %d: it was deleted and made again",
+                *(topic, partition, end, committed),
+            )
+        return Start(where, made_again)
 
     def _committed(self, topic: str, partition: int) -> int | None:
         try:
@@ -67,15 +78,10 @@ class OffsetReset:
             return None
         return offset if offset >= 0 else None
 
-    def _is_beyond_the_end(self, topic: str, partition: int, committed: int) -> bool:
+    def _first_and_end(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """As numbers: librdkafka 2.16 would ask by itself, and read on if the partition is lost before the answer."""
         try:
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), _SECONDS)
+            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), _SECONDS)
         except KafkaException as error:
-            logger.warning("%s", translate(error, f"asking where {topic}-{partition} ends"))
-            return False
-        if committed > end:
-            logger.warning(
-                "%s-%d ends at %d, before the committed offset %d: it was deleted and made again",
-                *(topic, partition, end, committed),
-            )
-        return committed > end
+            logger.warning("%s", translate(error, f"asking where {topic}-{partition} begins and ends"))
+            return None

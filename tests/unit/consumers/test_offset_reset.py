@@ -35,7 +35,7 @@ class Asked:
     def get_watermark_offsets(self, _where: TopicPartition, _timeout: float) -> tuple[int, int]:
         if self.end is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return 0, self.end
+        return 3, self.end
 
     def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         return partitions
@@ -45,16 +45,27 @@ class Asked:
 @pytest.mark.parametrize(
     ("topic", "asked", "offset", "is_made_again"),
     [
-        ("flights", Asked(OFFSET_INVALID), OFFSET_END, False),
-        (RETRY_TOPIC, Asked(OFFSET_INVALID), OFFSET_BEGINNING, False),
-        ("flights", Asked(7), OFFSET_BEGINNING, False),
-        ("flights", Asked(100), OFFSET_BEGINNING, False),
-        ("flights", Asked(101), OFFSET_BEGINNING, True),
-        (RETRY_TOPIC, Asked(101), OFFSET_BEGINNING, True),
+        ("flights", Asked(OFFSET_INVALID), 100, False),
+        (RETRY_TOPIC, Asked(OFFSET_INVALID), 3, False),
+        ("flights", Asked(2), 3, False),
+        ("flights", Asked(100), 3, False),
+        ("flights", Asked(101), 3, True),
+        (RETRY_TOPIC, Asked(101), 3, True),
         ("flights", Asked(101, end=None), OFFSET_BEGINNING, False),
-        ("flights", Asked(None), OFFSET_END, False),
+        ("flights", Asked(OFFSET_INVALID, end=None), OFFSET_END, False),
+        ("flights", Asked(None), 100, False),
     ],
-    ids=["new", "retry", "behind", "at the end", "made again", "retry made again", "no end", "no answer"],
+    ids=[
+        "new",
+        "retry",
+        "behind",
+        "at the end",
+        "made again",
+        "retry made again",
+        "nobody tells",
+        "new, nobody tells",
+        "no answer",
+    ],
 )
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
     start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST).start_of(topic, 0)
