@@ -87,14 +87,11 @@ def rights_of(
         return _scheduler(names, allowed_real_topics)
     if role in (Role.CONSUMER, Role.SIDECAR):
         return _consumer(names, group, topics, exactly_once=exactly_once)
-    return {
-        Role.SENDER: _sender,
-        Role.CONSOLE: _console,
-        Role.SPARK: _spark,
-        Role.ADMIN: _admin,
-        Role.REPLAY: lambda given: _replay(given, topics),
-        Role.PRODUCER: lambda given: _producer(given, topics),
-    }[role](names)
+    if role is Role.PRODUCER:
+        return _producer(names, topics)
+    if role is Role.REPLAY:
+        return _replay(names, topics)
+    return {Role.SENDER: _sender, Role.CONSOLE: _console, Role.SPARK: _spark, Role.ADMIN: _admin}[role](names)
 
 
 def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
@@ -164,9 +161,7 @@ def _console(names: TopicNames) -> list[Right]:
 
 def _spark(names: TopicNames) -> list[Right]:
     return [
-        Right(
-            "topic", names.prefix, ("Read", "DescribeConfigs"), "all records and how topics are set up", prefixed=True
-        ),
+        Right("topic", names.prefix, ("Read", "DescribeConfigs"), "all records, topics' settings", prefixed=True),
         Right("group", "*", ("Describe",), "how far the scheduler is"),
         Right("group", "spark-kafka-source", ("Read",), "Spark's own groups", prefixed=True),
     ]

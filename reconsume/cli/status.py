@@ -42,8 +42,8 @@ def collect_status(settings: Settings) -> dict[str, Any]:
     topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
     if not topics:
         raise TopicNotReady(
-            f"no topic that starts with {names.prefix} is to be seen: make them, reconsume topics apply; or this client "
-            "has no right to use the topic: grant Read on the prefix, reconsume topics acls --role console"
+            f"no topic that starts with {names.prefix} is to be seen: make them, reconsume topics apply; or this "
+            "client has no right to use the topic: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.

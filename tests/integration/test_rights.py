@@ -68,7 +68,7 @@ def attended(kafka: SecureKafka) -> Iterator[Installation]:
         yield one
 
 
-@dataclass
+@dataclass(eq=False)
 class Complaints(logging.Handler):
     """What a role says of rights: in its log, or by what it raises."""
 

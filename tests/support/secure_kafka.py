@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -145,11 +146,15 @@ def _bindings(user: str, right: Right) -> list[AclBinding]:
             pattern,
             f"User:{user}",
             "*",
-            getattr(AclOperation, operation.upper()),
+            AclOperation[_upper_snake(operation)],
             AclPermissionType.ALLOW,
         )
         for operation in right.operations
     ]
+
+
+def _upper_snake(operation: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()
 
 
 @contextmanager
