@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Final
 
 from reconsume.delay_levels.names import TopicNames
 
-__all__ = ["Right", "Role", "acl_commands", "rights_of"]
+__all__ = ["ROLES", "Right", "Role", "acl_commands", "rights_of", "unsayable"]
 
 
 class Role(Enum):
@@ -81,7 +82,8 @@ def rights_of(
         group: the consumer group of a consumer or sidecar.
         topics: the origin topics that it reads, or that replays may be sent to.
         exactly_once: whether it sends back in transactions.
-        allowed_real_topics: topics that delayed messages may be for, by their names; the scheduler writes to them.
+        allowed_real_topics: the setting; the scheduler writes to these topics. A pattern that is neither a name nor a
+            beginning with `.*` cannot be said in ACLs; it is left out, see `unsayable`.
     """
     if role is Role.SCHEDULER:
         return _scheduler(names, allowed_real_topics)
@@ -92,6 +94,18 @@ def rights_of(
     if role is Role.REPLAY:
         return _replay(names, topics)
     return {Role.SENDER: _sender, Role.CONSOLE: _console, Role.SPARK: _spark, Role.ADMIN: _admin}[role](names)
+
+
+def unsayable(allowed_real_topics: Iterable[str]) -> list[str]:
+    """The patterns that no ACL can say."""
+    return [pattern for pattern in allowed_real_topics if _as_acl(pattern) is None]
+
+
+def _as_acl(pattern: str) -> tuple[str, bool] | None:
+    """A name, or its beginning and True; None where a regular expression is more than that."""
+    begins = pattern.endswith(".*")
+    plain = re.sub(r"\\([^A-Za-z0-9])", r"\1", pattern.removesuffix(".*") if begins else pattern)
+    return (plain, begins) if re.escape(plain) == (pattern.removesuffix(".*") if begins else pattern) else None
 
 
 def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
@@ -114,7 +128,10 @@ def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
         Right("topic", names.groups, ("Read",), "level table and groups"),
         Right("topic", names.cancel, ("Read",), "withdrawn messages"),
         *(Right("group", topic, ("Describe",), _NAME_ONLY) for topic in (names.groups, names.cancel)),
-        *(Right("topic", topic, ("Write",), "delayed messages may be for it") for topic in allowed),
+        *(
+            Right("topic", name, ("Write",), "delayed messages may be for it", prefixed=prefixed)
+            for name, prefixed in filter(None, map(_as_acl, allowed))
+        ),
     ]
 
 
