@@ -14,6 +14,7 @@ import pytest
 
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups_store import write_group
+from reconsume.bridge.kafka import translate
 from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import Settings
@@ -195,7 +196,7 @@ def as_sidecar(case: Case) -> bool:
             return False
         error = message.error()
         if error is not None:
-            case.complaints.note(f"{REFUSED}: {error}" if "AUTHORIZATION" in error.name() else error)
+            case.complaints.note(translate(error, "polling"))
         elif message.topic() == case.topic and message.offset() == len(seen):
             level = 4 if message.value() == b"inbox" else 1
             consumer.send_message_back(message, delay_level=level)
