@@ -224,15 +224,16 @@ def send_back(
 
 @app.command()
 def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Show what waits on each level and what each group has in its retry and dead-letter topics."""
-    from reconsume.cli.status import show_status
+    """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
+    from reconsume.cli.status import run_status
 
-    show_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+    run_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output), watch=watch)
 
 
 @app.command()
