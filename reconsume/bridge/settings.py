@@ -21,7 +21,7 @@ from reconsume.delay_levels.errors import IllegalName, IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 
-__all__ = ["ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
+__all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
 
 
 class _Strict(BaseModel):
@@ -65,6 +65,15 @@ class ManagementSettings(_Strict):
     """0 takes a free one."""
 
 
+class LoggingSettings(_Strict):
+    """Logs of a process; the library itself leaves them to the program."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is less is left out; may be changed while it runs: PUT /loglevel."""
+    format: Literal["console", "json"] = "console"
+    """Lines for people, or one JSON object in each."""
+
+
 class Settings(BaseSettings):
     """All settings of a process.
 
@@ -89,6 +98,7 @@ class Settings(BaseSettings):
     topics: TopicSettings = TopicSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()
+    logging: LoggingSettings = LoggingSettings()
 
     @classmethod
     def settings_customise_sources(
