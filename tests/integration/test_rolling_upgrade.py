@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.settings import SchedulerSettings, Settings
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
@@ -59,7 +60,8 @@ def test_workers_are_replaced_one_after_the_other(bootstrap_servers: str) -> Non
         wait_until(lambda: delivered() > before + 20, 120, "more is delivered")
 
     def both_work() -> None:
-        wait_until(lambda: one.members(names.prefix + "scheduler") == 2, 120, "both are members")
+        inspector = Inspector(one.settings.client_settings())
+        wait_until(lambda: len(inspector.members(names.prefix + "scheduler")) == 2, 120, "both are members")
 
     with ExitStack() as everything:
         workers = {name: everything.enter_context(ExitStack()) for name in ("a", "b")}
