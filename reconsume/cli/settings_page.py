@@ -34,6 +34,7 @@ allowed_real_topics = ["orders\\\\..*"]       # topics that delayed messages may
 max_batch_records = 5000
 ```
 """
+_POLICY: Final = '{"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}'
 _TAIL: Final = """\
 ## In the environment
 
@@ -48,8 +49,7 @@ They live in the GROUPS topic, so that all processes use the same: see
 [groups as a file](operate.md#groups-as-a-file), or `reconsume groups set --delay-levels "1s 5s 10s"` and
 `reconsume groups set departures --retry-max-times 3`. With a policy of RocketMQ 5:
 
-    reconsume groups set departures --retry-policy \\
-      '{"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}'
+    {example}
 
 After a change `reconsume topics apply` makes the delay topics that it needs.
 """
@@ -64,7 +64,8 @@ def settings_page() -> str:
         if _is_section(field):
             model: type[BaseModel] = field.annotation  # type: ignore[assignment]  # it is a section
             parts.append(_table(f"`[{name}]`", model.__doc__, model.model_fields, f"{name}."))
-    return "\n".join([*parts, _TAIL])
+    example = f"reconsume groups set departures --retry-policy '{_POLICY}'"
+    return "\n".join([*parts, _TAIL.replace("{example}", example)])
 
 
 def _is_section(field: FieldInfo) -> bool:

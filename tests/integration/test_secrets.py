@@ -22,6 +22,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.kafka
 
 SECRET = "open-sesame-7413"
+WORKER = ("scheduler", "--log-level", "DEBUG", "--management", "127.0.0.1:0")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,6 @@ def environment(kafka: SecureKafka, here: Installation, folder: Path, password: 
             "RECONSUME_TOPIC_PREFIX": here.settings.topic_prefix,
             # All that librdkafka has to say of its settings and of logging in.
             "RECONSUME_KAFKA_DEBUG": "conf,security,broker",
-            "RECONSUME_KAFKA_LOG_LEVEL": "7",
         }
     )
 
@@ -82,7 +82,7 @@ def test_no_log_metric_or_process_list_of_a_worker_holds_it(
     kafka: SecureKafka, here: Installation, tmp_path: Path
 ) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "reconsume", "scheduler", "--log-level", "DEBUG", "--management", "127.0.0.1:0"],
+        [sys.executable, "-m", "reconsume", *WORKER, "-X", "log_level=7"],
         stderr=subprocess.PIPE,
         text=True,
         env=environment(kafka, here, tmp_path, SECRET),
@@ -92,7 +92,7 @@ def test_no_log_metric_or_process_list_of_a_worker_holds_it(
     reading = threading.Thread(target=lines.extend, args=(worker.stderr,))
     reading.start()
     try:
-        found = wait_until(lambda: re.findall(r"management: (http://\S+)", "".join(lines)), 60, "its address")
+        found = wait_until(lambda: re.findall(r"management: (http://[0-9.:]+)", "".join(lines)), 60, "its address")
         url = found[0]
         wait_until(lambda: b"reconsume_scheduler_partitions 6.0" in fetched(url), 60, "it has all partitions")
         assert SECRET.encode() not in fetched(url)
