@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -20,7 +21,15 @@ from reconsume.delay_levels.names import SYSTEM_KEY, check_group
 from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
 from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
 
-__all__ = ["Groups", "SubscriptionGroupConfig", "SystemConfig", "parse_group_config", "parse_system_config"]
+__all__ = [
+    "Groups",
+    "SubscriptionGroupConfig",
+    "SystemConfig",
+    "parse_group_config",
+    "parse_group_value",
+    "parse_system_config",
+    "parse_system_value",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +45,7 @@ class SubscriptionGroupConfig(_Stored):
 
     group_name: Annotated[str, Field(alias="groupName")]
     consume_enable: Annotated[bool, Field(alias="consumeEnable")] = True
+    consume_broadcast_enable: Annotated[bool, Field(alias="consumeBroadcastEnable")] = True
     retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
     retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
@@ -99,6 +109,16 @@ def parse_system_config(text: str | bytes) -> SystemConfig:
     return _parse(SystemConfig, f"key {SYSTEM_KEY}", text, {})
 
 
+def parse_group_value(group: str, value: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """The same of what JSON or YAML held."""
+    return _check(SubscriptionGroupConfig, f"group {group!r}", {"groupName": group} | dict(value))
+
+
+def parse_system_value(value: Mapping[str, Any]) -> SystemConfig:
+    """The same of what JSON or YAML held."""
+    return _check(SystemConfig, f"key {SYSTEM_KEY}", value)
+
+
 def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, Any]) -> T:
     try:
         value = json.loads(text)
@@ -106,13 +126,23 @@ def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, 
         raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise IllegalSetting(f"{what}: the value must be a JSON object, not {text[:80]!r}")
+    return _check(model, what, dict(defaults) | value)
+
+
+def _check(model: type[T], what: str, value: Mapping[str, Any]) -> T:
     try:
-        return model.model_validate(dict(defaults) | value)
+        return model.model_validate(dict(value))
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()
         )
         raise IllegalSetting(f"{what}: {problems}") from None
+
+
+@lru_cache(maxsize=16)
+def _parsed(table: str) -> DelayLevels:
+    """The table is asked for at every send-back and changes once a year."""
+    return DelayLevels.parse(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +154,19 @@ class Groups:
         by_name: the registered groups.
         own_table: a level table that this process was given explicitly; it wins.
         own_auto_create: likewise for `auto_create_subscription_group`.
+        unreadable: keys of records that nobody can read, and why.
     """
 
     system: SystemConfig = field(default_factory=SystemConfig)
     by_name: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
     own_table: DelayLevels | None = None
     own_auto_create: bool | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> DelayLevels:
         """The level table in force."""
-        return self.own_table or DelayLevels.parse(self.system.message_delay_level)
+        return self.own_table or _parsed(self.system.message_delay_level)
 
     def find(self, group: str) -> SubscriptionGroupConfig:
         """The group's configuration; an unknown one gets the defaults if that is allowed (RocketMQ: BR-02).
@@ -158,15 +190,16 @@ class Groups:
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
         """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
         name = (key or b"").decode(errors="replace")
+        others = {one: why for one, why in self.unreadable.items() if one != name}
         try:
             if name == SYSTEM_KEY:
                 system = SystemConfig() if value is None else parse_system_config(value)
-                return Groups(system, self.by_name, self.own_table, self.own_auto_create)
+                return replace(self, system=system, unreadable=others)
             if value is None:
                 rest = {group: config for group, config in self.by_name.items() if group != name}
-                return Groups(self.system, rest, self.own_table, self.own_auto_create)
+                return replace(self, by_name=rest, unreadable=others)
             changed = dict(self.by_name) | {name: parse_group_config(name, value)}
         except IllegalSetting as error:
             logger.warning("GROUPS topic: %s; it is ignored, mend it with: reconsume groups set", error)
-            return self
-        return Groups(self.system, changed, self.own_table, self.own_auto_create)
+            return replace(self, unreadable=others | {name: str(error)})
+        return replace(self, by_name=changed, unreadable=others)

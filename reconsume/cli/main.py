@@ -18,13 +18,13 @@ from reconsume.cli.common import (
     SparkRemote,
     Yes,
     check_output,
-    configure_logging,
     confirm,
     need_spark,
     print_json,
     print_table,
     read_settings,
 )
+from reconsume.cli.operations import add_operations
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
 __all__ = ["app", "main"]
@@ -39,6 +39,7 @@ topics_app = typer.Typer(help="The topics of reconsume.", no_args_is_help=True)
 groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
+add_operations(app, topics_app, groups_app)
 
 
 @app.command()
@@ -77,7 +78,8 @@ def scheduler(
         str | None, typer.Option(help="stable over restarts, one for each worker; default: the host's name")
     ] = None,
     management: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /livez, /readyz")] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = "INFO",
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
@@ -85,13 +87,13 @@ def scheduler(
     """Run a scheduler worker: it moves due records to %RETRY% and exhausted ones to %DLQ%."""
     from reconsume.cli.scheduler import run_scheduler
 
-    configure_logging(log_level.upper())
     settings = read_settings(
         config,
         bootstrap_servers,
         kafka,
         scheduler={"instance_id": instance_id},
         management=_host_and_port(management),
+        logging={"level": log_level and log_level.upper(), "format": log_format},
     )
     run_scheduler(settings)
 
@@ -176,6 +178,7 @@ def groups_set(
         str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
+    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     config: ConfigFile = None,
@@ -191,7 +194,14 @@ def groups_set(
         return
     if delay_levels is not None or auto_create is not None:
         raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
-    set_group(settings, group, GroupChange(retry_max_times, retry_queue_nums, retry_policy, consume_enable))
+    change = GroupChange(
+        retry_max_times=retry_max_times,
+        retry_queue_nums=retry_queue_nums,
+        retry_policy=retry_policy,
+        consume_enable=consume_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+    )
+    set_group(settings, group, change)
 
 
 @app.command("send-back")
@@ -214,15 +224,16 @@ def send_back(
 
 @app.command()
 def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Show what waits on each level and what each group has in its retry and dead-letter topics."""
-    from reconsume.cli.status import show_status
+    """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
+    from reconsume.cli.status import run_status
 
-    show_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+    run_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output), watch=watch)
 
 
 @app.command()

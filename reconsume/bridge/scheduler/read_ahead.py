@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import ceil
+from operator import itemgetter
 
 from confluent_kafka import Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
+from reconsume.bridge.scheduler.waiting import PartitionHead
 from reconsume.delay_levels.done_ahead import DoneAhead
 
 __all__ = ["DueRun", "HeldQueue", "PartitionQueue", "ReadAhead"]
 
+_due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
 """About what a message costs in Python and librdkafka besides its value."""
 
@@ -23,7 +26,7 @@ _RECORD_OVERHEAD_BYTES = 1_000
 class PartitionQueue:
     """The first waiting records of one partition, in order of their offsets, each once."""
 
-    __slots__ = ("_next", "_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
+    __slots__ = ("_end", "_next", "_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
 
     def __init__(self, topic: str, partition: int, delay_ms: int) -> None:
         self.topic = topic
@@ -33,6 +36,7 @@ class PartitionQueue:
         self.held_until_ms = 0.0
         self.bytes = 0
         self._next = 0
+        self._end: int | None = None
         self._records: deque[tuple[int, Message]] = deque()
 
     def __len__(self) -> int:
@@ -51,6 +55,23 @@ class PartitionQueue:
             return True
         self._next = offset + 1
         return False
+
+    def reached_end(self, offset: int) -> None:
+        """Everything before that offset was read; the marks of transactions are no records and are passed over."""
+        self._end = offset
+
+    def look(self, now_ms: float) -> PartitionHead:
+        """What waits here."""
+        records = self._records
+        head_due_ms = records[0][0] if records else None
+        due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
+        return PartitionHead(
+            (self.topic, self.partition), self.delay_ms, len(records), due, head_due_ms, self._read_to()
+        )
+
+    def _read_to(self) -> int | None:
+        """The newest of the two: a record that was read after the end, or an end after the last record."""
+        return max(self._end or 0, self._next) if self._next or self._end is not None else None
 
     @property
     def blocked(self) -> bool:
@@ -126,6 +147,12 @@ class HeldQueue(PartitionQueue):
         while self._behind and self._progress.in_reach(_offset(self._behind[0])):
             message = self._behind.popleft()
             insort(self._held, (ceil(self._due_of(message)), _offset(message), message))
+
+    def look(self, now_ms: float) -> PartitionHead:
+        """What waits here; what is out of reach is counted as not due."""
+        head_due_ms = self._held[0][0] if self._held else None
+        due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
+        return PartitionHead((self.topic, self.partition), None, len(self), due, head_due_ms, self._read_to())
 
     @property
     def blocked(self) -> bool:
@@ -222,6 +249,12 @@ class ReadAhead:
         queue = self._queues.get((message.topic(), message.partition()))  # type: ignore[arg-type]  # never None here
         if queue is not None:
             queue.append(message)
+
+    def reached_end(self, partition: Partition, offset: int) -> None:
+        """A partition was read up to its end."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            queue.reached_end(offset)
 
     def take_due(self, now_ms: float, limit: int) -> list[DueRun]:
         """Due records, at most `limit`, shared fairly: a flooded partition leaves room for the others."""

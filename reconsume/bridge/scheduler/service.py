@@ -16,7 +16,7 @@ from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.management import ManagementServer
+from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -24,6 +24,7 @@ from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
 from reconsume.bridge.scheduler.targets import Targets
 from reconsume.bridge.scheduler.timers import Lanes, Timers
+from reconsume.bridge.scheduler.waiting import EndsSampler
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.settings import Settings
@@ -31,12 +32,14 @@ from reconsume.bridge.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady, WorkerFenced
 from reconsume.delay_levels.levels import DelayLevels
 
-__all__ = ["SchedulerService", "starting_groups"]
+__all__ = ["FencedLives", "SchedulerService", "starting_groups"]
 
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 2.0
 _FENCED_TOO_OFTEN: Final = 3
+_LONG_LIFE_MS: Final = 60_000
+"""Two workers with one identity push each other out within seconds, and both deliver something in between."""
 
 
 def starting_groups(settings: Settings) -> Groups:
@@ -48,22 +51,50 @@ def starting_groups(settings: Settings) -> Groups:
     return Groups(own_table=table, own_auto_create=settings.auto_create_subscription_group)
 
 
+class FencedLives:
+    """Counts how often a worker was pushed out soon after it had begun."""
+
+    def __init__(self) -> None:
+        self._fenced = 0
+
+    def is_too_much(self, error: ReconsumeError, lived_ms: float) -> bool:
+        """Take note of the end of a life; True if another live worker must have this one's identity.
+
+        Args:
+            error: what ended it.
+            lived_ms: how long it was; after a long one being pushed out is an upgrade or a restart elsewhere.
+        """
+        if not isinstance(error, WorkerFenced):
+            self._fenced = 0
+            return False
+        self._fenced = 1 if lived_ms >= _LONG_LIFE_MS else self._fenced + 1
+        return self._fenced >= _FENCED_TOO_OFTEN
+
+
 class SchedulerService:
     """One worker of the scheduler, as a process runs it.
 
     Args:
         settings: of the process.
         on_start: called with the management address when it is served.
+        log_level: what `/loglevel` shows and changes; None leaves that path out.
     """
 
-    def __init__(self, settings: Settings, on_start: Callable[[str], None] = lambda _address: None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        on_start: Callable[[str], None] = lambda _address: None,
+        log_level: LogLevel | None = None,
+    ) -> None:
         self._settings = settings
         self._on_start = on_start
+        self._log_level = log_level
         self._base = settings.client_settings()
         self._metrics = SchedulerMetrics()
         self._observer = WorkerObserver(settings.names, self._metrics)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
+        self._metrics.scraped.table = lambda: str(self._follower.groups.table)
         self._cancels = CancelsFollower(self._base, settings.names.cancel)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
 
@@ -76,29 +107,41 @@ class SchedulerService:
             KafkaRefused: rights are missing.
         """
         management = self._settings.management
-        server = ManagementServer(management.host, management.port, self._metrics.registry, self._observer)
+        server = ManagementServer(
+            management.host, management.port, self._metrics.registry, self._observer, self._log_level
+        )
         self._on_start(server.address)
         self._follower.start()
         self._cancels.start()
-        fenced = 0
+        sampler_stop = threading.Event()
+        sampler = EndsSampler(self._observer.waiting, self._admin, now_ms)
+        sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
+        sampling.start()
         try:
-            while not stop.is_set():
-                try:
-                    self._work(stop)
-                except KafkaNotReachable as error:
-                    logger.warning("waiting for Kafka: %s", error)
-                except WriterBroken as broken:
-                    fenced = fenced + 1 if isinstance(broken.error, WorkerFenced) else 0
-                    if fenced == _FENCED_TOO_OFTEN:
-                        raise broken.error from broken
-                    logger.warning("starting afresh: %s", broken.error)
-                self._observer.not_ready()
-                self._observer.alive(now_ms())
-                stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
+            self._run(stop)
         finally:
+            sampler_stop.set()
             self._follower.close()
             self._cancels.close()
             server.close()
+            sampling.join()
+
+    def _run(self, stop: threading.Event) -> None:
+        """One life after the other."""
+        lives = FencedLives()
+        while not stop.is_set():
+            born = now_ms()
+            try:
+                self._work(stop)
+            except KafkaNotReachable as error:
+                logger.warning("waiting for Kafka: %s", error)
+            except WriterBroken as broken:
+                if lives.is_too_much(broken.error, now_ms() - born):
+                    raise broken.error from broken
+                logger.warning("starting afresh: %s", broken.error)
+            self._observer.not_ready()
+            self._observer.alive(now_ms())
+            stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
 
     def _work(self, stop: threading.Event) -> None:
         """One life of a worker: until stopped, or until its producer breaks."""
@@ -155,6 +198,8 @@ class SchedulerService:
             "fetch.queue.backoff.ms": 10,
             "queued.min.messages": 10_000,
             "queued.max.messages.kbytes": 32_768,
+            # The metrics tell a partition that was read to its end from one with more to come.
+            "enable.partition.eof": True,
         }
 
     def _check_topics(self) -> None:
@@ -171,7 +216,7 @@ class SchedulerService:
             kind = self._admin.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:
             # Without the right to look, the topic is trusted; the records' own timestamps tell the same.
-            logger.info("cannot check the settings of %s: %s", topic, error)
+            logger.warning("cannot check the settings of %s: %s", topic, error)
             return None
         if kind == "LogAppendTime":
             return None
