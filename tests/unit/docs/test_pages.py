@@ -23,7 +23,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str 
             yield prefix + name, field.description
 
 
-@pytest.mark.parametrize(("path", "description"), leaves(Settings))
+@pytest.mark.parametrize(("path", "description"), list(leaves(Settings)))
 def test_every_setting_is_on_the_page_with_its_meaning(path: str, description: str | None) -> None:
     assert description
     assert f"| `{path}` |" in PAGES["settings.md"]()
