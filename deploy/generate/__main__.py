@@ -1,0 +1,50 @@
+"""`python -m deploy.generate` writes the generated files; `--check` says which of them are not current."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from deploy.generate.readme import with_values_table
+from deploy.generate.rules import plain_rules
+from deploy.generate.schema import values_schema
+from deploy.generate.values import CHART, read_values
+
+__all__ = ["generated", "main", "stale"]
+
+DEPLOY = CHART.parents[1]
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file, as it should be."""
+    values = read_values()
+    return {
+        CHART / "values.schema.json": json.dumps(values_schema(values), indent=1, ensure_ascii=False) + "\n",
+        CHART / "README.md": with_values_table(CHART / "README.md", values),
+        DEPLOY / "alerts" / "reconsume.yaml": plain_rules(),
+    }
+
+
+def stale() -> list[str]:
+    """Those that are not as they should be."""
+    return [
+        str(path.relative_to(DEPLOY.parent))
+        for path, text in generated().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+
+
+def main() -> None:
+    """Write them, or check."""
+    if "--check" in sys.argv[1:]:
+        if old := stale():
+            sys.exit(f"not current: {', '.join(old)}; run: python -m deploy.generate")
+        return
+    for path, text in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
