@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test chaos unit demo broker benchmarks wheel clean
+.PHONY: help setup check format test chaos unit demo broker benchmarks docs wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ broker: setup ## A real Kafka on this machine, in the foreground
 
 benchmarks: setup ## The figures that the README names
 	@$(BIN)/python -m benchmarks
+
+docs: setup ## The pages of docs/ that are made from the code
+	@$(BIN)/python -m reconsume.cli.pages docs
 
 wheel: setup ## Build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

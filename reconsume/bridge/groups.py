@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -36,6 +37,7 @@ class SubscriptionGroupConfig(_Stored):
 
     group_name: Annotated[str, Field(alias="groupName")]
     consume_enable: Annotated[bool, Field(alias="consumeEnable")] = True
+    consume_broadcast_enable: Annotated[bool, Field(alias="consumeBroadcastEnable")] = True
     retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
     retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
@@ -115,6 +117,12 @@ def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, 
         raise IllegalSetting(f"{what}: {problems}") from None
 
 
+@lru_cache(maxsize=16)
+def _parsed(table: str) -> DelayLevels:
+    """The table is asked for at every send-back and changes once a year."""
+    return DelayLevels.parse(table)
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """What the GROUPS topic said at one moment.
@@ -134,7 +142,7 @@ class Groups:
     @property
     def table(self) -> DelayLevels:
         """The level table in force."""
-        return self.own_table or DelayLevels.parse(self.system.message_delay_level)
+        return self.own_table or _parsed(self.system.message_delay_level)
 
     def find(self, group: str) -> SubscriptionGroupConfig:
         """The group's configuration; an unknown one gets the defaults if that is allowed (RocketMQ: BR-02).

@@ -1,20 +1,21 @@
-"""The catalogue of metrics: name, kind, unit, labels and what to do about it, all in one place."""
+"""What a scheduler worker exports, made from the catalogue."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["LATENESS_BUCKETS_MS", "LatenessHistogram", "SchedulerMetrics"]
+import reconsume
+from reconsume.bridge.metrics_catalogue import LATENESS_BUCKETS_MS, MOST_GROUPS, OTHER_GROUPS, metric
 
-LATENESS_BUCKETS_MS: Final = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000)
+__all__ = ["LATENESS_BUCKETS_MS", "LatenessHistogram", "LevelWaiting", "SchedulerMetrics", "ScrapedGauges"]
 
 
 class LatenessHistogram(Collector):
@@ -41,11 +42,8 @@ class LatenessHistogram(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What Prometheus scrapes, in seconds."""
-        family = HistogramMetricFamily(
-            "reconsume_delivery_lateness_seconds",
-            "How long after its due time a record was delivered; above 1 s add workers or look at the brokers",
-            labels=["level"],
-        )
+        spec = metric("reconsume_delivery_lateness_seconds")
+        family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
         for level, counts in list(self._counts.items()):
             bounds = [*(str(bound / 1000) for bound in LATENESS_BUCKETS_MS), "+Inf"]
             family.add_metric([level], list(zip(bounds, _running(counts), strict=True)), self._sums[level] / 1000)
@@ -60,37 +58,73 @@ def _running(counts: Sequence[int]) -> list[int]:
     return running
 
 
+class LevelWaiting(NamedTuple):
+    """What waits on one level; how long the first one is overdue in seconds, 0 if it is not."""
+
+    backlog: int
+    overdue: int
+    overdue_seconds: float
+
+
+class ScrapedGauges(Collector):
+    """What is computed when it is scraped: a worker that hangs must not show what was true before.
+
+    Attributes:
+        waiting: gives what waits, by level.
+        table: gives the level table in force.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: Callable[[], Mapping[str, LevelWaiting]] = dict
+        self.table: Callable[[], str] | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus scrapes."""
+        levels = self.waiting()
+        for name, part in (("backlog_records", 0), ("overdue_records", 1), ("overdue_seconds", 2)):
+            spec = metric(f"reconsume_scheduler_{name}")
+            family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+            for level, waiting in levels.items():
+                family.add_metric([level], waiting[part])
+            yield family
+        if self.table is not None:
+            spec = metric("reconsume_level_table_info")
+            family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+            family.add_metric([self.table()], 1)
+            yield family
+
+
 @dataclass(slots=True)
 class SchedulerMetrics:
     """What a scheduler worker exports."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
+    scraped: ScrapedGauges = field(default_factory=ScrapedGauges)
     records: Counter = field(init=False)
     aborts: Counter = field(init=False)
     partitions: Gauge = field(init=False)
+    refused: Gauge = field(init=False)
+    _groups: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.registry.register(self.lateness)
-        self.records = Counter(
-            "reconsume_scheduler_records",
-            "Records moved, by outcome: delivered, dead_lettered, sent_back, rolled (to another delay topic), "
-            "quarantined (look at the topic), dropped, cancelled",
-            ["outcome", "group"],
-            registry=self.registry,
-        )
-        self.aborts = Counter(
-            "reconsume_scheduler_aborted_batches",
-            "Batches that were not committed and are delivered again; steady growth means brokers refuse something",
-            registry=self.registry,
-        )
-        self.partitions = Gauge(
-            "reconsume_scheduler_partitions",
-            "Partitions that this worker schedules from; 0 on all workers means that nothing moves",
-            registry=self.registry,
-        )
+        self.registry.register(self.scraped)
+        ProcessCollector(registry=self.registry)
+        self.records = metric("reconsume_scheduler_records").counter(self.registry)
+        self.aborts = metric("reconsume_scheduler_aborted_batches").counter(self.registry)
+        self.partitions = metric("reconsume_scheduler_partitions").gauge(self.registry)
+        self.refused = metric("reconsume_scheduler_refused_partitions").gauge(self.registry)
+        metric("reconsume_build_info").gauge(self.registry).labels(reconsume.__version__).set(1)
 
     def count(self, outcomes: Mapping[tuple[str, str], int]) -> None:
         """Add a batch: records by outcome and group."""
         for (outcome, group), number in outcomes.items():
-            self.records.labels(outcome, group).inc(number)
+            self.records.labels(outcome, self._bounded(group)).inc(number)
+
+    def _bounded(self, group: str) -> str:
+        if group not in self._groups:
+            if len(self._groups) >= MOST_GROUPS:
+                return OTHER_GROUPS
+            self._groups.add(group)
+        return group

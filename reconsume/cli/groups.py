@@ -23,6 +23,7 @@ class GroupChange:
     retry_queue_nums: int | None
     retry_policy: str | None
     consume_enable: bool | None
+    consume_broadcast_enable: bool | None
 
 
 def set_group(settings: Settings, group: str, change: GroupChange) -> None:
@@ -33,6 +34,7 @@ def set_group(settings: Settings, group: str, change: GroupChange) -> None:
         "retryMaxTimes": change.retry_max_times,
         "retryQueueNums": change.retry_queue_nums,
         "consumeEnable": change.consume_enable,
+        "consumeBroadcastEnable": change.consume_broadcast_enable,
         "groupRetryPolicy": _json(change.retry_policy),
     }
     value |= {name: new for name, new in wanted.items() if new is not None}

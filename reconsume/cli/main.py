@@ -176,6 +176,7 @@ def groups_set(
         str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
+    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     config: ConfigFile = None,
@@ -191,7 +192,14 @@ def groups_set(
         return
     if delay_levels is not None or auto_create is not None:
         raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
-    set_group(settings, group, GroupChange(retry_max_times, retry_queue_nums, retry_policy, consume_enable))
+    change = GroupChange(
+        retry_max_times=retry_max_times,
+        retry_queue_nums=retry_queue_nums,
+        retry_policy=retry_policy,
+        consume_enable=consume_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+    )
+    set_group(settings, group, change)
 
 
 @app.command("send-back")

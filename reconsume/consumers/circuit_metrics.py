@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 
+from reconsume.bridge.metrics_catalogue import metric
 from reconsume.consumers.circuit_breaker import CircuitChange, CircuitState
 
 __all__ = ["CircuitMetrics"]
@@ -21,18 +22,8 @@ class CircuitMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._state = Gauge(
-            "reconsume_circuit_breaker_state",
-            "0 closed, 1 half-open, 2 open; above 0 for minutes means that what the listener needs does not answer",
-            ["group"],
-            registry=registry,
-        )
-        self._openings = Counter(
-            "reconsume_circuit_breaker_openings",
-            "How often it opened, again after failed probes too",
-            ["group"],
-            registry=registry,
-        )
+        self._state = metric("reconsume_circuit_breaker_state").gauge(registry)
+        self._openings = metric("reconsume_circuit_breaker_openings").counter(registry)
 
     def changed(self, change: CircuitChange) -> None:
         """Take note of a change."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry
 
+from reconsume.bridge.metrics_catalogue import RT_BUCKETS_SECONDS, metric
 from reconsume.consumers.hooks import (
     ConsumeMessageContext,
     ConsumeMessageHook,
@@ -17,13 +18,9 @@ from reconsume.consumers.message import Message
 
 __all__ = ["OTHER_TOPICS", "RT_BUCKETS_SECONDS", "ConsumerMetrics"]
 
-RT_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0)
-
 OTHER_TOPICS: Final = "(other)"
 _MOST_TOPICS: Final = 200
 """Origin topics that have a label of their own; what clients write in a header must not fill the memory."""
-
-_LABELS: Final = ("group", "topic", "physical_topic")
 
 
 class ConsumerMetrics(ConsumeMessageHook):
@@ -38,51 +35,13 @@ class ConsumerMetrics(ConsumeMessageHook):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._topics: set[str] = set()
-        self._ok = Counter(
-            "reconsume_consumer_ok",
-            "Messages that listeners acknowledged; its rate is RocketMQ's CONSUME_OK_TPS",
-            _LABELS,
-            registry=registry,
-        )
-        self._failed = Counter(
-            "reconsume_consumer_failed",
-            "Messages that listeners failed on; its rate is RocketMQ's CONSUME_FAILED_TPS. Look at the log",
-            _LABELS,
-            registry=registry,
-        )
-        self._rt = Histogram(
-            "reconsume_consumer_rt_seconds",
-            "How long a call of the listener took, a batch counted once for each of its topics: RocketMQ's CONSUME_RT. "
-            "At consume_timeout its messages are sent back",
-            _LABELS,
-            buckets=RT_BUCKETS_SECONDS,
-            registry=registry,
-        )
-        self._in_flight = Gauge(
-            "reconsume_consumer_in_flight",
-            "Messages that listeners have now; all threads are taken where it stays at consume_thread_nums",
-            _LABELS,
-            registry=registry,
-        )
-        self._sent_back = Counter(
-            "reconsume_consumer_sent_back",
-            "Send-backs that did not fail, by where they went and the level they wait on, 0 for none: "
-            "RocketMQ's SNDBCK_PUT_NUMS",
-            (*_LABELS, "target", "level"),
-            registry=registry,
-        )
-        self._dead_letters = Counter(
-            "reconsume_consumer_dead_letters",
-            "Messages that were given up for dead: RocketMQ's SNDBCK2DLQ_TIMES. Look at the dead-letter topic",
-            _LABELS,
-            registry=registry,
-        )
-        self._refused = Counter(
-            "reconsume_consumer_send_backs_failed",
-            "Send-backs that failed; the listener is called again and the offset waits. Look at the brokers",
-            _LABELS,
-            registry=registry,
-        )
+        self._ok = metric("reconsume_consumer_ok").counter(registry)
+        self._failed = metric("reconsume_consumer_failed").counter(registry)
+        self._rt = metric("reconsume_consumer_rt_seconds").histogram(registry)
+        self._in_flight = metric("reconsume_consumer_in_flight").gauge(registry)
+        self._sent_back = metric("reconsume_consumer_sent_back").counter(registry)
+        self._dead_letters = metric("reconsume_consumer_dead_letters").counter(registry)
+        self._refused = metric("reconsume_consumer_send_backs_failed").counter(registry)
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
         """Count what is in flight."""

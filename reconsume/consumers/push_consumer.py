@@ -250,8 +250,9 @@ class PushConsumer:
         try:
             if not follower.wait_until_loaded(self._stop):
                 return
-            check_group_consumes(settings.group, follower.groups)
-            if settings.message_model is MessageModel.CLUSTERING:
+            clustering = settings.message_model is MessageModel.CLUSTERING
+            check_group_consumes(settings.group, follower.groups, broadcasting=not clustering)
+            if clustering:
                 make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
             loop = build_loop(
                 settings,

@@ -32,16 +32,21 @@ def settings_for_other_clients(conf: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in conf.items() if not key.startswith(_OF_CONSUMERS_ONLY)}
 
 
-def check_group_consumes(group: str, groups: Groups) -> None:
+def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = False) -> None:
     """Warn of a group without retries.
 
     Raises:
-        KafkaRefused: the group's `consumeEnable` is false.
+        KafkaRefused: the group's `consumeEnable` is false, or it broadcasts and `consumeBroadcastEnable` is.
         SubscriptionGroupNotExist: the group must be registered first.
     """
     config = groups.find(group)
     if not config.consume_enable:
         raise KafkaRefused(f"group {group!r} may not consume: its consumeEnable is false in the GROUPS topic")
+    if broadcasting and not config.consume_broadcast_enable:
+        raise KafkaRefused(
+            f"group {group!r} may not broadcast: its consumeBroadcastEnable is false in the GROUPS topic; "
+            f"consume with MessageModel.CLUSTERING, or allow it: reconsume groups set {group} --consume-broadcast-enable"
+        )
     if config.retry_queue_nums <= 0:
         logger.warning(
             "group %s has retryQueueNums %d: messages that fail are dropped, neither retried nor dead-lettered",

@@ -8,12 +8,15 @@ from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.waiting import Waiting
 from reconsume.delay_levels.names import TopicNames
 
 __all__ = ["WorkerObserver"]
 
 logger = logging.getLogger(__name__)
 
+_LOOK_EVERY_MS: Final = 1_000
 _STUCK_MS: Final = 120_000
 """A transaction gives up after 15 s at most; a loop that is silent for eight times that hangs."""
 
@@ -27,20 +30,38 @@ class WorkerObserver:
         self._clock = clock
         self._alive_at = clock()
         self._ready = False
+        self._looked_at = 0.0
+        self.waiting = Waiting(names.prefix, clock)
+        metrics.scraped.waiting = self.waiting.levels
 
     def alive(self, now: float) -> None:
         """The loop turned."""
         self._alive_at = now
 
-    def assigned(self, partitions: int) -> None:
-        """The worker has joined the group; having no partition is standing by, which is ready too."""
+    def assigned(self, partitions: int, refused: int) -> None:
+        """The worker has joined the group; having no partition is standing by, which is ready too.
+
+        Args:
+            partitions: that it schedules from.
+            refused: that it has and does not schedule from.
+        """
         self._ready = True
         self._metrics.partitions.set(partitions)
+        self._metrics.refused.set(refused)
+
+    def look(self, read_ahead: ReadAhead) -> None:
+        """Take note of what waits, once a second: more often costs more than it tells."""
+        now = self._clock()
+        if now - self._looked_at >= _LOOK_EVERY_MS:
+            self._looked_at = now
+            self.waiting.seen([queue.look(now) for queue in read_ahead])
 
     def not_ready(self) -> None:
         """The worker starts afresh."""
         self._ready = False
         self._metrics.partitions.set(0)
+        self._metrics.refused.set(0)
+        self.waiting.seen(())
 
     def lateness(self, topic: str, now: float, due: list[int]) -> None:
         """Records of one topic that were due then are delivered now; milliseconds."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import ceil
+from operator import itemgetter
 
 from confluent_kafka import Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
+from reconsume.bridge.scheduler.waiting import PartitionHead
 from reconsume.delay_levels.done_ahead import DoneAhead
 
 __all__ = ["DueRun", "HeldQueue", "PartitionQueue", "ReadAhead"]
 
+_due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
 """About what a message costs in Python and librdkafka besides its value."""
 
@@ -23,7 +26,7 @@ _RECORD_OVERHEAD_BYTES = 1_000
 class PartitionQueue:
     """The first waiting records of one partition, in order of their offsets."""
 
-    __slots__ = ("_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
+    __slots__ = ("_read_to", "_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
 
     def __init__(self, topic: str, partition: int, delay_ms: int) -> None:
         self.topic = topic
@@ -32,6 +35,7 @@ class PartitionQueue:
         self.paused = False
         self.held_until_ms = 0.0
         self.bytes = 0
+        self._read_to: int | None = None
         self._records: deque[tuple[int, Message]] = deque()
 
     def __len__(self) -> int:
@@ -41,6 +45,20 @@ class PartitionQueue:
         """Add the record that was read next."""
         self._records.append((message.timestamp()[1] + self.delay_ms, message))  # due_ms(), spelled out: a hot path
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+
+    def reached_end(self, offset: int) -> None:
+        """Everything before that offset was read; the marks of transactions are no records and are passed over."""
+        self._read_to = offset
+
+    def look(self, now_ms: float) -> PartitionHead:
+        """What waits here."""
+        records = self._records
+        last = _offset(records[-1][1]) + 1 if records else None
+        # The newest of the two: a record that was read after the end, or an end after the last record.
+        read_to = last if self._read_to is None else max(self._read_to, last or 0)
+        head_due_ms = records[0][0] if records else None
+        due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
+        return PartitionHead((self.topic, self.partition), self.delay_ms, len(records), due, head_due_ms, read_to)
 
     @property
     def blocked(self) -> bool:
@@ -69,6 +87,7 @@ class PartitionQueue:
     def drop(self, records: list[tuple[int, Message]]) -> None:
         """Forget the records that `due` gave last: they are delivered and committed."""
         count = len(records)
+        self._read_to = max(self._read_to or 0, _offset(records[-1][1]) + 1)
         # The exact size of each is not worth a look at it: the queue is emptied often.
         self.bytes -= self.bytes * count // len(self._records)
         popleft = self._records.popleft
@@ -106,7 +125,9 @@ class HeldQueue(PartitionQueue):
 
     def append(self, message: Message) -> None:
         """Add the record that was read next, unless it is done already."""
-        if not self._progress.read(_offset(message)):
+        offset = _offset(message)
+        self._read_to = offset + 1
+        if not self._progress.read(offset):
             return
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
         self._behind.append(message)
@@ -116,6 +137,12 @@ class HeldQueue(PartitionQueue):
         while self._behind and self._progress.in_reach(_offset(self._behind[0])):
             message = self._behind.popleft()
             insort(self._held, (ceil(self._due_of(message)), _offset(message), message))
+
+    def look(self, now_ms: float) -> PartitionHead:
+        """What waits here; what is out of reach is counted as not due."""
+        head_due_ms = self._held[0][0] if self._held else None
+        due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
+        return PartitionHead((self.topic, self.partition), None, len(self), due, head_due_ms, self._read_to)
 
     @property
     def blocked(self) -> bool:
@@ -212,6 +239,12 @@ class ReadAhead:
         queue = self._queues.get((message.topic(), message.partition()))  # type: ignore[arg-type]  # never None here
         if queue is not None:
             queue.append(message)
+
+    def reached_end(self, partition: Partition, offset: int) -> None:
+        """A partition was read up to its end."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            queue.reached_end(offset)
 
     def take_due(self, now_ms: float, limit: int) -> list[DueRun]:
         """Due records, at most `limit`, shared fairly: a flooded partition leaves room for the others."""

@@ -15,7 +15,7 @@ from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.timers import Timers
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
 from reconsume.delay_levels.inbox import inbox_request
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Header, Headers, text_property
 from reconsume.delay_levels.send_back import Position, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
@@ -100,8 +100,10 @@ class Router:
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
         """The record as it is, with the reason; it waits there for a person."""
-        kept = quarantine_headers(headers_of(message), reason, _position(message), message.timestamp()[1])
-        return Delivery(self.names.quarantine, _ANY, message.key(), message.value(), kept, "quarantined", "")
+        headers = headers_of(message)
+        kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
+        group = _group_of(headers)
+        return Delivery(self.names.quarantine, _ANY, message.key(), message.value(), kept, "quarantined", group)
 
     def _deliver(self, message: Message, headers: Headers) -> Delivery:
         real_topic = real_qid = None
@@ -173,6 +175,16 @@ class Router:
             real_qid=choose_partition(message.key(), config.retry_queue_nums),
         )
         return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
+
+
+def _group_of(headers: Headers) -> str:
+    """The group that a record says it is for, whatever is wrong with it; empty if it says none."""
+    try:
+        real_topic = text_property(headers, REAL_TOPIC) or ""
+    except MalformedProperty:
+        return ""
+    prefix = next((one for one in (RETRY_PREFIX, DLQ_PREFIX) if real_topic.startswith(one)), real_topic)
+    return real_topic.removeprefix(prefix)
 
 
 def _uniq_key(headers: Headers) -> str | None:

@@ -24,6 +24,7 @@ from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
 from reconsume.bridge.scheduler.targets import Targets
 from reconsume.bridge.scheduler.timers import Lanes, Timers
+from reconsume.bridge.scheduler.waiting import EndsSampler
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.settings import Settings
@@ -31,12 +32,14 @@ from reconsume.bridge.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady, WorkerFenced
 from reconsume.delay_levels.levels import DelayLevels
 
-__all__ = ["SchedulerService", "starting_groups"]
+__all__ = ["FencedLives", "SchedulerService", "starting_groups"]
 
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 2.0
 _FENCED_TOO_OFTEN: Final = 3
+_LONG_LIFE_MS: Final = 60_000
+"""Two workers with one identity push each other out within seconds, and both deliver something in between."""
 
 
 def starting_groups(settings: Settings) -> Groups:
@@ -46,6 +49,26 @@ def starting_groups(settings: Settings) -> Groups:
         table = DelayLevels.parse(settings.message_delay_level)
         logger.warning("this process uses its own level table, whatever the GROUPS topic says: %s", table)
     return Groups(own_table=table, own_auto_create=settings.auto_create_subscription_group)
+
+
+class FencedLives:
+    """Counts how often a worker was pushed out soon after it had begun."""
+
+    def __init__(self) -> None:
+        self._fenced = 0
+
+    def is_too_much(self, error: ReconsumeError, lived_ms: float) -> bool:
+        """Take note of the end of a life; True if another live worker must have this one's identity.
+
+        Args:
+            error: what ended it.
+            lived_ms: how long it was; after a long one being pushed out is an upgrade or a restart elsewhere.
+        """
+        if not isinstance(error, WorkerFenced):
+            self._fenced = 0
+            return False
+        self._fenced = 1 if lived_ms >= _LONG_LIFE_MS else self._fenced + 1
+        return self._fenced >= _FENCED_TOO_OFTEN
 
 
 class SchedulerService:
@@ -64,6 +87,7 @@ class SchedulerService:
         self._observer = WorkerObserver(settings.names, self._metrics)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
+        self._metrics.scraped.table = lambda: str(self._follower.groups.table)
         self._cancels = CancelsFollower(self._base, settings.names.cancel)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
 
@@ -80,25 +104,35 @@ class SchedulerService:
         self._on_start(server.address)
         self._follower.start()
         self._cancels.start()
-        fenced = 0
+        sampler_stop = threading.Event()
+        sampler = EndsSampler(self._observer.waiting, self._admin, now_ms)
+        sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
+        sampling.start()
         try:
-            while not stop.is_set():
-                try:
-                    self._work(stop)
-                except KafkaNotReachable as error:
-                    logger.warning("waiting for Kafka: %s", error)
-                except WriterBroken as broken:
-                    fenced = fenced + 1 if isinstance(broken.error, WorkerFenced) else 0
-                    if fenced == _FENCED_TOO_OFTEN:
-                        raise broken.error from broken
-                    logger.warning("starting afresh: %s", broken.error)
-                self._observer.not_ready()
-                self._observer.alive(now_ms())
-                stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
+            self._run(stop)
         finally:
+            sampler_stop.set()
             self._follower.close()
             self._cancels.close()
             server.close()
+            sampling.join()
+
+    def _run(self, stop: threading.Event) -> None:
+        """One life after the other."""
+        lives = FencedLives()
+        while not stop.is_set():
+            born = now_ms()
+            try:
+                self._work(stop)
+            except KafkaNotReachable as error:
+                logger.warning("waiting for Kafka: %s", error)
+            except WriterBroken as broken:
+                if lives.is_too_much(broken.error, now_ms() - born):
+                    raise broken.error from broken
+                logger.warning("starting afresh: %s", broken.error)
+            self._observer.not_ready()
+            self._observer.alive(now_ms())
+            stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
 
     def _work(self, stop: threading.Event) -> None:
         """One life of a worker: until stopped, or until its producer breaks."""
@@ -155,6 +189,8 @@ class SchedulerService:
             "fetch.queue.backoff.ms": 10,
             "queued.min.messages": 10_000,
             "queued.max.messages.kbytes": 32_768,
+            # The metrics tell a partition that was read to its end from one with more to come.
+            "enable.partition.eof": True,
         }
 
     def _check_topics(self) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from reconsume.bridge.admin import Partition
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
@@ -78,6 +79,7 @@ class Worker:
         self._clock = clock
         self._poison: dict[Where, str] = {}
         self._written: set[Where] = set()
+        self._refused_partitions: set[Partition] = set()
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until told to stop."""
@@ -99,7 +101,9 @@ class Worker:
         """
         self._read(self._seconds_to_wait(longest_wait))
         runs = self._read_ahead.take_due(self._clock(), self._limit)
-        return self._deliver(runs) if runs else 0
+        delivered = self._deliver(runs) if runs else 0
+        self._observer.look(self._read_ahead)
+        return delivered
 
     def _seconds_to_wait(self, longest: float) -> float:
         due = self._read_ahead.next_due_ms()
@@ -118,7 +122,9 @@ class Worker:
             error = message.error()
             if error is None:
                 self._read_ahead.add(message)
-            elif error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF):
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._read_ahead.reached_end((message.topic() or "", message.partition() or 0), message.offset() or 0)
+            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 logger.warning("%s", translate(error, f"reading topic {message.topic() or 'of the scheduler'}"))
 
     def _pause_and_resume(self) -> None:
@@ -213,7 +219,7 @@ class Worker:
         for run in runs:
             self._observer.lateness(run.queue.topic, now, [due for due, _ in run.records])
         self._observer.done(outcomes)
-        if ("quarantined", "") in outcomes:
+        if any(outcome == "quarantined" for outcome, _ in outcomes):
             for one, where in zip(batch, _wheres(runs), strict=True):
                 if one.outcome == "quarantined":
                     logger.warning("quarantined %s-%d@%d: %r", *where, dict(one.headers)["QUARANTINE_REASON"])
@@ -249,7 +255,8 @@ class Worker:
         refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
         if refused:
             consumer.pause(refused)
-        self._observer.assigned(len(self._read_ahead))
+        self._refused_partitions.update((one.topic, one.partition) for one in refused)
+        self._observer.assigned(len(self._read_ahead), len(self._refused_partitions))
 
     def _assign_held(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start where the last owner's transaction says, without what it has delivered out of turn.
@@ -275,7 +282,8 @@ class Worker:
         gone = {(one.topic, one.partition) for one in partitions}
         self._read_ahead.revoke(gone)
         self._forget([where for where in (*self._poison, *self._written) if where[:2] in gone])
-        self._observer.assigned(len(self._read_ahead))
+        self._refused_partitions -= gone
+        self._observer.assigned(len(self._read_ahead), len(self._refused_partitions))
 
 
 def _offsets(runs: list[DueRun]) -> list[TopicPartition]:

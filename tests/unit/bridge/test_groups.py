@@ -24,6 +24,7 @@ def test_a_group_is_written_and_read_with_rocketmqs_names_and_keeps_what_it_does
     assert json.loads(config.to_json()) == {
         "groupName": "g",
         "consumeEnable": True,
+        "consumeBroadcastEnable": True,
         "retryMaxTimes": 3,
         "retryQueueNums": 4,
         "brokerId": 0,

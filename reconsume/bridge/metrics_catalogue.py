@@ -1,0 +1,351 @@
+"""Every metric of the project: name, kind, unit, labels and what to do about it. All are made from here.
+
+`docs/metrics.md`, dashboards and alerts are made from the same entries, so none names a metric that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = [
+    "CATALOGUE",
+    "LATENESS_BUCKETS_MS",
+    "MOST_GROUPS",
+    "OTHER_GROUPS",
+    "ROCKETMQ_NAMES",
+    "RT_BUCKETS_SECONDS",
+    "Kind",
+    "MetricSpec",
+    "RocketMqName",
+    "metric",
+]
+
+LATENESS_BUCKETS_MS: Final = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000)
+RT_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0)
+
+MOST_GROUPS: Final = 1_000
+"""Groups that have a label of their own in a scheduler; what clients write in a header must not fill the memory."""
+OTHER_GROUPS: Final = "(other)"
+
+
+class Kind(Enum):
+    """Prometheus' kinds; an INFO is a gauge that is always 1 and says something by its labels."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric.
+
+    Attributes:
+        name: of the family; a counter's samples have `_total` at their end, a histogram's `_bucket` and so on.
+        role: the processes that export it: `scheduler`, `consumer` or `all`.
+        unit: of its values.
+        help: what it means and what to do about it.
+    """
+
+    name: str
+    kind: Kind
+    role: str
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def exported(self) -> str:
+        """The name to ask Prometheus for; of a histogram that of its family."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """The names of all its time series."""
+        if self.kind is Kind.HISTOGRAM:
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
+        return (self.exported,)
+
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        """Make it and register it."""
+        self._require(Kind.COUNTER)
+        return Counter(self.name, self.help, self.labels, registry=registry)
+
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        """Make it and register it."""
+        self._require(Kind.GAUGE, Kind.INFO)
+        return Gauge(self.name, self.help, self.labels, registry=registry)
+
+    def histogram(self, registry: CollectorRegistry) -> Histogram:
+        """Make it and register it."""
+        self._require(Kind.HISTOGRAM)
+        return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)
+
+    def _require(self, *kinds: Kind) -> None:
+        if self.kind not in kinds:
+            raise TypeError(f"{self.name} is a {self.kind.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class RocketMqName:
+    """A metric of RocketMQ 5 and what it is here.
+
+    Attributes:
+        name: RocketMQ's.
+        expression: PromQL that gives the same; empty where nothing here does.
+        note: how the two differ.
+    """
+
+    name: str
+    expression: str
+    note: str
+
+
+def metric(name: str) -> MetricSpec:
+    """The entry with that name; KeyError if there is none."""
+    return _BY_NAME[name]
+
+
+_CONSUMER: Final = ("group", "topic", "physical_topic")
+_OUTCOMES: Final = (
+    "delivered, dead_lettered, sent_back (taken from the inbox), rolled (to another delay topic), quarantined "
+    "(look at the topic), dropped (its group has no retry queues), cancelled"
+)
+
+
+def _scheduler() -> Iterator[MetricSpec]:
+    role = "scheduler"
+    yield MetricSpec(
+        "reconsume_delivery_lateness_seconds",
+        Kind.HISTOGRAM,
+        role,
+        "seconds",
+        ("level",),
+        "How long after its due time a record was delivered; above 1 s add workers or look at the brokers",
+        tuple(bound / 1000 for bound in LATENESS_BUCKETS_MS),
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_records",
+        Kind.COUNTER,
+        role,
+        "records",
+        ("outcome", "group"),
+        f"Records moved, by outcome: {_OUTCOMES}",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_backlog_records",
+        Kind.GAUGE,
+        role,
+        "records",
+        ("level",),
+        "Records that wait in this worker's partitions, due or not; those beyond its read-ahead are counted by "
+        "offsets every 15 s, so rather too high where transactions write them. Waiting is what they are for: no alert",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_overdue_records",
+        Kind.GAUGE,
+        role,
+        "records",
+        ("level",),
+        "Of these the ones whose time has come; what to scale workers by. Some are always there under load",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_overdue_seconds",
+        Kind.GAUGE,
+        role,
+        "seconds",
+        ("level",),
+        "How long the record that is most overdue waits for its delivery already; up to 1 s is nothing, above 30 s for "
+        "minutes add workers, or look at the log of the worker and at the brokers. Grows also if the worker hangs",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_aborted_batches",
+        Kind.COUNTER,
+        role,
+        "batches",
+        (),
+        "Batches that were not committed and are delivered again; steady growth means brokers refuse something",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_partitions",
+        Kind.GAUGE,
+        role,
+        "partitions",
+        (),
+        "Partitions that this worker schedules from; 0 on all workers means that nothing moves",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_refused_partitions",
+        Kind.GAUGE,
+        role,
+        "partitions",
+        (),
+        "Partitions that this worker has and does not schedule from, because their topic is set up wrongly: "
+        "`reconsume doctor` says how to mend it",
+    )
+    yield MetricSpec(
+        "reconsume_level_table_info",
+        Kind.INFO,
+        role,
+        "",
+        ("table",),
+        "The level table that this process uses; two tables at once for more than a minute mean that one process has "
+        "a setting of its own",
+    )
+    yield MetricSpec(
+        "reconsume_build_info",
+        Kind.INFO,
+        role,
+        "",
+        ("version",),
+        "The version that runs; during a rolling upgrade there are two",
+    )
+
+
+def _consumer() -> Iterator[MetricSpec]:
+    role = "consumer"
+    yield MetricSpec(
+        "reconsume_consumer_ok",
+        Kind.COUNTER,
+        role,
+        "messages",
+        _CONSUMER,
+        "Messages that listeners acknowledged; its rate is RocketMQ's CONSUME_OK_TPS",
+    )
+    yield MetricSpec(
+        "reconsume_consumer_failed",
+        Kind.COUNTER,
+        role,
+        "messages",
+        _CONSUMER,
+        "Messages that listeners failed on; its rate is RocketMQ's CONSUME_FAILED_TPS. Look at the log",
+    )
+    yield MetricSpec(
+        "reconsume_consumer_rt_seconds",
+        Kind.HISTOGRAM,
+        role,
+        "seconds",
+        _CONSUMER,
+        "How long a call of the listener took, a batch counted once for each of its topics: RocketMQ's CONSUME_RT. "
+        "At consume_timeout its messages are sent back",
+        RT_BUCKETS_SECONDS,
+    )
+    yield MetricSpec(
+        "reconsume_consumer_in_flight",
+        Kind.GAUGE,
+        role,
+        "messages",
+        _CONSUMER,
+        "Messages that listeners have now; all threads are taken where it stays at consume_thread_nums",
+    )
+    yield MetricSpec(
+        "reconsume_consumer_sent_back",
+        Kind.COUNTER,
+        role,
+        "messages",
+        (*_CONSUMER, "target", "level"),
+        "Send-backs that did not fail, by where they went and the level they wait on, 0 for none: "
+        "RocketMQ's SNDBCK_PUT_NUMS",
+    )
+    yield MetricSpec(
+        "reconsume_consumer_dead_letters",
+        Kind.COUNTER,
+        role,
+        "messages",
+        _CONSUMER,
+        "Messages that were given up for dead: RocketMQ's SNDBCK2DLQ_TIMES. Look at the dead-letter topic",
+    )
+    yield MetricSpec(
+        "reconsume_consumer_send_backs_failed",
+        Kind.COUNTER,
+        role,
+        "messages",
+        _CONSUMER,
+        "Send-backs that failed; the listener is called again and the offset waits. Look at the brokers",
+    )
+    yield MetricSpec(
+        "reconsume_circuit_breaker_state",
+        Kind.GAUGE,
+        role,
+        "0, 1, 2",
+        ("group",),
+        "0 closed, 1 half-open, 2 open; above 0 for minutes means that what the listener needs does not answer",
+    )
+    yield MetricSpec(
+        "reconsume_circuit_breaker_openings",
+        Kind.COUNTER,
+        role,
+        "times",
+        ("group",),
+        "How often it opened, again after failed probes too",
+    )
+
+
+CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_scheduler(), *_consumer())
+_BY_NAME: Final = {one.name: one for one in CATALOGUE}
+
+
+def _of_rocketmq(expression: str, physical: bool = True) -> str:
+    """RocketMQ's labels in place of ours: `consumer_group`, and `is_retry` by the topic that was read."""
+    renamed = f'label_replace({expression}, "consumer_group", "$1", "group", "(.*)")'
+    if not physical:
+        return f"sum without (group) ({renamed})"
+    flagged = f'label_replace({renamed}, "is_retry", "false", "", "")'
+    flagged = f'label_replace({flagged}, "is_retry", "true", "physical_topic", ".*[.]RETRY[.].*")'
+    return f"sum by (consumer_group, topic, is_retry) ({flagged})"
+
+
+ROCKETMQ_NAMES: Final[tuple[RocketMqName, ...]] = (
+    RocketMqName(
+        "rocketmq_send_to_dlq_messages_total",
+        _of_rocketmq('sum by (group) (reconsume_scheduler_records_total{outcome="dead_lettered"})', physical=False),
+        "counted when the dead letter is on its topic; label `consumer_group`",
+    ),
+    RocketMqName(
+        "rocketmq_delay_message_latency_bucket",
+        "sum by (level, le) (reconsume_delivery_lateness_seconds_bucket)",
+        "lateness beyond the due moment; here in seconds and by level",
+    ),
+    RocketMqName(
+        "rocketmq_timing_messages",
+        "sum by (level) (reconsume_scheduler_backlog_records)",
+        "by level, where RocketMQ has it by topic",
+    ),
+    RocketMqName(
+        "rocketmq_timer_dequeue_lag",
+        "sum(reconsume_scheduler_overdue_records)",
+        "records whose time has come",
+    ),
+    RocketMqName(
+        "rocketmq_timer_dequeue_latency",
+        "max(reconsume_scheduler_overdue_seconds)",
+        "in seconds; RocketMQ has milliseconds",
+    ),
+    RocketMqName(
+        "rocketmq_timer_dequeue_total",
+        'sum by (outcome) (reconsume_scheduler_records_total{outcome=~"delivered|dead_lettered|rolled"})',
+        "by outcome, where RocketMQ has it by topic",
+    ),
+    RocketMqName(
+        "rocketmq_consumer_inflight_messages",
+        _of_rocketmq("reconsume_consumer_in_flight"),
+        "messages that listeners have; labels `consumer_group`, `topic`, `is_retry`",
+    ),
+    RocketMqName(
+        "rocketmq_messages_out_total",
+        _of_rocketmq("reconsume_consumer_ok_total + reconsume_consumer_failed_total"),
+        "messages that listeners answered for, not those that were fetched",
+    ),
+    RocketMqName("rocketmq_consumer_lag_messages", "", "the lag of the group on its topics: any exporter of Kafka"),
+    RocketMqName("rocketmq_consumer_ready_messages", "", "the same: no message is ready that is not in the topic"),
+    RocketMqName("rocketmq_consumer_lag_latency", "", "not measured; Kafka's exporters estimate it"),
+    RocketMqName("rocketmq_consumer_queueing_latency", "", "not measured; Kafka's exporters estimate it"),
+    RocketMqName("rocketmq_messages_in_total", "", "the brokers' `kafka_server_brokertopicmetrics_messagesin_total`"),
+)

@@ -1,0 +1,69 @@
+"""`python -m reconsume.cli.pages FOLDER`: the pages that are made from the code, so they cannot be out of date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from reconsume.bridge.metrics_catalogue import CATALOGUE, MOST_GROUPS, ROCKETMQ_NAMES, MetricSpec
+
+__all__ = ["PAGES", "metrics_page", "write_pages"]
+
+_MADE: Final = "<!-- made by `make docs` from {source}; do not edit -->\n"
+_ROLES: Final = {
+    "scheduler": "Scheduler workers, on `/metrics` of their management address, with `process_*` of the process",
+    "consumer": "Consumers, where the program serves its registry (see [hooks](hooks.md))",
+}
+_CARDINALITY: Final = f"""\
+## How many time series
+
+With 200 groups, each with all outcomes, and the 18 levels of the default table, one scheduler worker has 1,805 time
+series: 340 of `reconsume_delivery_lateness_seconds`, 60 of what waits, 1,400 of `reconsume_scheduler_records_total`, 5 others.
+They do not grow with partitions, keys, topics or records. Above {MOST_GROUPS:,} groups further ones share the label
+`(other)`. A consumer of one group that reads one topic and its retries has 57 with every level in use.
+`tests/unit/bridge/test_metrics_catalogue.py` counts them.
+
+`level` is a delay topic without the prefix, such as `DELAY.10s`, or `SEND_BACK` for the inbox.
+"""
+
+
+def metrics_page() -> str:
+    """`docs/metrics.md`."""
+    parts = ["# Metrics\n", _MADE.format(source="reconsume/bridge/metrics_catalogue.py")]
+    for role, where in _ROLES.items():
+        parts.append(f"## {role.capitalize()}\n\n{where}.\n")
+        rows = [_row(one) for one in CATALOGUE if one.role == role]
+        parts.append("\n".join(["| metric | kind | unit | labels | meaning |", "|---|---|---|---|---|", *rows]) + "\n")
+    parts.append(_CARDINALITY)
+    parts.append(
+        "## RocketMQ's names\n\nWhat dashboards for RocketMQ 5 ask for, as PromQL over the metrics above; the\n"
+        "chart has them as recording rules.\n"
+    )
+    rows = [
+        f"| `{one.name}` | {_code(one.expression) if one.expression else '–'} | {one.note} |" for one in ROCKETMQ_NAMES
+    ]
+    parts.append("\n".join(["| RocketMQ | here | note |", "|---|---|---|", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _row(one: MetricSpec) -> str:
+    labels = ", ".join(f"`{label}`" for label in one.labels)
+    return f"| `{one.exported}` | {one.kind.value} | {one.unit} | {labels} | {one.help} |"
+
+
+def _code(expression: str) -> str:
+    return "`" + expression.replace("|", "\\|") + "`"
+
+
+PAGES: Final = {"metrics.md": metrics_page}
+
+
+def write_pages(folder: Path) -> None:
+    """Write all of them."""
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))
