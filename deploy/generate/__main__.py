@@ -6,8 +6,9 @@ import json
 import sys
 from pathlib import Path
 
+from deploy.generate.dashboards import DASHBOARDS, dashboard_json
 from deploy.generate.readme import with_values_table
-from deploy.generate.rules import plain_rules
+from deploy.generate.rules import chart_rocketmq_rules, plain_rocketmq_rules, plain_rules
 from deploy.generate.schema import values_schema
 from deploy.generate.values import CHART, read_values
 
@@ -19,10 +20,15 @@ DEPLOY = CHART.parents[1]
 def generated() -> dict[Path, str]:
     """Every generated file, as it should be."""
     values = read_values()
+    dashboards = {uid: dashboard_json(uid) for uid in DASHBOARDS}
     return {
         CHART / "values.schema.json": json.dumps(values_schema(values), indent=1, ensure_ascii=False) + "\n",
         CHART / "README.md": with_values_table(CHART / "README.md", values),
+        CHART / "files" / "rocketmq-names.yaml": chart_rocketmq_rules(),
         DEPLOY / "alerts" / "reconsume.yaml": plain_rules(),
+        DEPLOY / "alerts" / "rocketmq-names.yaml": plain_rocketmq_rules(),
+        **{DEPLOY / "dashboards" / f"{uid}.json": text for uid, text in dashboards.items()},
+        **{CHART / "files" / "dashboards" / f"{uid}.json": text for uid, text in dashboards.items()},
     }
 
 

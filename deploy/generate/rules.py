@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import yaml
 
 from deploy.generate.values import CHART
+from reconsume.bridge.metrics_catalogue import CATALOGUE, ROCKETMQ_NAMES
 
-__all__ = ["RUNBOOKS", "plain_rules", "read_alerts"]
+__all__ = ["RUNBOOKS", "chart_rocketmq_rules", "plain_rocketmq_rules", "plain_rules", "read_alerts"]
 
 RUNBOOKS: Final = "docs/runbooks/"
-_HEADER: Final = "# Generated from deploy/helm/reconsume/files/{source} by python -m deploy.generate\n"
+_HEADER: Final = "# Generated from {source} by python -m deploy.generate\n"
+_CATALOGUE: Final = "the catalogue of metrics"
+_METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
 
 
 def read_alerts() -> list[dict[str, Any]]:
@@ -25,18 +29,16 @@ def plain_rules() -> str:
     """A rules file for one installation whose metrics carry no labels of its own."""
     rules = [_rule(one) for one in read_alerts()]
     group = {"groups": [{"name": "reconsume.alerts", "rules": rules}]}
-    return _HEADER.format(source="alerts.yaml") + yaml.dump(group, sort_keys=False, width=120, allow_unicode=True)
+    return _HEADER.format(source="deploy/helm/reconsume/files/alerts.yaml") + _dump(group)
 
 
 def _rule(alert: dict[str, Any]) -> dict[str, Any]:
     threshold = f"{alert['threshold']:g}"
     expression = alert["expr"].strip().replace("$THRESHOLD", threshold)
-    for label in ("$SCHEDULER", "$CONSUMER"):
-        expression = expression.replace("," + label, "").replace("{" + label + "}", "")
     expression = expression.replace('namespace="$NAMESPACE",', "").replace("$FULLNAME", ".*reconsume.*")
     return {
         "alert": alert["alert"],
-        "expr": expression,
+        "expr": _without_labels(expression),
         "for": alert["for"],
         "labels": {"severity": alert["severity"]},
         "annotations": {
@@ -45,3 +47,35 @@ def _rule(alert: dict[str, Any]) -> dict[str, Any]:
             "runbook_url": f"{RUNBOOKS}{alert['alert'].lower()}.md",
         },
     }
+
+
+def chart_rocketmq_rules() -> str:
+    """Rules with RocketMQ's names, for the chart to put its labels into."""
+    rules = [{"record": one.name, "expr": _with_labels(one.expression)} for one in ROCKETMQ_NAMES if one.expression]
+    return _HEADER.format(source=_CATALOGUE) + _dump({"rules": rules})
+
+
+def plain_rocketmq_rules() -> str:
+    """The same for a Prometheus that knows no chart."""
+    rules = [{"record": one.name, "expr": one.expression} for one in ROCKETMQ_NAMES if one.expression]
+    return _HEADER.format(source=_CATALOGUE) + _dump({"groups": [{"name": "reconsume.rocketmq", "rules": rules}]})
+
+
+def _with_labels(expression: str) -> str:
+    consumers = {sample for one in CATALOGUE if one.role == "consumer" for sample in one.samples}
+
+    def labelled(match: re.Match[str]) -> str:
+        label = "$CONSUMER" if match[1] in consumers else "$SCHEDULER"
+        return f"{match[1]}{{{label}," if match[2] else f"{match[1]}{{{label}}}"
+
+    return _METRIC.sub(labelled, expression)
+
+
+def _without_labels(expression: str) -> str:
+    for label in ("$SCHEDULER", "$CONSUMER"):
+        expression = expression.replace("," + label, "").replace("{" + label + "}", "")
+    return expression
+
+
+def _dump(rules: Any) -> str:
+    return str(yaml.dump(rules, sort_keys=False, width=120, allow_unicode=True))
