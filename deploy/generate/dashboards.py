@@ -208,7 +208,9 @@ def _variables(uid: str) -> Iterator[Any]:
     yield _choice("namespace", "label_values(reconsume_scheduler_partitions, namespace)")
     yield _choice("release", 'label_values(reconsume_scheduler_partitions{namespace=~"$namespace"}, release)')
     if uid == "reconsume-groups":
-        yield _choice("group", "label_values({__name__=~\"reconsume_scheduler_records_total|reconsume_consumer_ok_total\"}, group)")
+        yield _choice(
+            "group", 'label_values({__name__=~"reconsume_scheduler_records_total|reconsume_consumer_ok_total"}, group)'
+        )
 
 
 def _choice(name: str, query: str) -> Any:

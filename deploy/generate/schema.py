@@ -61,7 +61,9 @@ def _without_noise(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {
-        key: {name: _without_noise(one) for name, one in value.items()} if key == "properties" else _without_noise(value)
+        key: {name: _without_noise(one) for name, one in value.items()}
+        if key == "properties"
+        else _without_noise(value)
         for key, value in schema.items()
         if key not in ("title", "default", "description", "format", "writeOnly")
     }
