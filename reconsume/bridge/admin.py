@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -26,6 +27,8 @@ __all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
 
 Partition = tuple[str, int]
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0
 _PAUSE: Final = 0.05
@@ -110,7 +113,8 @@ class KafkaAdmin:
         futures = self._client.describe_configs([resource], request_timeout=_TIMEOUT)
         try:
             values = _values(_result(futures[resource], f"reading the settings of broker {resource.name}"))
-        except KafkaRefused:
+        except KafkaRefused as error:
+            logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
             values = {}
         return ClusterFacts(
             brokers=len(brokers),

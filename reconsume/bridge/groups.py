@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
@@ -132,12 +132,14 @@ class Groups:
         by_name: the registered groups.
         own_table: a level table that this process was given explicitly; it wins.
         own_auto_create: likewise for `auto_create_subscription_group`.
+        unreadable: keys of records that nobody can read, and why.
     """
 
     system: SystemConfig = field(default_factory=SystemConfig)
     by_name: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
     own_table: DelayLevels | None = None
     own_auto_create: bool | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> DelayLevels:
@@ -166,15 +168,16 @@ class Groups:
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
         """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
         name = (key or b"").decode(errors="replace")
+        others = {one: why for one, why in self.unreadable.items() if one != name}
         try:
             if name == SYSTEM_KEY:
                 system = SystemConfig() if value is None else parse_system_config(value)
-                return Groups(system, self.by_name, self.own_table, self.own_auto_create)
+                return replace(self, system=system, unreadable=others)
             if value is None:
                 rest = {group: config for group, config in self.by_name.items() if group != name}
-                return Groups(self.system, rest, self.own_table, self.own_auto_create)
+                return replace(self, by_name=rest, unreadable=others)
             changed = dict(self.by_name) | {name: parse_group_config(name, value)}
         except IllegalSetting as error:
             logger.warning("GROUPS topic: %s; it is ignored, mend it with: reconsume groups set", error)
-            return self
-        return Groups(self.system, changed, self.own_table, self.own_auto_create)
+            return replace(self, unreadable=others | {name: str(error)})
+        return replace(self, by_name=changed, unreadable=others)

@@ -13,7 +13,7 @@ from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import consumer_settings, translate
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 __all__ = ["GroupsFollower"]
 
@@ -38,6 +38,7 @@ class GroupsFollower:
         self._groups = start
         self._stop = threading.Event()
         self._loaded = threading.Event()
+        self._refusal: KafkaRefused | None = None
         self._thread = threading.Thread(target=self._run, name="reconsume-groups", daemon=True)
 
     @property
@@ -55,10 +56,16 @@ class GroupsFollower:
         self._thread.start()
 
     def wait_until_loaded(self, stop: threading.Event) -> bool:
-        """Wait until the topic was read to its end once; False if `stop` came first."""
+        """Wait until the topic was read to its end once; False if `stop` came first.
+
+        Raises:
+            KafkaRefused: it may not be read; to wait would help nobody.
+        """
         while not stop.is_set():
             if self._loaded.wait(_POLL_SECONDS):
                 return True
+            if self._refusal is not None:
+                raise self._refusal
         return False
 
     def close(self) -> None:
@@ -77,8 +84,12 @@ class GroupsFollower:
                 else:
                     # No GROUPS topic: everything has its default. It may be made later.
                     self._loaded.set()
+                self._refusal = None
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
+            except KafkaRefused as error:
+                logger.error("the groups are not known: %s", error)  # noqa: TRY400 - the message says it all
+                self._refusal = error
             except Exception:
                 # A follower that died would leave the process with old settings and nobody would know.
                 logger.exception("the GROUPS topic %s cannot be read; trying again", self._topic)
@@ -87,7 +98,8 @@ class GroupsFollower:
     def _follow(self, partitions: int) -> None:
         """Read on until stopped; the end of each partition tells that what was there at start is known."""
         unread = set(range(partitions))
-        settings = {"group.id": "reconsume.groups", "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+        # It joins no group; but librdkafka asks for the coordinator, and that needs a right to a name.
+        settings = {"group.id": self._topic, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
         consumer = make_consumer(consumer_settings(self._base, "reconsume-groups") | settings)
         try:
             consumer.assign([TopicPartition(self._topic, one, OFFSET_BEGINNING) for one in unread])

@@ -68,7 +68,8 @@ def _write(settings: Settings, key: str, value: str | None) -> None:
         if error is not None:
             failed.append(error)
 
-    limit = {"message.timeout.ms": int(_SECONDS * 1000)}
+    # Not idempotent: a second copy says the same, and a right that lacks is told as what it is.
+    limit = {"message.timeout.ms": int(_SECONDS * 1000), "enable.idempotence": False}
     producer = make_producer(producer_settings(settings.client_settings(), "reconsume-groups") | limit)
     try:
         producer.produce(topic, key=key, value=value, on_delivery=on_delivery)

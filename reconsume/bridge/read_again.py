@@ -19,8 +19,14 @@ _SECONDS: Final = 15.0
 _SLICE_SECONDS: Final = 0.5
 
 
-def read_again(base: Mapping[str, Any], position: Position, client_id: str = "reconsume-send-back") -> Message:
+def read_again(base: Mapping[str, Any], position: Position, group: str, client_id: str) -> Message:
     """The committed record at this position (RocketMQ: BR-09).
+
+    Args:
+        base: librdkafka's settings for any client.
+        position: of the record.
+        group: whose right is used; nothing is joined or committed.
+        client_id: shown in the brokers' logs.
 
     Raises:
         IllegalSetting: there is none: no longer kept, not there yet, or no record but a transaction's marker.
@@ -28,7 +34,7 @@ def read_again(base: Mapping[str, Any], position: Position, client_id: str = "re
         KafkaRefused: rights are missing.
         TopicNotReady: there is no such topic.
     """
-    alone = {"group.id": client_id, "auto.offset.reset": "error", "enable.partition.eof": True}
+    alone = {"group.id": group, "auto.offset.reset": "error", "enable.partition.eof": True}
     consumer = make_consumer(consumer_settings(base, client_id) | alone)
     where = TopicPartition(position.topic, position.partition, position.offset)
     try:

@@ -34,7 +34,7 @@ def send_back_record(
         position = Position.parse(message)
     except MalformedProperty as error:
         raise IllegalSetting(f"--message: {error}") from None
-    record = read_again(settings.client_settings(), position)
+    record = read_again(settings.client_settings(), position, group, "reconsume-send-back")
     headers = headers_of(record)
     timestamp = record.timestamp()[1]
     retried = position.topic == settings.names.retry(group)

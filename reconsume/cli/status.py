@@ -11,7 +11,7 @@ from reconsume.bridge.counting import Count, Span, count_records, total
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json, print_table
 from reconsume.delay_levels.done_ahead import decode_done
-from reconsume.delay_levels.errors import IllegalName, MalformedProperty
+from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
 __all__ = ["collect_status", "show_status"]
@@ -40,6 +40,11 @@ def collect_status(settings: Settings) -> dict[str, Any]:
     base, names = settings.client_settings(), settings.names
     admin = KafkaAdmin(base)
     topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
+    if not topics:
+        raise TopicNotReady(
+            f"no topic that starts with {names.prefix} is to be seen: make them, reconsume topics apply; or this "
+            "client has no right to use the topic: grant Read on the prefix, see reconsume topics acls --role console"
+        )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
     commits = admin.commits(names.prefix + "scheduler") if scheduled else {}
@@ -56,7 +61,9 @@ def collect_status(settings: Settings) -> dict[str, Any]:
     for group in groups:
         wanted[names.retry(group)] = spans(names.retry(group), consumed[group])
         wanted[names.dead_letter(group)] = spans(names.dead_letter(group), {})
-    counts = count_records(base, {where: one for found in wanted.values() for where, one in found.items()}, "status")
+    counts = count_records(
+        base, {where: one for found in wanted.values() for where, one in found.items()}, names.prefix + "status"
+    )
 
     def counted(name: str, topic: str) -> dict[str, Any]:
         count = total(counts[where] for where in wanted[topic])

@@ -45,7 +45,7 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
     if broadcasting and not config.consume_broadcast_enable:
         raise KafkaRefused(
             f"group {group!r} may not broadcast: its consumeBroadcastEnable is false in the GROUPS topic; "
-            f"consume with MessageModel.CLUSTERING, or allow it: reconsume groups set {group} --consume-broadcast-enable"
+            f"use MessageModel.CLUSTERING, or allow it: reconsume groups set {group} --consume-broadcast-enable"
         )
     if config.retry_queue_nums <= 0:
         logger.warning(

@@ -114,7 +114,7 @@ class SendBackClient:
 
     def read_again(self, position: Position, timestamped_as: str) -> Message:
         """The record at this position, as a message of the retry topic if it stands there."""
-        return Message(read_again(self._base, position, self._client_id), timestamped_as)
+        return Message(read_again(self._base, position, self._group, self._client_id), timestamped_as)
 
     def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
         """Send all back; returns when the brokers have acknowledged them.

@@ -134,7 +134,7 @@ class CancelsFollower:
         """Read on until stopped; compare with the topic's end four times a second."""
         partitions = [(self._topic, one) for one in range(admin.partitions([self._topic]).get(self._topic, 0))]
         reached: dict[Partition, int] = dict.fromkeys(partitions, -1)
-        settings = {"group.id": "reconsume.cancels", "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+        settings = {"group.id": self._topic, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
         consumer = make_consumer(consumer_settings(self._base, "reconsume-cancels") | settings)
         compare_at = 0.0
         try:

@@ -174,6 +174,7 @@ class Router:
             group_max_reconsume_times=config.retry_max_times,
             real_qid=choose_partition(message.key(), config.retry_queue_nums),
         )
+        self.targets.require_lane(copy.topic)
         return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
 
 

@@ -207,7 +207,7 @@ class SchedulerService:
             kind = self._admin.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:
             # Without the right to look, the topic is trusted; the records' own timestamps tell the same.
-            logger.info("cannot check the settings of %s: %s", topic, error)
+            logger.warning("cannot check the settings of %s: %s", topic, error)
             return None
         if kind == "LogAppendTime":
             return None

@@ -54,6 +54,7 @@ class Targets:
     maker: TopicMaker
     groups: Callable[[], Groups]
     _known: dict[bytes, Target] = field(default_factory=dict)
+    _lanes: set[str] = field(default_factory=set)
 
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
@@ -67,9 +68,26 @@ class Targets:
             known = self._known[real_topic] = self._look_up(real_topic)
         return known
 
+    def require_lane(self, topic: str) -> None:
+        """A delay topic must be there before a record is put on it, or the brokers would make one with wrong settings.
+
+        Raises:
+            Undeliverable: it is missing.
+            KafkaNotReachable: ask again later.
+        """
+        if topic not in self._lanes:
+            try:
+                found = self.admin.partitions([topic])
+            except (KafkaRefused, TopicNotReady) as error:
+                raise Undeliverable(str(error)) from error
+            if topic not in found:
+                raise Undeliverable(f"delay topic {topic} does not exist; make it: reconsume topics apply")
+            self._lanes.add(topic)
+
     def forget(self) -> None:
         """Look everything up again: a topic that was known is gone."""
         self._known.clear()
+        self._lanes.clear()
 
     def _look_up(self, real_topic: bytes) -> Target:
         try:

@@ -1,0 +1,1 @@
+"""`reconsume doctor`: what is wrong with an installation, and what mends it."""

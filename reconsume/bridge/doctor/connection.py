@@ -1,0 +1,139 @@
+"""Can the brokers be reached, all of them, and which versions talk to each other."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+import reconsume
+from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.settings import Settings
+
+__all__ = ["check_connection", "check_versions", "explain_connection", "versions_of"]
+
+_SECONDS: Final = 10.0
+_SLICE_SECONDS: Final = 1.0
+_SOCKET_SECONDS: Final = 3.0
+_LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+_OLDEST: Final = (2, 5)
+"""KIP-447: offsets in a transaction are fenced by the group's generation."""
+
+
+def check_connection(settings: Settings, report: Report) -> bool:
+    """Connect, then try each broker under the address that it gives; False ends the examination."""
+    heard: list[KafkaError] = []
+    base = settings.client_settings()
+    own = {"group.id": f"{settings.topic_prefix}doctor", "error_cb": heard.append}
+    consumer = make_consumer(consumer_settings(base, "reconsume-doctor") | own)
+    try:
+        brokers = _brokers(consumer, heard)
+    finally:
+        consumer.close()
+    if brokers is None:
+        what, mend = explain_connection(heard, base)
+        report.problem("connection", f"no connection to {settings.bootstrap_servers}: {what}", mend)
+        return False
+    unreachable = [address for address in brokers if not _answers(*address)]
+    for host, port in unreachable:
+        report.problem(
+            "connection",
+            f"Kafka says that a broker is at {host}:{port}, and nobody answers there from here",
+            "set advertised.listeners of that broker to an address that this machine can reach, or open the way to it; "
+            f"try: nc -vz {host} {port}",
+        )
+    if not unreachable:
+        report.passed.append(f"connection: {len(brokers)} brokers answer")
+    return not unreachable
+
+
+def _brokers(consumer: Consumer, heard: list[KafkaError]) -> list[tuple[str, int]] | None:
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        try:
+            metadata = consumer.list_topics(timeout=_SLICE_SECONDS)
+        except KafkaException as error:
+            heard.append(error.args[0])
+        else:
+            return [(one.host, one.port) for one in metadata.brokers.values()]
+        consumer.poll(0)
+        if any(error.code() in _LOGIN or error.code() == KafkaError._SSL for error in heard):
+            return None
+    return None
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), _SOCKET_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def explain_connection(heard: list[KafkaError], base: Mapping[str, Any]) -> tuple[str, str]:
+    """What librdkafka's errors mean, and what to do."""
+    by_code = {error.code(): error.str() for error in heard}
+    protocol = base.get("security.protocol", "PLAINTEXT")
+    for code in _LOGIN:
+        if code in by_code:
+            user, mechanism = base.get("sasl.username"), base.get("sasl.mechanism", base.get("sasl.mechanisms"))
+            return f"the brokers do not accept user {user!r}: {by_code[code]}", (
+                f"set sasl.username and the password (RECONSUME_KAFKA_SASL_PASSWORD_FILE) of a user with {mechanism}; "
+                f"see who there is: kafka-configs.sh --describe --entity-type users --entity-name {user}"
+            )
+    if KafkaError._SSL in by_code:
+        return f"no TLS connection: {by_code[KafkaError._SSL]}", (
+            f"set ssl.ca.location to a file with the authority that signed the brokers' certificates; see them: "
+            f"openssl s_client -showcerts -connect {base['bootstrap.servers']}"
+        )
+    text = "; ".join(sorted(set(by_code.values()))) or "no answer"
+    first = str(base["bootstrap.servers"]).split(",")[0]
+    host, _, port = first.rpartition(":")
+    if port.isdecimal() and _answers(host, int(port)):
+        return f"somebody listens there and does not answer as Kafka does ({text})", (
+            f"security.protocol is {protocol}, and this listener wants another one: "
+            "-X security.protocol=SASL_SSL, SASL_PLAINTEXT, SSL or PLAINTEXT"
+        )
+    return text, (
+        f"is Kafka running there? Try: nc -vz {host} {port}; "
+        "another address: --bootstrap-servers HOST:PORT or RECONSUME_BOOTSTRAP_SERVERS"
+    )
+
+
+def versions_of(broker: Mapping[str, str] | None) -> dict[str, str]:
+    """The versions of all that talk here.
+
+    Args:
+        broker: the settings of one, None if they may not be read. Kafka tells its version by a setting that is gone
+            since 4.0.
+    """
+    kafka = "unknown" if broker is None else broker.get("inter.broker.protocol.version", "4.0 or newer")
+    return {
+        "reconsume": reconsume.__version__,
+        "python": platform.python_version(),
+        "confluent-kafka": str(confluent_kafka.__version__),
+        "librdkafka": str(confluent_kafka.libversion()[0]),
+        "kafka": kafka,
+    }
+
+
+def check_versions(versions: Mapping[str, str], report: Report) -> None:
+    """Say what is too old."""
+    kafka = versions["kafka"]
+    number = tuple(int(part) for part in kafka.partition("-")[0].split(".")[:2] if part.isdigit())
+    if len(number) == len(_OLDEST) and number < _OLDEST:
+        report.problem(
+            "versions",
+            f"Kafka {kafka} cannot fence a worker that lost its partitions (KIP-447), so records could be delivered "
+            "twice",
+            "upgrade the brokers to 2.5 or newer, or set scheduler.delivery=at_least_once",
+        )
+    else:
+        report.passed.append("versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()))

@@ -1,0 +1,120 @@
+"""Topics and their settings, the groups, the workers: is the installation as it should be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.inspection import Inspector, TopicState
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.delay_levels.errors import IllegalName
+
+__all__ = ["check_groups", "check_topics", "check_workers"]
+
+_JOINING_SECONDS: Final = 15.0
+_PAUSE_SECONDS: Final = 0.5
+
+
+def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: Report) -> None:
+    """Compare the topics that are with those that should be."""
+    names, states = settings.names, admin.states()
+    wanted = wanted_topics(TopicMaker(admin, names, settings.topics), groups)
+    found: dict[str, dict[str, str]] = {}
+    for topic in wanted:
+        if topic.name in states:
+            with report.looking_at(f"settings of {topic.name}"):
+                found |= admin.settings([topic.name])
+    plan = plan_topics(wanted, {name: state.partitions for name, state in states.items()}, found)
+    before = len(report.findings)
+    for missing in plan.missing:
+        # One that this client may not see is listed nowhere, and may be there.
+        with report.looking_at(f"topic {missing.name}"):
+            if missing.name not in admin.partitions([missing.name]):
+                report.problem("topics", f"topic {missing.name} is missing", "reconsume topics apply")
+    for one in plan.differences:
+        what = f"topic {one.topic}: {one.setting} is {one.is_now}, it should be {one.should_be}"
+        tell = report.problem if one.breaks else report.warning
+        tell("topics", what, one.remedy.replace(".sh ", f".sh --bootstrap-server {settings.bootstrap_servers} ", 1))
+    for name, state in states.items():
+        if names.is_ours(name):
+            _check_state(settings, name, state, found.get(name, {}), report)
+    if len(report.findings) == before:
+        report.passed.append(f"topics: {len(plan.present)} are there and as they should be")
+
+
+def _check_state(settings: Settings, name: str, state: TopicState, found: Mapping[str, str], report: Report) -> None:
+    tool = f"--bootstrap-server {settings.bootstrap_servers}"
+    needed = int(found.get("min.insync.replicas", "1"))
+    if needed > state.replicas:
+        report.problem(
+            "topics",
+            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so no record is taken",
+            f"kafka-configs.sh {tool} --alter --entity-type topics --entity-name {name} "
+            f"--add-config min.insync.replicas={max(1, state.replicas - 1)}",
+        )
+    elif needed > state.in_sync:
+        report.problem(
+            "topics",
+            f"topic {name}: {state.in_sync} of {state.replicas} replicas are in sync, {needed} are needed to write",
+            f"start the brokers that are away: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
+        )
+    if settings.names.is_scheduled(name):
+        try:
+            settings.names.delay_ms(name)
+        except IllegalName as error:
+            report.warning("topics", str(error), f"kafka-topics.sh {tool} --delete --topic {name}")
+
+
+def check_groups(groups: Groups, report: Report) -> None:
+    """What the GROUPS topic says, and what of it cannot be read."""
+    before = len(report.findings)
+    for key, why in groups.unreadable.items():
+        mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
+        report.problem("groups", f"the GROUPS topic holds what nobody can read: {why}; defaults hold", mend)
+    for config in groups.by_name.values():
+        name = config.group_name
+        if config.retry_queue_nums <= 0:
+            report.warning(
+                "groups",
+                f"group {name}: retryQueueNums is {config.retry_queue_nums}, so messages that fail are dropped",
+                f"reconsume groups set {name} --retry-queue-nums 1",
+            )
+        if not config.consume_enable:
+            report.warning("groups", f"group {name} may not consume", f"reconsume groups set {name} --consume-enable")
+    if len(report.findings) == before:
+        report.passed.append(f"groups: {len(groups.by_name)} registered; level table {groups.table}")
+
+
+def check_workers(settings: Settings, admin: Inspector, report: Report) -> bool:
+    """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
+    names, group = settings.names, settings.names.prefix + "scheduler"
+    topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic)}
+    scheduled = {(topic, one) for topic, count in topics.items() for one in range(count)}
+    deadline = time.monotonic() + _JOINING_SECONDS
+    while True:
+        members = admin.members(group)
+        left = scheduled - {where for partitions in members.values() for where in partitions}
+        if not left or not members or time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    if not members:
+        report.problem(
+            "workers",
+            f"no scheduler worker is a member of group {group}: nothing moves",
+            f"reconsume scheduler --bootstrap-servers {settings.bootstrap_servers}",
+        )
+        return False
+    if left:
+        some = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(left)[:3])
+        report.problem(
+            "workers",
+            f"{len(left)} partitions have no worker, such as {some}",
+            "restart the workers; they find new topics within 10 s: reconsume scheduler",
+        )
+        return False
+    report.passed.append(f"workers: {len(members)} share {len(scheduled)} partitions")
+    return True

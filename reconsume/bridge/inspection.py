@@ -1,0 +1,115 @@
+"""More questions to a cluster, for those who look after it: states, members, rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, ResourceType
+
+from reconsume.bridge.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka import translate
+from reconsume.delay_levels.errors import KafkaRefused
+
+__all__ = ["Inspector", "TopicState"]
+
+_TIMEOUT: Final = 10.0
+T = TypeVar("T")
+
+
+class TopicState(NamedTuple):
+    """A topic as the cluster has it now; of replicas the fewest that one of its partitions has."""
+
+    partitions: int
+    replicas: int
+    in_sync: int
+
+
+class Inspector(KafkaAdmin):
+    """Asks what only a person wants to know; raises as `KafkaAdmin` does."""
+
+    def states(self) -> dict[str, TopicState]:
+        """All topics that we may see."""
+        found = {}
+        for name, topic in self._metadata().topics.items():
+            if topic.error is None and topic.partitions:
+                partitions = topic.partitions.values()
+                replicas, in_sync = ([len(getattr(one, kind)) for one in partitions] for kind in ("replicas", "isrs"))
+                found[name] = TopicState(len(topic.partitions), min(replicas), min(in_sync))
+        return found
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """By broker, one partition of the topic that it leads."""
+        found = self._metadata().topics.get(topic)
+        return {} if found is None else {one.leader: number for number, one in found.partitions.items()}
+
+    def members(self, group: str) -> dict[str, set[Partition]]:
+        """The members of a group and what each has."""
+        found = self._ask(
+            self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT)[group], f"looking at group {group}"
+        )
+        return {
+            one.member_id: {(part.topic, part.partition) for part in one.assignment.topic_partitions}
+            for one in found.members
+        }
+
+    def broker_settings(self) -> dict[str, str]:
+        """The settings in force of one broker."""
+        resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
+        future = self._client.describe_configs([resource], request_timeout=_TIMEOUT)[resource]
+        values = self._ask(future, f"reading the settings of broker {resource.name}")
+        return {name: entry.value for name, entry in values.items() if entry.value is not None}
+
+    def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
+        """What this client may do to each topic, as ACLs name it; nothing to one that it may not see."""
+        futures = self._client.describe_topics(
+            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_TIMEOUT
+        )
+        found = {}
+        for topic, future in futures.items():
+            try:
+                found[topic] = _names(future.result().authorized_operations)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise translate(error, f"looking at topic {topic}") from error
+                found[topic] = set()
+        return found
+
+    def rights_on_group(self, group: str) -> set[str]:
+        """What this client may do to a group."""
+        future = self._client.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=_TIMEOUT
+        )[group]
+        try:
+            return _names(self._ask(future, f"looking at group {group}").authorized_operations)
+        except KafkaRefused:
+            return set()
+
+    def may_create(self, topic: str) -> bool:
+        """Whether this client may make a topic of that name; none is made."""
+        new = NewTopic(topic, num_partitions=1, replication_factor=-1)
+        future = self._client.create_topics([new], validate_only=True, request_timeout=_TIMEOUT)[topic]
+        try:
+            future.result()
+        except KafkaException as error:
+            return bool(error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return True
+
+    def _metadata(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=_TIMEOUT)
+        except KafkaException as error:
+            raise translate(error, "looking at the cluster") from error
+
+    def _ask(self, future: Any, doing: str) -> Any:
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise translate(error, doing) from error
+
+
+def _names(operations: Iterable[AclOperation] | None) -> set[str]:
+    return {"".join(part.capitalize() for part in one.name.split("_")) for one in operations or ()}

@@ -1,0 +1,219 @@
+"""The rights that each role needs, no more and no less, as Kafka's ACLs name them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["ROLES", "Right", "Role", "acl_commands", "rights_of", "unsayable"]
+
+
+class Role(Enum):
+    """Who asks Kafka for something; each may have a principal of its own."""
+
+    SCHEDULER = "scheduler"
+    CONSUMER = "consumer"
+    SIDECAR = "sidecar"
+    SENDER = "sender"
+    PRODUCER = "producer"
+    CONSOLE = "console"
+    SPARK = "spark"
+    REPLAY = "replay"
+    ADMIN = "admin"
+
+
+_NAME_ONLY: Final = "nothing joins it; librdkafka asks under this name when the topic is read"
+ROLES: Final = {
+    Role.SCHEDULER: "`reconsume scheduler`",
+    Role.CONSUMER: "PushConsumer, Consumer and AIOConsumer",
+    Role.SIDECAR: "the sidecar: a consumer, and send-backs over HTTP",
+    Role.SENDER: "any client that writes to SEND_BACK",
+    Role.PRODUCER: "DelayProducer",
+    Role.CONSOLE: "the console and `reconsume status`: they look at everything",
+    Role.SPARK: "`reconsume reconcile` and the readers",
+    Role.REPLAY: "`reconsume replay`, beside what Spark needs",
+    Role.ADMIN: "`reconsume topics apply`, `groups apply`, `doctor`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What may be done to one resource.
+
+    Attributes:
+        resource: `topic`, `group`, `transactional-id` or `cluster`.
+        name: of it, or what its name begins with.
+        operations: Kafka's names; Read and Write let Describe in.
+        why: what it is needed for.
+    """
+
+    resource: str
+    name: str
+    operations: tuple[str, ...]
+    why: str
+    prefixed: bool = False
+
+    def without(self, operation: str) -> Right | None:
+        """The same without one operation; None if nothing is left."""
+        left = tuple(one for one in self.operations if one != operation)
+        return Right(self.resource, self.name, left, self.why, self.prefixed) if left else None
+
+
+def rights_of(
+    role: Role,
+    names: TopicNames,
+    *,
+    group: str = "",
+    topics: Sequence[str] = (),
+    exactly_once: bool = False,
+    allowed_real_topics: Sequence[str] = (),
+) -> list[Right]:
+    """What a role needs.
+
+    Args:
+        role: who.
+        names: the installation's topics.
+        group: the consumer group of a consumer or sidecar.
+        topics: the origin topics that it reads, or that replays may be sent to.
+        exactly_once: whether it sends back in transactions.
+        allowed_real_topics: the setting; the scheduler writes to these topics. A pattern that is neither a name nor a
+            beginning with `.*` cannot be said in ACLs; it is left out, see `unsayable`.
+    """
+    if role is Role.SCHEDULER:
+        return _scheduler(names, allowed_real_topics)
+    if role in (Role.CONSUMER, Role.SIDECAR):
+        return _consumer(names, group, topics, exactly_once=exactly_once)
+    if role is Role.PRODUCER:
+        return _producer(names, topics)
+    if role is Role.REPLAY:
+        return _replay(names, topics)
+    return {Role.SENDER: _sender, Role.CONSOLE: _console, Role.SPARK: _spark, Role.ADMIN: _admin}[role](names)
+
+
+def unsayable(allowed_real_topics: Iterable[str]) -> list[str]:
+    """The patterns that no ACL can say."""
+    return [pattern for pattern in allowed_real_topics if _as_acl(pattern) is None]
+
+
+def _as_acl(pattern: str) -> tuple[str, bool] | None:
+    """A name, or its beginning and True; None where a regular expression is more than that."""
+    begins = pattern.endswith(".*")
+    plain = re.sub(r"\\([^A-Za-z0-9])", r"\1", pattern.removesuffix(".*") if begins else pattern)
+    return (plain, begins) if re.escape(plain) == (pattern.removesuffix(".*") if begins else pattern) else None
+
+
+def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
+    prefix = names.prefix
+    return [
+        Right("group", f"{prefix}scheduler", ("Read",), "to share the partitions with the other workers"),
+        Right("transactional-id", f"{prefix}scheduler-", ("Write",), "one transaction for each batch", prefixed=True),
+        Right(
+            "topic",
+            f"{prefix}DELAY.",
+            ("Read", "Write", "DescribeConfigs"),
+            "to deliver what is due, to put send-backs of the inbox on their level, to see that timestamps are right",
+            prefixed=True,
+        ),
+        Right("topic", names.send_back, ("Read", "DescribeConfigs"), "the inbox"),
+        Right("topic", f"{prefix}RETRY.", ("Write", "Create"), "to deliver retries", prefixed=True),
+        Right("topic", f"{prefix}DLQ.", ("Write", "Create"), "to deliver dead letters", prefixed=True),
+        Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for the topics that it makes"),
+        Right("topic", names.quarantine, ("Write",), "for what cannot be delivered"),
+        Right("topic", names.groups, ("Read",), "level table and groups"),
+        Right("topic", names.cancel, ("Read",), "withdrawn messages"),
+        *(Right("group", topic, ("Describe",), _NAME_ONLY) for topic in (names.groups, names.cancel)),
+        *(
+            Right("topic", name, ("Write",), "delayed messages may be for it", prefixed=prefixed)
+            for name, prefixed in filter(None, map(_as_acl, allowed))
+        ),
+    ]
+
+
+def _consumer(names: TopicNames, group: str, topics: Sequence[str], *, exactly_once: bool) -> list[Right]:
+    found = [
+        Right("group", group, ("Read",), "to join the group and to commit"),
+        *(Right("topic", topic, ("Read",), "the messages") for topic in topics),
+        Right("topic", names.retry(group), ("Read",), "the retries"),
+        *_send_back(names),
+    ]
+    if exactly_once:
+        why = "send-back and offset in one transaction"
+        found.append(Right("transactional-id", f"reconsume-{group}-", ("Write",), why, prefixed=True))
+    return found
+
+
+def _send_back(names: TopicNames) -> list[Right]:
+    return [
+        Right("topic", f"{names.prefix}DELAY.", ("Write",), "send-backs", prefixed=True),
+        Right("topic", names.send_back, ("Write",), "send-backs, where the direct way is refused"),
+        Right("topic", names.groups, ("Read",), "level table and groups"),
+        Right("group", names.groups, ("Describe",), _NAME_ONLY),
+    ]
+
+
+def _sender(names: TopicNames) -> list[Right]:
+    return [Right("topic", names.send_back, ("Write",), "the inbox")]
+
+
+def _producer(names: TopicNames, topics: Sequence[str]) -> list[Right]:
+    return [
+        *_send_back(names),
+        Right("topic", names.cancel, ("Write",), "to withdraw a delayed message"),
+        *(Right("topic", topic, ("Describe",), "to see that the target is there") for topic in topics),
+    ]
+
+
+def _console(names: TopicNames) -> list[Right]:
+    return [
+        Right("topic", names.prefix, ("Read",), "what waits and what is dead", prefixed=True),
+        Right("group", "*", ("Describe",), "how far each group and the scheduler are"),
+    ]
+
+
+def _spark(names: TopicNames) -> list[Right]:
+    return [
+        Right("topic", names.prefix, ("Read", "DescribeConfigs"), "all records, topics' settings", prefixed=True),
+        Right("group", "*", ("Describe",), "how far the scheduler is"),
+        Right("group", "spark-kafka-source", ("Read",), "Spark's own groups", prefixed=True),
+    ]
+
+
+def _replay(names: TopicNames, topics: Sequence[str]) -> list[Right]:
+    return [
+        *_spark(names),
+        Right("topic", f"{names.prefix}RETRY.", ("Write",), "replays to the groups' retry topics", prefixed=True),
+        *(Right("topic", topic, ("Read", "Write"), "replays to the origin topic") for topic in topics),
+    ]
+
+
+def _admin(names: TopicNames) -> list[Right]:
+    return [
+        Right(
+            "topic",
+            names.prefix,
+            ("Create", "DescribeConfigs", "Read", "Write"),
+            "to make topics, compare their settings, read and write GROUPS, send one record through a level",
+            prefixed=True,
+        ),
+        Right("group", "*", ("Describe",), "to see the workers and how far they are"),
+        Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults for new topics"),
+    ]
+
+
+def acl_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
+    """What to run, with Kafka's own tool."""
+    return [_command(right, principal, bootstrap_servers) for right in rights]
+
+
+def _command(right: Right, principal: str, bootstrap_servers: str) -> str:
+    resource = ["--cluster"] if right.resource == "cluster" else [f"--{right.resource}", right.name]
+    pattern = ["--resource-pattern-type", "prefixed"] if right.prefixed else []
+    operations = [word for operation in right.operations for word in ("--operation", operation)]
+    words = ["kafka-acls.sh", "--bootstrap-server", bootstrap_servers, "--add", "--allow-principal", principal]
+    return shlex.join([*words, *operations, *resource, *pattern])

@@ -1,0 +1,54 @@
+"""`reconsume doctor`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.doctor.run import examine
+from reconsume.bridge.rights import Role, rights_of
+from reconsume.bridge.settings import Settings
+from reconsume.cli.acls import role_of
+from reconsume.cli.common import print_json
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["run_doctor"]
+
+
+def run_doctor(
+    settings: Settings, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool
+) -> bool:
+    """Examine, print; whether there is no problem."""
+    role = role_of(role_name)
+    if role in (Role.CONSUMER, Role.SIDECAR) and group is None:
+        raise IllegalSetting(f"--role {role.value} needs --group")
+    rights = rights_of(
+        role, settings.names, group=group or "", topics=topics, allowed_real_topics=settings.allowed_real_topics
+    )
+    report = examine(settings, role.value, rights, send_record=send_record)
+    if as_json:
+        print_json(
+            {
+                "healthy": report.healthy,
+                "findings": [asdict(one) for one in report.findings],
+                "passed": report.passed,
+                "skipped": report.skipped,
+            }
+        )
+    else:
+        _print(report)
+    return report.healthy
+
+
+def _print(report: Report) -> None:
+    for line in report.passed:
+        sys.stdout.write(f"ok       {line}\n")
+    for line in report.skipped:
+        sys.stdout.write(f"skipped  {line}\n")
+    for one in report.findings:
+        sys.stdout.write(f"{one.weight.upper():<8} {one.check}: {one.what}\n         mend: {one.mend}\n")
+    problems = sum(one.weight == "problem" for one in report.findings)
+    warnings = len(report.findings) - problems
+    sys.stdout.write(f"{problems} problems, {warnings} warnings\n")

@@ -1,0 +1,294 @@
+"""The doctor finds each misconfiguration that is planted on a real Kafka, and names what mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.doctor.run import examine
+from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.rights import Right, Role, rights_of
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker
+from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
+from tests.support.kafka import local_kafka
+from tests.support.secure_kafka import SecureKafka, secure_kafka
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[SecureKafka]:
+    with secure_kafka() as one:
+        yield one
+
+
+@dataclass
+class Ward:
+    """An installation of its own, and what the doctor is given."""
+
+    kafka: SecureKafka
+    here: Installation
+    settings: Settings
+    clock: Clock = now_ms
+    works: bool = True
+
+    def examine(self, *, send_record: bool = False) -> Report:
+        rights = rights_of(Role.SCHEDULER, self.here.settings.names)
+        return examine(self.settings, "scheduler", rights, send_record=send_record, clock=self.clock)
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
+        self.kafka.operator().incremental_alter_configs([resource])[resource].result(30)
+
+    def delete(self, topic: str) -> None:
+        self.kafka.operator().delete_topics([topic])[topic].result(30)
+
+    def connect(self, bootstrap_servers: str, **conf: str) -> None:
+        secrets = Settings(kafka={key.replace("_", "."): value for key, value in conf.items()}).kafka
+        self.settings = self.settings.model_copy(update={"bootstrap_servers": bootstrap_servers, "kafka": secrets})
+
+    def as_user(self, rights: Sequence[Right]) -> None:
+        conf = self.kafka.user(f"u-{self.here.settings.topic_prefix}", "secret")
+        self.kafka.grant(f"u-{self.here.settings.topic_prefix}", list(rights))
+        self.settings = self.settings.model_copy(
+            update={"bootstrap_servers": self.kafka.secure_bootstrap_servers, "kafka": Settings(kafka=conf).kafka}
+        )
+
+
+@pytest.fixture
+def ward(kafka: SecureKafka) -> Ward:
+    here = Installation(settings_for(kafka.bootstrap_servers))
+    return Ward(kafka, here, here.settings)
+
+
+@contextmanager
+def installed(ward: Ward) -> Iterator[None]:
+    """As `topics apply` makes it, with a worker."""
+    maker = TopicMaker(ward.here.admin, ward.here.settings.names, ward.here.settings.topics)
+    maker.make(maker.groups_topic())
+    write_system(ward.here.settings, SystemConfig(message_delay_level=LEVELS))
+    ward.here.make_topics()
+    with scheduler(ward.here.settings):
+        yield
+
+
+def nobody_listens(ward: Ward) -> None:
+    ward.connect("127.0.0.1:1")
+
+
+def wrong_password(ward: Ward) -> None:
+    ward.as_user([])
+    ward.connect(
+        ward.kafka.secure_bootstrap_servers,
+        security_protocol="SASL_SSL",
+        ssl_ca_location=str(ward.kafka.certificate),
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username=f"u-{ward.here.settings.topic_prefix}",
+        sasl_password="wrong",
+    )
+
+
+def no_tls(ward: Ward) -> None:
+    ward.connect(ward.kafka.secure_bootstrap_servers)
+
+
+def unknown_authority(ward: Ward) -> None:
+    ward.connect(ward.kafka.secure_bootstrap_servers, security_protocol="SSL")
+
+
+def missing_topic(ward: Ward) -> None:
+    ward.delete(ward.here.settings.names.quarantine)
+
+
+def level_without_topic(ward: Ward) -> None:
+    write_system(ward.here.settings, SystemConfig(message_delay_level=f"{LEVELS} 7m"))
+
+
+def clock_of_producers(ward: Ward) -> None:
+    ward.configure(ward.here.settings.names.delay(1_000), "message.timestamp.type", "CreateTime")
+
+
+def groups_not_compacted(ward: Ward) -> None:
+    ward.configure(ward.here.settings.names.groups, "cleanup.policy", "delete")
+
+
+def short_retention(ward: Ward) -> None:
+    ward.configure(ward.here.settings.names.delay(2_000), "retention.ms", "60000")
+
+
+def no_room_for_headers(ward: Ward) -> None:
+    ward.configure(ward.here.settings.names.delay(2_000), "max.message.bytes", "100000")
+
+
+def too_many_replicas_wanted(ward: Ward) -> None:
+    ward.configure(ward.here.settings.names.send_back, "min.insync.replicas", "2")
+
+
+def topics_of(ward: Ward, group: str) -> None:
+    """As a scheduler makes them with the defaults."""
+    maker = TopicMaker(ward.here.admin, ward.here.settings.names, ward.here.settings.topics)
+    for wanted in (maker.retry_topic(group, Groups()), maker.dead_letter_topic(group)):
+        maker.make(wanted)
+
+
+def few_partitions(ward: Ward) -> None:
+    topics_of(ward, "wide")
+    write_group(ward.here.settings, SubscriptionGroupConfig(group_name="wide", retry_queue_nums=3))
+
+
+def unreadable_group(ward: Ward) -> None:
+    ward.here.produce(ward.here.settings.names.groups, b"{not json", key=b"broken")
+
+
+def group_without_retries(ward: Ward) -> None:
+    topics_of(ward, "none")
+    write_group(ward.here.settings, SubscriptionGroupConfig(group_name="none", retry_queue_nums=0))
+
+
+def strange_topic(ward: Ward) -> None:
+    ward.here.admin.create(f"{ward.here.settings.topic_prefix}DELAY.60s", 1, -1, {})
+
+
+def no_worker(ward: Ward) -> None:
+    ward.works = False
+
+
+def a_right_less(ward: Ward) -> None:
+    names = ward.here.settings.names
+    rights = rights_of(Role.SCHEDULER, names)
+    ward.as_user([one for one in rights if (one.resource, one.name) != ("topic", names.cancel)])
+
+
+def no_transactions(ward: Ward) -> None:
+    rights = rights_of(Role.SCHEDULER, ward.here.settings.names)
+    ward.as_user([right for right in rights if right.resource != "transactional-id"])
+
+
+PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
+    "nobody listens": (nobody_listens, "no connection to 127.0.0.1:1", "nc -vz 127.0.0.1 1; .*--bootstrap-servers"),
+    "wrong password": (wrong_password, "do not accept user 'u-", "RECONSUME_KAFKA_SASL_PASSWORD_FILE"),
+    "no TLS": (no_tls, "no connection to", "security.protocol=SASL_SSL"),
+    "unknown authority": (unknown_authority, "no TLS connection", "ssl.ca.location"),
+    "missing topic": (missing_topic, r"QUARANTINE is missing", "reconsume topics apply"),
+    "level without topic": (level_without_topic, r"DELAY\.7m is missing", "reconsume topics apply"),
+    "CreateTime": (
+        clock_of_producers,
+        r"DELAY\.1s: message.timestamp.type is CreateTime",
+        r"kafka-configs.sh --bootstrap-server \S+ --alter .*DELAY\.1s --add-config message.timestamp.type=LogAppendTime",
+    ),
+    "GROUPS not compacted": (
+        groups_not_compacted,
+        "GROUPS: cleanup.policy is delete",
+        r"kafka-configs.sh .*GROUPS --add-config cleanup.policy=compact",
+    ),
+    "short retention": (short_retention, "retention.ms is 60000", r"--add-config retention.ms=604800000"),
+    "no room for headers": (no_room_for_headers, "max.message.bytes is 100000", "--add-config max.message.bytes=1114"),
+    "too many replicas": (
+        too_many_replicas_wanted,
+        "min.insync.replicas is 2, it has 1 replicas",
+        "SEND_BACK --add-config min.insync.replicas=1",
+    ),
+    "few partitions": (
+        few_partitions,
+        "partitions is 1, it should be 3",
+        r"kafka-topics.sh .*RETRY.wide --partitions 3",
+    ),
+    "unreadable group": (unreadable_group, "group 'broken': the value is not JSON", "reconsume groups set broken"),
+    "no retries": (group_without_retries, "group none: retryQueueNums is 0", "groups set none --retry-queue-nums 1"),
+    "strange topic": (strange_topic, r"DELAY\.60s' is not a delay topic", r"kafka-topics.sh .*--delete --topic \S+60s"),
+    "no worker": (no_worker, "no scheduler worker is a member", "reconsume scheduler --bootstrap-servers 127"),
+    "a right less": (
+        a_right_less,
+        "role scheduler may not Read on topic .*CANCEL",
+        "kafka-acls.sh .*--add --allow-principal User:u-.*--operation Read --topic .*CANCEL",
+    ),
+    "no transactions": (
+        no_transactions,
+        "may not Write on transactional-id .*scheduler-",
+        "kafka-acls.sh .*--operation Write --transactional-id .* --resource-pattern-type prefixed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_found_and_its_mending_named(ward: Ward, name: str) -> None:
+    plant, what, mend = PLANTED[name]
+    with installed(ward):
+        plant(ward)
+        if ward.works:
+            found = ward.examine().findings
+    if not ward.works:
+        found = ward.examine().findings
+    # Topics that are planted appear to the worker a little later.
+    found = [one for one in found if "have no worker" not in one.what]
+    assert found
+    for one in found:
+        assert re.search(what, one.what), found
+        assert re.search(mend, one.mend), found
+
+
+def test_a_clean_installation_has_no_finding_and_a_record_comes_through(ward: Ward) -> None:
+    with installed(ward):
+        ward.as_user(rights_of(Role.SCHEDULER, ward.here.settings.names))
+        report = ward.examine(send_record=True)
+    assert report.findings == []
+    for part in ("connection", "versions", "rights", "groups", "workers", "record", "clock"):
+        assert any(line.startswith(part) for line in report.passed), (part, report)
+
+
+@pytest.mark.parametrize(("ahead_ms", "said"), [(5_000, "behind.*delivers early"), (-5_000, "ahead of.*delivers late")])
+def test_a_clock_that_is_wrong_is_found(ward: Ward, ahead_ms: int, said: str) -> None:
+    ward.clock = lambda: now_ms() + ahead_ms
+    with installed(ward):
+        (found,) = ward.examine(send_record=True).findings
+    assert (found.check, found.weight) == ("clock", "problem")
+    assert re.search(said, found.what)
+    assert "chronyc tracking" in found.mend
+
+
+def test_a_broker_that_gives_an_address_where_nobody_is(ward: Ward) -> None:
+    with local_kafka(properties={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}) as kafka:
+        ward.connect(kafka.bootstrap_servers)
+        (found,) = ward.examine().findings
+    assert "a broker is at 127.0.0.1:1" in found.what
+    assert "advertised.listeners" in found.mend
+
+
+def test_the_command_prints_json_and_its_exit_code_tells(ward: Ward) -> None:
+    def doctor(*arguments: str) -> tuple[int, dict[str, object]]:
+        settings = ward.here.settings
+        ran = subprocess.run(
+            [sys.executable, "-m", "reconsume", "doctor", "-o", "json", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ
+            | {
+                "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
+                "RECONSUME_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+                "RECONSUME_TOPICS__DELAY_PARTITIONS": "1",
+            },
+        )
+        assert "Traceback" not in ran.stderr
+        return ran.returncode, json.loads(ran.stdout)
+
+    with installed(ward):
+        code, said = doctor()
+        assert (code, said["healthy"], said["findings"]) == (0, True, [])
+    code, said = doctor("--no-send-record")
+    assert (code, said["healthy"]) == (1, False)

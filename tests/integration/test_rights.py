@@ -1,0 +1,340 @@
+"""Each role on a Kafka with TLS, SCRAM and ACLs: it runs with the rights that are printed, and tells if one lacks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups_store import write_group
+from reconsume.bridge.kafka import translate
+from reconsume.bridge.rights import Right, Role, rights_of
+from reconsume.bridge.scheduler.service import SchedulerService
+from reconsume.bridge.settings import Settings
+from reconsume.cli.status import collect_status
+from reconsume.cli.topics import apply_plan, make_plan
+from reconsume.consumers import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    Consumer,
+    DelayProducer,
+    Message,
+    PushConsumer,
+)
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.names import TopicNames
+from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
+from tests.support.secure_kafka import SecureKafka, secure_kafka
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+REFUSED = "no right to use"
+NAMES = TopicNames("guarded.")
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[SecureKafka]:
+    with secure_kafka() as one:
+        yield one
+
+
+def installed(kafka: SecureKafka, prefix: str) -> Installation:
+    """All topics but that of the longest level: what is sent there takes the inbox."""
+    one = Installation(settings_for(kafka.bootstrap_servers, prefix))
+    one.make_topics()
+    one.write_groups()
+    kafka.operator().delete_topics([one.settings.names.delay(2_000)])[one.settings.names.delay(2_000)].result(30)
+    return one
+
+
+@pytest.fixture(scope="module")
+def unattended(kafka: SecureKafka) -> Installation:
+    """No scheduler works here."""
+    return installed(kafka, NAMES.prefix)
+
+
+@pytest.fixture(scope="module")
+def attended(kafka: SecureKafka) -> Iterator[Installation]:
+    """A scheduler that may everything works here."""
+    one = installed(kafka, "attended.")
+    with scheduler(one.settings):
+        yield one
+
+
+@dataclass(eq=False)
+class Complaints(logging.Handler):
+    """What a role says of rights: in its log, or by what it raises."""
+
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.note(record.getMessage())
+
+    def note(self, text: object) -> None:
+        if REFUSED in str(text):
+            self.said.append(str(text))
+
+
+@contextmanager
+def listening() -> Iterator[Complaints]:
+    complaints, logger = Complaints(), logging.getLogger("reconsume")
+    logger.addHandler(complaints)
+    try:
+        yield complaints
+    finally:
+        logger.removeHandler(complaints)
+
+
+@dataclass
+class Case:
+    """A user with rights, and what to run as him."""
+
+    here: Installation
+    settings: Settings
+    group: str
+    topic: str
+    complaints: Complaints
+
+    def runs(self, steps: Callable[[], bool]) -> bool:
+        """Until it is done, or somebody complains."""
+        return bool(wait_until(lambda: steps() or bool(self.complaints.said), 60, "done, or a complaint"))
+
+
+def as_scheduler(case: Case) -> bool:
+    here, names, group = case.here, case.here.settings.names, case.group
+    back = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RETRY_TOPIC", b"flights")]
+    here.produce(names.send_back, b"again", headers=back)
+    here.produce(names.delay(0), b"dead", headers=[("REAL_TOPIC", f"%DLQ%{group}".encode())])
+    here.produce(names.delay(0), group.encode(), headers=[])
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            SchedulerService(case.settings).run(stop)
+        except ReconsumeError as error:
+            case.complaints.note(error)
+
+    def done() -> bool:
+        kept = [one.value for one in here.read(names.quarantine)]
+        return bool(here.retries(group) and here.dead_letters(group) and group.encode() in kept)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        case.runs(done)
+    finally:
+        stop.set()
+        thread.join(60)
+    return done()
+
+
+def push(case: Case, *, exactly_once: bool) -> bool:
+    seen: list[tuple[bytes | None, int]] = []
+
+    def listener(messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+        message = messages[0]
+        seen.append((message.body, message.reconsume_times))
+        if message.reconsume_times:
+            return SUCCESS
+        context.delay_level_when_next_consume = 4 if message.body == b"inbox" else 1
+        return LATER
+
+    settings = case.settings.client_settings()
+    consumer = PushConsumer(
+        case.group,
+        bootstrap_servers=settings.pop("bootstrap.servers"),
+        conf=settings | {"auto.offset.reset": "earliest", "heartbeat.interval.ms": 500},
+        topic_prefix=case.settings.topic_prefix,
+        exactly_once=exactly_once,
+    )
+    consumer.subscribe(case.topic).register_message_listener(listener)
+
+    def done() -> bool:
+        inbox = [one["REAL_TOPIC"] for one in case.here.read(case.settings.names.send_back)]
+        return (b"direct", 1) in seen and (exactly_once or f"%RETRY%{case.group}" in inbox)
+
+    case.here.produce(case.topic, *([b"direct"] if exactly_once else [b"direct", b"inbox"]))
+    try:
+        consumer.start()
+        case.runs(done)
+    except ReconsumeError as error:
+        case.complaints.note(error)
+    finally:
+        consumer.shutdown()
+    return done()
+
+
+def as_consumer(case: Case) -> bool:
+    return push(case, exactly_once=False)
+
+
+def as_exactly_once(case: Case) -> bool:
+    return push(case, exactly_once=True)
+
+
+def as_sidecar(case: Case) -> bool:
+    """The drop-in's way to send back is the sidecar's."""
+    case.here.produce(case.topic, b"direct", b"inbox")
+    conf = {"group.id": case.group, "auto.offset.reset": "earliest", "heartbeat.interval.ms": 500}
+    consumer = Consumer(case.settings.client_settings() | conf, topic_prefix=case.settings.topic_prefix)
+    seen: list[bytes | None] = []
+
+    def step() -> bool:
+        message = consumer.poll(0.2)
+        if message is None:
+            return False
+        error = message.error()
+        if error is not None:
+            case.complaints.note(translate(error, "polling"))
+        elif message.topic() == case.topic and message.offset() == len(seen):
+            level = 4 if message.value() == b"inbox" else 1
+            consumer.send_message_back(message, delay_level=level)
+            seen.append(message.value())
+        return len(seen) == 2
+
+    try:
+        consumer.subscribe([case.topic])
+        case.runs(step)
+    except ReconsumeError as error:
+        case.complaints.note(error)
+    finally:
+        consumer.close()
+    return len(seen) == 2
+
+
+def as_producer(case: Case) -> bool:
+    with (
+        DelayProducer(
+            bootstrap_servers=case.settings.bootstrap_servers,
+            conf={key: one.get_secret_value() for key, one in case.settings.kafka.items()},
+            topic_prefix=case.settings.topic_prefix,
+        ) as producer,
+        suppress_noted(case.complaints),
+    ):
+        producer.send(case.topic, b"v", delay_level=1)
+        sent = producer.send(case.topic, b"v", delay=timedelta(hours=1))
+        producer.cancel(sent.msg_id)
+        return True
+    return False
+
+
+def as_console(case: Case) -> bool:
+    with suppress_noted(case.complaints):
+        return bool(collect_status(case.settings)["waiting"])
+    return False
+
+
+def as_admin(case: Case) -> bool:
+    with suppress_noted(case.complaints):
+        write_group(case.settings, SubscriptionGroupConfig(group_name=case.group))
+        maker, plan = make_plan(case.settings)
+        apply_plan(maker, plan, as_json=True)
+        collect_status(case.settings)
+        return True
+    return False
+
+
+@contextmanager
+def suppress_noted(complaints: Complaints) -> Iterator[None]:
+    with suppress(ReconsumeError):
+        try:
+            yield
+        except ReconsumeError as error:
+            complaints.note(error)
+            raise
+
+
+ROLES: dict[str, tuple[Role, Callable[[Case], bool], bool]] = {
+    "scheduler": (Role.SCHEDULER, as_scheduler, False),
+    "consumer": (Role.CONSUMER, as_consumer, False),
+    "exactly once": (Role.CONSUMER, as_exactly_once, True),
+    "sidecar": (Role.SIDECAR, as_sidecar, False),
+    "producer": (Role.PRODUCER, as_producer, False),
+    "console": (Role.CONSOLE, as_console, False),
+    "admin": (Role.ADMIN, as_admin, False),
+}
+
+
+def rights(name: str, names: TopicNames, group: str, topic: str) -> list[Right]:
+    role, _, exactly_once = ROLES[name]
+    return rights_of(role, names, group=group, topics=[topic], exactly_once=exactly_once)
+
+
+def one_less() -> list[tuple[str, int, str]]:
+    """Role, number of the right, operation: each that a role has; for exactly once only what it has more."""
+    found = []
+    for name in ROLES:
+        ordinary = rights("consumer", NAMES, "g", "t") if name == "exactly once" else []
+        for number, right in enumerate(rights(name, NAMES, "g", "t")):
+            if right not in ordinary:
+                found += [(name, number, operation) for operation in right.operations]
+    return found
+
+
+@contextmanager
+def case_of(
+    kafka: SecureKafka, here: Installation, name: str, less: tuple[int, str] | None
+) -> Iterator[tuple[Case, Callable[[Case], bool]]]:
+    user = f"{name.replace(' ', '-')}-{uuid.uuid4().hex[:6]}"
+    group, topic = f"g-{user}", f"t-{user}"
+    here.admin.create(topic, 1, -1, {})
+    names = here.settings.names
+    if name not in ("scheduler", "admin"):
+        here.admin.create(names.retry(group), 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    granted = rights(name, names, group, topic)
+    if less is not None:
+        number, operation = less
+        left = granted[number].without(operation)
+        granted = [*granted[:number], *([left] if left else []), *granted[number + 1 :]]
+    secret = Settings(kafka=kafka.user(user, f"secret-of-{user}")).kafka
+    settings = here.settings.model_copy(
+        update={"bootstrap_servers": kafka.secure_bootstrap_servers, "kafka": secret},
+    )
+    kafka.grant(user, granted)
+    with listening() as complaints:
+        yield Case(here, settings, group, topic, complaints), ROLES[name][1]
+
+
+def place(name: str, request: pytest.FixtureRequest) -> Installation:
+    found: Installation = request.getfixturevalue("unattended" if name in ("scheduler", "admin") else "attended")
+    return found
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_role_runs_with_the_rights_that_are_printed(
+    kafka: SecureKafka, request: pytest.FixtureRequest, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with case_of(kafka, place(name, request), name, None) as (case, run):
+        assert run(case), caplog.text
+        assert case.complaints.said == []
+    assert "secret-of-" not in caplog.text
+
+
+@pytest.mark.parametrize(("name", "number", "operation"), one_less())
+def test_a_role_says_which_right_it_lacks(
+    kafka: SecureKafka,
+    request: pytest.FixtureRequest,
+    name: str,
+    number: int,
+    operation: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here = place(name, request)
+    with case_of(kafka, here, name, (number, operation)) as (case, run):
+        run(case)
+        right = rights(name, here.settings.names, case.group, case.topic)[number]
+        said = {"topic": "the topic", "group": "the consumer group", "cluster": "the cluster"}
+        what = said.get(right.resource, "the transactional id")
+        assert any(what in one for one in case.complaints.said), (right, case.complaints.said)
+    assert "secret-of-" not in caplog.text
