@@ -46,7 +46,7 @@ def _rate(title: str, name: str, by: str, where: str = "", legend: str = "") -> 
     exported = metric(name).exported
     selector = f"{where},SELECTOR" if where else "SELECTOR"
     query = f"sum by ({by}) (rate({exported}{{{selector}}}[$__rate_interval]))"
-    return PanelSpec(title, name, {legend or f"{{{{{by.split(',')[0].strip()}}}}}": query})
+    return PanelSpec(title, name, {legend or f"{{{{{by}}}}}": query})
 
 
 def _quantiles(title: str, name: str, by: str) -> PanelSpec:
