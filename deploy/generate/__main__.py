@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deploy.generate.dashboards import DASHBOARDS, dashboard_json
 from deploy.generate.readme import with_values_table
-from deploy.generate.rules import chart_rocketmq_rules, plain_rocketmq_rules, plain_rules
+from deploy.generate.rules import chart_rocketmq_rules, plain_rocketmq_rules, plain_rules, runbook_index
 from deploy.generate.schema import values_schema
 from deploy.generate.values import CHART, read_values
 
@@ -24,6 +24,7 @@ def generated() -> dict[Path, str]:
     return {
         CHART / "values.schema.json": json.dumps(values_schema(values), indent=1, ensure_ascii=False) + "\n",
         CHART / "README.md": with_values_table(CHART / "README.md", values),
+        DEPLOY.parent / "docs" / "runbooks" / "README.md": runbook_index(),
         CHART / "files" / "rocketmq-names.yaml": chart_rocketmq_rules(),
         DEPLOY / "alerts" / "reconsume.yaml": plain_rules(),
         DEPLOY / "alerts" / "rocketmq-names.yaml": plain_rocketmq_rules(),

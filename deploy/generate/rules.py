@@ -10,11 +10,18 @@ import yaml
 from deploy.generate.values import CHART
 from reconsume.bridge.metrics_catalogue import CATALOGUE, ROCKETMQ_NAMES
 
-__all__ = ["RUNBOOKS", "chart_rocketmq_rules", "plain_rocketmq_rules", "plain_rules", "read_alerts"]
+__all__ = ["RUNBOOKS", "chart_rocketmq_rules", "plain_rocketmq_rules", "plain_rules", "read_alerts", "runbook_index"]
 
 RUNBOOKS: Final = "docs/runbooks/"
 _HEADER: Final = "# Generated from {source} by python -m deploy.generate\n"
 _CATALOGUE: Final = "the catalogue of metrics"
+_INDEX: Final = """# Runbooks
+
+<!-- made by `make docs` from deploy/helm/reconsume/files/alerts.yaml; do not edit -->
+
+One page for each alert of `deploy/alerts/reconsume.yaml` and of the chart: what it means at three in the morning, what to do, what not to do.
+Records that wait for their time never cause one.
+"""
 _METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
 
 
@@ -23,6 +30,16 @@ def read_alerts() -> list[dict[str, Any]]:
     text = (CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
     alerts: list[dict[str, Any]] = yaml.safe_load(text)["alerts"]
     return alerts
+
+
+def runbook_index() -> str:
+    """The first page of the runbooks."""
+    rows = [
+        f"| [{one['alert']}]({one['alert'].lower()}.md) | {one['severity']} "
+        f"| {one['description'].strip().replace('$THRESHOLD', format(one['threshold'], 'g'))} |"
+        for one in read_alerts()
+    ]
+    return "\n".join([_INDEX, "| alert | severity | fires when |", "|---|---|---|", *rows, ""])
 
 
 def plain_rules() -> str:

@@ -13,6 +13,7 @@ from deploy.generate.values import read_values
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.metrics_catalogue import CATALOGUE
+from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.settings import Settings, TopicSettings, load_settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.levels import DelayLevels
@@ -191,6 +192,25 @@ def test_strimzi_makes_the_topics_that_reconsume_would_make(levels: str) -> None
         partitions, replicas, config = made[one.name]
         assert (partitions, replicas) == (one.partitions, one.replication_factor), one.name
         assert {name: str(value) for name, value in config.items()} == dict(one.settings), one.name
+
+
+@pytest.mark.parametrize("prefix", ["reconsume.", "shop."])
+def test_strimzi_gives_the_user_the_rights_of_a_scheduler(prefix: str) -> None:
+    user = find(render("strimzi", f"config.topic_prefix={prefix}"), "KafkaUser")
+    granted = {
+        (
+            one["resource"]["type"].lower(),
+            one["resource"].get("name", "kafka-cluster"),
+            one["resource"].get("patternType") == "prefix",
+            frozenset(one["operations"]),
+        )
+        for one in user["spec"]["authorization"]["acls"]
+    }
+    needed = {
+        (one.resource.replace("-", ""), one.name or "kafka-cluster", one.prefixed, frozenset(one.operations))
+        for one in rights_of(Role.SCHEDULER, TopicNames(prefix))
+    }
+    assert granted == needed
 
 
 def test_the_topics_job_runs_before_workers_and_writes_the_level_table() -> None:
