@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test chaos unit demo broker benchmarks docs wheel clean
+.PHONY: help setup check format test chaos unit demo broker benchmarks helm-check docs wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -56,8 +56,12 @@ broker: setup ## A real Kafka on this machine, in the foreground
 benchmarks: setup ## The figures that the README names
 	@$(BIN)/python -m benchmarks
 
+helm-check: setup ## The chart, its alerts and dashboards; gets helm and promtool where they are missing
+	@$(BIN)/pytest -q tests/deploy
+
 docs: setup ## The pages of docs/ that are made from the code
 	@$(BIN)/python -m reconsume.cli.pages docs
+	@$(BIN)/python -m deploy.generate
 
 wheel: setup ## Build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -1,0 +1,1 @@
+"""Files for operators, and the programs that write what is generated among them."""

@@ -1,0 +1,98 @@
+"""Rules for a Prometheus that knows no chart, from those of the chart; and rules with RocketMQ's names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import yaml
+
+from deploy.generate.values import CHART
+from reconsume.bridge.metrics_catalogue import CATALOGUE, ROCKETMQ_NAMES
+
+__all__ = ["RUNBOOKS", "chart_rocketmq_rules", "plain_rocketmq_rules", "plain_rules", "read_alerts", "runbook_index"]
+
+RUNBOOKS: Final = "docs/runbooks/"
+_HEADER: Final = "# Generated from {source} by python -m deploy.generate\n"
+_CATALOGUE: Final = "the catalogue of metrics"
+_INDEX: Final = """# Runbooks
+
+<!-- made by `make docs` from deploy/helm/reconsume/files/alerts.yaml; do not edit -->
+
+One page for each alert of `deploy/alerts/reconsume.yaml` and of the chart: what it means at three in the morning, what
+to do, what not to do. Records that wait for their time never cause one.
+"""
+_METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
+
+
+def read_alerts() -> list[dict[str, Any]]:
+    """The alerts of the chart, with $SCHEDULER and so on in their expressions."""
+    text = (CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
+    alerts: list[dict[str, Any]] = yaml.safe_load(text)["alerts"]
+    return alerts
+
+
+def runbook_index() -> str:
+    """The first page of the runbooks."""
+    rows = [
+        f"| [{one['alert']}]({one['alert'].lower()}.md) | {one['severity']} "
+        f"| {one['description'].strip().replace('$THRESHOLD', format(one['threshold'], 'g'))} |"
+        for one in read_alerts()
+    ]
+    return "\n".join([_INDEX, "| alert | severity | fires when |", "|---|---|---|", *rows, ""])
+
+
+def plain_rules() -> str:
+    """A rules file for one installation whose metrics carry no labels of its own."""
+    rules = [_rule(one) for one in read_alerts()]
+    group = {"groups": [{"name": "reconsume.alerts", "rules": rules}]}
+    return _HEADER.format(source="deploy/helm/reconsume/files/alerts.yaml") + _dump(group)
+
+
+def _rule(alert: dict[str, Any]) -> dict[str, Any]:
+    threshold = f"{alert['threshold']:g}"
+    expression = alert["expr"].strip().replace("$THRESHOLD", threshold)
+    expression = expression.replace('namespace="$NAMESPACE",', "").replace("$FULLNAME", ".*reconsume.*")
+    return {
+        "alert": alert["alert"],
+        "expr": _without_labels(expression),
+        "for": alert["for"],
+        "labels": {"severity": alert["severity"]},
+        "annotations": {
+            "summary": alert["summary"],
+            "description": alert["description"].replace("$THRESHOLD", threshold),
+            "runbook_url": f"{RUNBOOKS}{alert['alert'].lower()}.md",
+        },
+    }
+
+
+def chart_rocketmq_rules() -> str:
+    """Rules with RocketMQ's names, for the chart to put its labels into."""
+    rules = [{"record": one.name, "expr": _with_labels(one.expression)} for one in ROCKETMQ_NAMES if one.expression]
+    return _HEADER.format(source=_CATALOGUE) + _dump({"rules": rules})
+
+
+def plain_rocketmq_rules() -> str:
+    """The same for a Prometheus that knows no chart."""
+    rules = [{"record": one.name, "expr": one.expression} for one in ROCKETMQ_NAMES if one.expression]
+    return _HEADER.format(source=_CATALOGUE) + _dump({"groups": [{"name": "reconsume.rocketmq", "rules": rules}]})
+
+
+def _with_labels(expression: str) -> str:
+    consumers = {sample for one in CATALOGUE if one.role == "consumer" for sample in one.samples}
+
+    def labelled(match: re.Match[str]) -> str:
+        label = "$CONSUMER" if match[1] in consumers else "$SCHEDULER"
+        return f"{match[1]}{{{label}," if match[2] else f"{match[1]}{{{label}}}"
+
+    return _METRIC.sub(labelled, expression)
+
+
+def _without_labels(expression: str) -> str:
+    for label in ("$SCHEDULER", "$CONSUMER"):
+        expression = expression.replace("," + label, "").replace("{" + label + "}", "")
+    return expression
+
+
+def _dump(rules: Any) -> str:
+    return str(yaml.dump(rules, sort_keys=False, width=120, allow_unicode=True))

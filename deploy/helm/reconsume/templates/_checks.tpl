@@ -1,0 +1,84 @@
+{{- /* What the schema cannot say: values that do not go together. Each message names the value and the way out. */ -}}
+{{- define "reconsume.checks" -}}
+{{- $values := .Values -}}
+{{- $wrong := list -}}
+{{- $security := $values.kafka.security -}}
+{{- if and (not $values.kafka.bootstrapServers) (not $values.existingConfigMap) -}}
+{{- $wrong = append $wrong "kafka.bootstrapServers is empty: set it to host:port of your brokers, or name a settings file with existingConfigMap" -}}
+{{- end -}}
+{{- if and $values.kafka.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]+(,[^\\s,]+:[0-9]+)*$" $values.kafka.bootstrapServers)) -}}
+{{- $wrong = append $wrong (printf "kafka.bootstrapServers is %q: write host:port, more of them parted by commas" $values.kafka.bootstrapServers) -}}
+{{- end -}}
+{{- if and $values.delayLevels (not (regexMatch "^[1-9][0-9]*[smhd]( [1-9][0-9]*[smhd])*$" $values.delayLevels)) -}}
+{{- $wrong = append $wrong (printf "delayLevels is %q: write durations parted by single spaces, each a whole number and s, m, h or d, such as 1s 5s 10s" $values.delayLevels) -}}
+{{- end -}}
+{{- if and $values.image.digest (not (regexMatch "^sha256:[0-9a-f]{64}$" $values.image.digest)) -}}
+{{- $wrong = append $wrong (printf "image.digest is %q: write sha256: and 64 hexadecimal digits" $values.image.digest) -}}
+{{- end -}}
+{{- range $key, $instead := dict "bootstrap_servers" "kafka.bootstrapServers" "kafka" "kafka.properties" "management" "scheduler.managementPort" -}}
+{{- if hasKey $values.config $key -}}
+{{- $wrong = append $wrong (printf "config.%s has a value of its own: set %s" $key $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey (default (dict) $values.config.scheduler) "instance_id" -}}
+{{- $wrong = append $wrong "config.scheduler.instance_id would be the same for all workers: each has its pod's name; set scheduler.instanceIdPrefix if that is not enough" -}}
+{{- end -}}
+{{- if and $values.existingConfigMap (or $values.config $values.kafka.properties) -}}
+{{- $wrong = append $wrong "existingConfigMap takes the place of config and kafka.properties: leave those empty" -}}
+{{- end -}}
+{{- if hasPrefix "SASL" $security.protocol -}}
+{{- if not $security.sasl.mechanism -}}
+{{- $wrong = append $wrong (printf "kafka.security.protocol is %s: set kafka.security.sasl.mechanism, such as SCRAM-SHA-512" $security.protocol) -}}
+{{- end -}}
+{{- if not $security.sasl.existingSecret -}}
+{{- $wrong = append $wrong (printf "kafka.security.protocol is %s: name the Secret with the login in kafka.security.sasl.existingSecret" $security.protocol) -}}
+{{- end -}}
+{{- if and (eq $security.sasl.mechanism "OAUTHBEARER") (not (and $security.sasl.oauth.tokenEndpointUrl $security.sasl.oauth.clientId)) -}}
+{{- $wrong = append $wrong "kafka.security.sasl.mechanism is OAUTHBEARER: set kafka.security.sasl.oauth.tokenEndpointUrl and clientId" -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (empty $security.tls.keys.cert) (empty $security.tls.keys.key) -}}
+{{- $wrong = append $wrong "kafka.security.tls.keys.cert and key go together: set both, or none" -}}
+{{- end -}}
+{{- if and $security.tls.keys.cert (not $security.tls.existingSecret) -}}
+{{- $wrong = append $wrong "kafka.security.tls.keys.cert is set: name the Secret in kafka.security.tls.existingSecret" -}}
+{{- end -}}
+{{- $id := printf "%s%s.%s-999" $values.scheduler.instanceIdPrefix .Release.Namespace (include "reconsume.fullname" (dict "Chart" .Chart "Release" .Release "Values" $values)) -}}
+{{- if gt (len $id) 89 -}}
+{{- $wrong = append $wrong "namespace, release name and scheduler.instanceIdPrefix are too long together for an instance id of 100 characters: shorten one, or set fullnameOverride" -}}
+{{- end -}}
+{{- $least := include "reconsume.leastGrace" . | int -}}
+{{- $given := $values.scheduler.terminationGracePeriodSeconds -}}
+{{- if and (not (kindIs "invalid" $given)) (lt (int $given) $least) -}}
+{{- $wrong = append $wrong (printf "scheduler.terminationGracePeriodSeconds is %d: a worker may need %d s to finish its transaction and leave its group; set at least that, or leave it out" (int $given) $least) -}}
+{{- end -}}
+{{- with $values.scheduler.autoscaling.keda -}}
+{{- if and .enabled (not .serverAddress) -}}
+{{- $wrong = append $wrong "scheduler.autoscaling.keda.enabled is set: say where Prometheus is in scheduler.autoscaling.keda.serverAddress" -}}
+{{- end -}}
+{{- if and .enabled (lt (int .maxReplicas) (int $values.scheduler.replicas)) -}}
+{{- $wrong = append $wrong (printf "scheduler.autoscaling.keda.maxReplicas is %d, less than scheduler.replicas, which is %d" (int .maxReplicas) (int $values.scheduler.replicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $values.topics.manage "strimziKafkaTopic") (not $values.topics.strimzi.cluster) -}}
+{{- $wrong = append $wrong "topics.manage is strimziKafkaTopic: name the Kafka resource in topics.strimzi.cluster" -}}
+{{- end -}}
+{{- if and (ne $values.topics.manage "job") (or $values.groups (and $values.delayLevels (ne $values.topics.manage "strimziKafkaTopic"))) -}}
+{{- $wrong = append $wrong (printf "groups and delayLevels are written by the topics Job, and topics.manage is %s: set it to job, or use reconsume groups set" $values.topics.manage) -}}
+{{- end -}}
+{{- if and $values.reconcile.enabled (has $security.sasl.mechanism (list "OAUTHBEARER")) -}}
+{{- $wrong = append $wrong "reconcile cannot log in with OAUTHBEARER: set reconcile.enabled to false, or use SCRAM" -}}
+{{- end -}}
+{{- if and $values.reconcile.enabled $security.tls.keys.cert -}}
+{{- $wrong = append $wrong "reconcile reads with Spark, which cannot use a certificate and a key in two files: set reconcile.enabled to false, or use SCRAM" -}}
+{{- end -}}
+{{- if $wrong -}}
+{{- fail (printf "\n\n%s\n" (join "\n" $wrong)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A worker that stops finishes its transaction, closes its clients and leaves its group. */ -}}
+{{- define "reconsume.leastGrace" -}}
+{{- $timeout := dig "scheduler" "transaction_timeout_ms" 10000 .Values.config -}}
+{{- add 20 (ceil (divf $timeout 1000) | int) -}}
+{{- end -}}

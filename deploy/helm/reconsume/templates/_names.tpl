@@ -1,0 +1,74 @@
+{{- define "reconsume.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* 40 characters leave room for "-scheduler" and what controllers add: StatefulSets and CronJobs may have 52. */ -}}
+{{- define "reconsume.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "reconsume.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "reconsume.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "reconsume.serviceAccountName" -}}
+{{- $made := ternary (include "reconsume.fullname" .) "default" .Values.serviceAccount.create -}}
+{{- default $made .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- /* What selects pods; never changed, because selectors of workloads cannot be. */ -}}
+{{- define "reconsume.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "reconsume.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "reconsume.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: reconsume
+{{ include "reconsume.selectorLabels" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* metadata of an object. root, component; name, namespace, labels, annotations where they differ. */ -}}
+{{- define "reconsume.metadata" -}}
+name: {{ default (printf "%s-%s" (include "reconsume.fullname" .root) .component) .name }}
+namespace: {{ default .root.Release.Namespace .namespace }}
+labels:
+  {{- include "reconsume.labels" . | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* An image of .image; what is empty there is taken from the chart's own. */ -}}
+{{- define "reconsume.image" -}}
+{{- $global := default (dict) .root.Values.global -}}
+{{- $registry := coalesce $global.imageRegistry .image.registry .root.Values.image.registry -}}
+{{- $name := ternary (printf "%s/%s" $registry .image.repository) .image.repository (not (empty $registry)) -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $name .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (coalesce .image.tag .root.Values.image.tag .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "reconsume.pullSecrets" -}}
+{{- $global := default (dict) .Values.global -}}
+{{- with concat (default (list) $global.imagePullSecrets) .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ ternary . (get (ternary (dict) . (kindIs "string" .)) "name") (kindIs "string" .) }}
+  {{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,146 @@
+{{- /* A number as TOML and librdkafka want it. Helm reads all numbers as floats and prints 1000000 as 1e+06. */ -}}
+{{- define "reconsume.scalar" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{- define "reconsume.toml" -}}
+{{- if kindIs "map" . -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $pairs = append $pairs (printf "%s = %s" (toJson $key) (include "reconsume.toml" $value)) -}}
+{{- end -}}
+{{- end -}}
+{ {{ join ", " $pairs }} }
+{{- else if kindIs "slice" . -}}
+{{- $items := list -}}
+{{- range . -}}{{- $items = append $items (include "reconsume.toml" .) -}}{{- end -}}
+[{{ join ", " $items }}]
+{{- else if kindIs "string" . -}}
+{{ toJson . }}
+{{- else -}}
+{{ include "reconsume.scalar" . }}
+{{- end -}}
+{{- end -}}
+
+{{- /* librdkafka's settings that are no secret. */ -}}
+{{- define "reconsume.kafkaSettings" -}}
+{{- $security := .Values.kafka.security -}}
+security.protocol: {{ $security.protocol }}
+{{- if hasPrefix "SASL" $security.protocol }}
+sasl.mechanism: {{ $security.sasl.mechanism }}
+{{- if eq $security.sasl.mechanism "OAUTHBEARER" }}
+sasl.oauthbearer.method: oidc
+sasl.oauthbearer.client.id: {{ $security.sasl.oauth.clientId | quote }}
+sasl.oauthbearer.token.endpoint.url: {{ $security.sasl.oauth.tokenEndpointUrl | quote }}
+{{- with $security.sasl.oauth.scope }}
+sasl.oauthbearer.scope: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $security.tls }}
+{{- if .existingSecret }}
+{{- if .keys.ca }}
+ssl.ca.location: /run/reconsume/tls/{{ .keys.ca }}
+{{- end }}
+{{- if .keys.cert }}
+ssl.certificate.location: /run/reconsume/tls/{{ .keys.cert }}
+ssl.key.location: /run/reconsume/tls/{{ .keys.key }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := .Values.kafka.properties }}
+{{ $key }}: {{ include "reconsume.scalar" $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /* The settings file. */ -}}
+{{- define "reconsume.settings" -}}
+bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
+{{- range $key, $value := .Values.config }}
+{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value)) }}
+{{ $key }} = {{ include "reconsume.toml" $value }}
+{{- end }}
+{{- end }}
+
+[kafka]
+{{- range $key, $value := include "reconsume.kafkaSettings" . | fromYaml }}
+{{ toJson $key }} = {{ toJson $value }}
+{{- end }}
+{{- range $section, $values := .Values.config }}
+{{- if kindIs "map" $values }}
+
+[{{ $section }}]
+{{- range $key, $value := $values }}
+{{- if not (kindIs "invalid" $value) }}
+{{ toJson $key }} = {{ include "reconsume.toml" $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Secrets reach the program as files, so that they are in no environment and may be rotated. */ -}}
+{{- define "reconsume.secretEnv" -}}
+{{- $sasl := .Values.kafka.security.sasl -}}
+{{- if and (hasPrefix "SASL" .Values.kafka.security.protocol) $sasl.existingSecret }}
+{{- if eq $sasl.mechanism "OAUTHBEARER" }}
+- name: RECONSUME_KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE
+  value: /run/reconsume/sasl/{{ $sasl.keys.clientSecret }}
+{{- else }}
+- name: RECONSUME_KAFKA_SASL_USERNAME_FILE
+  value: /run/reconsume/sasl/{{ $sasl.keys.username }}
+- name: RECONSUME_KAFKA_SASL_PASSWORD_FILE
+  value: /run/reconsume/sasl/{{ $sasl.keys.password }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "reconsume.secretMounts" -}}
+{{- $security := .Values.kafka.security -}}
+{{- if and (hasPrefix "SASL" $security.protocol) $security.sasl.existingSecret }}
+- name: reconsume-sasl
+  mountPath: /run/reconsume/sasl
+  readOnly: true
+{{- end }}
+{{- if $security.tls.existingSecret }}
+- name: reconsume-tls
+  mountPath: /run/reconsume/tls
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "reconsume.secretVolumes" -}}
+{{- $security := .Values.kafka.security -}}
+{{- if and (hasPrefix "SASL" $security.protocol) $security.sasl.existingSecret }}
+- name: reconsume-sasl
+  secret:
+    secretName: {{ $security.sasl.existingSecret }}
+{{- end }}
+{{- if $security.tls.existingSecret }}
+- name: reconsume-tls
+  secret:
+    secretName: {{ $security.tls.existingSecret }}
+{{- end }}
+{{- end -}}
+
+{{- /* Environment, mounts and volumes of a pod that reads the settings file. root, configMap. */ -}}
+{{- define "reconsume.env" -}}
+- name: RECONSUME_CONFIG
+  value: /etc/reconsume/{{ ternary .Values.existingConfigMapKey "reconsume.toml" (not (empty .Values.existingConfigMap)) }}
+{{- include "reconsume.secretEnv" . }}
+{{- end -}}
+
+{{- define "reconsume.mounts" -}}
+- name: settings
+  mountPath: /etc/reconsume
+  readOnly: true
+{{- include "reconsume.secretMounts" . }}
+{{- end -}}
+
+{{- define "reconsume.volumes" -}}
+- name: settings
+  configMap:
+    name: {{ default .configMap .root.Values.existingConfigMap }}
+{{- include "reconsume.secretVolumes" .root }}
+{{- end -}}

@@ -1,0 +1,90 @@
+{{- /* The sidecar as an init container that stays (a native sidecar): up before the application, gone after it.
+Also for charts that depend on this one; the context is then .Subcharts.reconsume. It reads no settings file, because
+it runs in any namespace; a Secret with the login must be there under the same name. */ -}}
+{{- define "reconsume.sidecar.container" -}}
+{{- $sidecar := .Values.sidecar -}}
+{{- $user := pick .Values.scheduler.podSecurityContext "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" -}}
+name: reconsume
+image: {{ include "reconsume.image" (dict "root" . "image" .Values.image) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- toYaml (merge (dict) .Values.scheduler.securityContext $user) | nindent 2 }}
+restartPolicy: Always
+args:
+  - sidecar
+  - --listen=127.0.0.1:{{ $sidecar.port }}
+  - --management=0.0.0.0:{{ $sidecar.managementPort }}
+  - --log-level={{ $sidecar.logLevel }}
+env:
+  - name: RECONSUME_BOOTSTRAP_SERVERS
+    value: {{ .Values.kafka.bootstrapServers | quote }}
+  {{- range $key, $value := include "reconsume.kafkaSettings" . | fromYaml }}
+  - name: RECONSUME_KAFKA_{{ $key | upper | replace "." "_" }}
+    value: {{ $value | quote }}
+  {{- end }}
+  {{- include "reconsume.sidecar.settings" . | nindent 2 }}
+  {{- include "reconsume.secretEnv" . | nindent 2 }}
+ports:
+  - name: reconsume-mgmt
+    containerPort: {{ $sidecar.managementPort }}
+startupProbe:
+  httpGet:
+    path: /startupz
+    port: reconsume-mgmt
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet:
+    path: /livez
+    port: reconsume-mgmt
+  periodSeconds: 10
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: reconsume-mgmt
+  periodSeconds: 5
+# Runs when the pod begins to end, before the application is told: from then on nothing new is taken.
+lifecycle:
+  preStop:
+    httpGet:
+      path: /quiesce
+      port: reconsume-mgmt
+resources:
+  {{- toYaml $sidecar.resources | nindent 2 }}
+{{- with include "reconsume.secretMounts" . | trim }}
+volumeMounts:
+  {{- . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* The volumes that the sidecar needs: a list, maybe empty. */ -}}
+{{- define "reconsume.sidecar.volumes" -}}
+{{- include "reconsume.secretVolumes" . | trim -}}
+{{- end -}}
+
+{{- /* The least terminationGracePeriodSeconds of a pod with the sidecar. */ -}}
+{{- define "reconsume.sidecar.leastGrace" -}}
+{{- add .Values.sidecar.quiesceSeconds .Values.sidecar.consumeTimeoutSeconds 10 -}}
+{{- end -}}
+
+{{- /* `config` as environment. */ -}}
+{{- define "reconsume.sidecar.settings" -}}
+{{- range $key, $value := omit .Values.config "topics" "scheduler" }}
+{{- if kindIs "map" $value }}
+{{- range $name, $one := $value }}
+{{- include "reconsume.sidecar.setting" (dict "name" (printf "%s__%s" $key $name) "value" $one) }}
+{{- end }}
+{{- else }}
+{{- include "reconsume.sidecar.setting" (dict "name" $key "value" $value) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "reconsume.sidecar.setting" -}}
+{{- if kindIs "map" .value -}}
+{{- fail (printf "config: %s has more than one level, which the environment of a sidecar cannot say: leave it out" .name) -}}
+{{- else if not (kindIs "invalid" .value) }}
+- name: RECONSUME_{{ upper .name }}
+  value: {{ ternary (join " " .value) (include "reconsume.scalar" .value) (kindIs "slice" .value) | quote }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,158 @@
+"""Every scenario of the chart is what Kubernetes takes, from 1.28 to 1.37."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import importlib_resources
+import jsonschema
+import pytest
+from kubernetes_validate import utils
+from referencing import Registry, Resource
+
+from deploy.generate.values import CHART
+from tests.deploy.charts import KUBERNETES, SCENARIOS, find, helm_template, pod_specs, render, run_helm
+
+CUSTOM: Final = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "crds").glob("*.json")}
+BEFORE_1_34: Final = [one for one in SCENARIOS if one != "sidecar"]
+RENDERED: Final = [
+    (scenario, version)
+    for scenario in SCENARIOS
+    for version in KUBERNETES
+    if scenario in BEFORE_1_34 or int(version.removeprefix("1.")) >= 34
+]
+
+
+@functools.cache
+def registry(version: str) -> Registry[Any]:
+    definitions = json.loads(schema_file(version, "_definitions.json"))
+    found: Registry[Any] = Resource.from_contents(definitions) @ Registry()
+    return found
+
+
+@functools.cache
+def schema_file(version: str, name: str) -> str:
+    folder = importlib_resources.files("kubernetes_validate").joinpath("kubernetes-json-schema")
+    return str(folder.joinpath(f"v{version}.0-local-strict", name).read_text())
+
+
+@functools.cache
+def validator(version: str, kind: str, api_version: str) -> jsonschema.Draft202012Validator:
+    """Of a kind as that version of Kubernetes has it; unknown fields are errors."""
+    if kind.lower() in CUSTOM:
+        return jsonschema.Draft202012Validator(CUSTOM[kind.lower()])
+    group, _, number = api_version.rpartition("/")
+    name = f"{kind.lower()}-{group.partition('.')[0] + '-' if group else ''}{number}.json"
+    schema = json.loads(schema_file(version, name))
+    return jsonschema.Draft202012Validator(schema, registry=Resource.from_contents(schema) @ registry(version))
+
+
+def problems(rendered: dict[str, Any], version: str) -> list[str]:
+    check = validator(version, rendered["kind"], rendered["apiVersion"])
+    return [f"{rendered['kind']}: {error.json_path}: {error.message[:300]}" for error in check.iter_errors(rendered)]
+
+
+def test_there_are_scenarios_and_versions() -> None:
+    assert len(SCENARIOS) >= 7
+    assert {f"{one}.0" for one in KUBERNETES} <= set(utils.all_versions())
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_passes_lint(scenario: str) -> None:
+    values = CHART / "ci" / f"{scenario}-values.yaml"
+    run = run_helm("lint", "--strict", str(CHART), "--values", str(values), "--kube-version", KUBERNETES[-1])
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("scenario", "version"), RENDERED)
+def test_kubernetes_takes_it(scenario: str, version: str) -> None:
+    found = render(scenario, kubernetes=version)
+    assert [problem for one in found for problem in problems(one, version)] == []
+
+
+def test_a_field_that_a_version_does_not_know_would_be_found() -> None:
+    pod = find(render("minimal"), "Pod", "-test")
+    broken = pod | {"spec": pod["spec"] | {"conteiners": []}}
+    assert problems(broken, "1.28") != []
+    topic = find(render("strimzi"), "KafkaTopic", "-delay-1s")
+    assert problems(topic | {"spec": topic["spec"] | {"partition": 1}}, "1.28") != []
+
+
+def test_a_native_sidecar_needs_1_28() -> None:
+    """Why the chart says so in kubeVersion."""
+    sidecar = {"name": "a", "image": "a:1", "restartPolicy": "Always"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+    pod |= {"spec": {"initContainers": [sidecar], "containers": [{"name": "b", "image": "b:1"}]}}
+    assert problems(pod, "1.27") != []
+    assert problems(pod, "1.28") == []
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_names_fit_and_every_object_is_labelled(scenario: str) -> None:
+    for one in render(scenario):
+        name, labels = one["metadata"]["name"], one["metadata"].get("labels", {})
+        # Controllers add 11 characters to the names of their pods, and labels hold those names.
+        assert len(name) <= (52 if one["kind"] in ("StatefulSet", "CronJob", "Job") else 63), name
+        assert all(len(str(value)) <= 63 for value in labels.values())
+        if not name.startswith(("more", "text-")):
+            assert labels["app.kubernetes.io/instance"] == "rel"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_longest_names_fit_too(scenario: str) -> None:
+    long = "release-with-the-fifty-three-characters-helm-allows-x"
+    values = ["--values", str(CHART / "ci" / f"{scenario}-values.yaml"), "--kube-version", KUBERNETES[-1]]
+    run = run_helm("template", long, str(CHART), *values)
+    assert run.returncode == 0, run.stderr
+    names = [line.split(": ", 1)[1] for line in run.stdout.splitlines() if line.startswith("  name: ")]
+    assert names != []
+    assert [one for one in names if len(one) > 63] == []
+
+
+def restricted(spec: dict[str, Any], container: dict[str, Any]) -> list[str]:
+    """What the restricted Pod Security Standard would say of a container."""
+    pod, own = spec.get("securityContext", {}), container.get("securityContext", {})
+    checks = {
+        "runAsNonRoot": own.get("runAsNonRoot", pod.get("runAsNonRoot")) is True,
+        "runAsUser": own.get("runAsUser", pod.get("runAsUser", 1)) != 0,
+        "seccompProfile": own.get("seccompProfile", pod.get("seccompProfile", {})).get("type") == "RuntimeDefault",
+        "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+        "capabilities": own.get("capabilities", {}) == {"drop": ["ALL"]},
+        "privileged": not own.get("privileged"),
+        "hostPort": not any("hostPort" in port for port in container.get("ports", [])),
+        "hostNamespaces": not any(spec.get(one) for one in ("hostNetwork", "hostPID", "hostIPC")),
+        "volumes": all(
+            set(one) - {"name"} <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
+            for one in spec.get("volumes", [])
+        ),
+    }
+    return [f"{container['name']}: {name}" for name, well in checks.items() if not well]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pods_satisfy_the_restricted_standard_and_more(scenario: str) -> None:
+    for name, spec in pod_specs(render(scenario)).items():
+        containers = [*spec.get("initContainers", []), *spec["containers"]]
+        assert [problem for one in containers for problem in restricted(spec, one)] == [], name
+        assert spec["automountServiceAccountToken"] is False, name
+        ours = [one for one in containers if one["name"] != "other"]
+        assert all(one["securityContext"]["readOnlyRootFilesystem"] is True for one in ours), name
+        assert all("limits" in one["resources"] for one in ours), name
+
+
+def test_what_is_not_restricted_would_be_found() -> None:
+    assert restricted({}, {"name": "a"}) == [
+        f"a: {one}" for one in ("runAsNonRoot", "seccompProfile", "allowPrivilegeEscalation", "capabilities")
+    ]
+
+
+def test_notes_tell_the_next_commands_and_every_warning() -> None:
+    run = helm_template("own-settings", notes=True)
+    notes = run.stdout.partition("NOTES:")[2]
+    assert "rollout status statefulset/a-name-of-forty-characters-that-is-long-scheduler" in notes
+    for warning in ("topics.manage is none", "One worker", "PLAINTEXT", "diagnosticMode", "named by tag"):
+        assert warning in notes, run.stdout + run.stderr
+    assert "Warnings" not in helm_template("full", "scheduler.enabled=true", notes=True).stdout.partition("NOTES:")[2]

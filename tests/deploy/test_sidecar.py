@@ -1,0 +1,131 @@
+"""The sidecar: as an admission policy adds it, and as charts that depend on this one write it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.generate.values import CHART
+from reconsume.bridge.settings import load_settings
+from tests.deploy.charts import find, helm_template, pod_specs, render
+from tests.deploy.test_render import problems, restricted
+
+APPLICATION = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: shop
+spec:
+  terminationGracePeriodSeconds: {{ include "reconsume.sidecar.leastGrace" .Subcharts.reconsume }}
+  initContainers:
+    -
+      {{- include "reconsume.sidecar.container" .Subcharts.reconsume | nindent 6 }}
+  containers:
+    - {name: shop, image: shop:1}
+  volumes:
+    {{- include "reconsume.sidecar.volumes" .Subcharts.reconsume | nindent 4 }}
+"""
+VALUES = {
+    "reconsume": {
+        "scheduler": {"enabled": False},
+        "topics": {"manage": "none"},
+        "config": {"topic_prefix": "shop.", "allowed_real_topics": ["a", "b"], "auto_create_subscription_group": False},
+        "kafka": {
+            "bootstrapServers": "kafka:9093",
+            "security": {
+                "protocol": "SASL_SSL",
+                "sasl": {"mechanism": "SCRAM-SHA-256", "existingSecret": "login"},
+                "tls": {"existingSecret": "ca"},
+            },
+        },
+    }
+}
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> dict[str, Any]:
+    """A pod of a chart that depends on this one."""
+    chart = tmp_path / "shop"
+    (chart / "templates").mkdir(parents=True)
+    shutil.copytree(CHART, chart / "charts" / "reconsume")
+    dependency = {"name": "reconsume", "version": "*.*.*"}
+    (chart / "Chart.yaml").write_text(
+        yaml.dump({"apiVersion": "v2", "name": "shop", "version": "1.0.0", "dependencies": [dependency]})
+    )
+    (chart / "values.yaml").write_text(yaml.dump(VALUES))
+    (chart / "templates" / "pod.yaml").write_text(APPLICATION)
+    run = helm_template(None, chart=chart)
+    assert run.returncode == 0, run.stderr
+    return find([one for one in yaml.safe_load_all(run.stdout) if one], "Pod", "shop")
+
+
+def test_a_chart_that_depends_on_this_one_gets_a_native_sidecar(application: dict[str, Any]) -> None:
+    assert problems(application, "1.28") == []
+    spec = application["spec"]
+    sidecar = spec["initContainers"][0]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["args"][:3] == ["sidecar", "--listen=127.0.0.1:8080", "--management=0.0.0.0:8081"]
+    assert {one["secret"]["secretName"] for one in spec["volumes"]} == {"login", "ca"}
+    # In a pod that says nothing of security it is restricted all the same.
+    assert restricted({}, sidecar) == []
+
+
+def test_its_probes_and_hook_are_the_management_ports(application: dict[str, Any]) -> None:
+    sidecar = application["spec"]["initContainers"][0]
+    port = sidecar["ports"][0]
+    assert port == {"name": "reconsume-mgmt", "containerPort": 8081}
+    paths = {name: sidecar[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    paths["preStop"] = sidecar["lifecycle"]["preStop"]["httpGet"]
+    assert {one["port"] for one in paths.values()} == {port["name"]}
+    assert {name: one["path"] for name, one in paths.items()} == {
+        "startupProbe": "/startupz",
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+        "preStop": "/quiesce",
+    }
+
+
+def test_its_settings_reach_it_by_the_environment(application: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "username").write_text("me")
+    (tmp_path / "password").write_text("secret")
+    environment = {
+        one["name"]: one["value"].replace("/run/reconsume/sasl", str(tmp_path))
+        for one in application["spec"]["initContainers"][0]["env"]
+    }
+    settings = load_settings(None, environment)
+    assert settings.client_settings() == {
+        "bootstrap.servers": "kafka:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "me",
+        "sasl.password": "secret",
+        "ssl.ca.location": "/run/reconsume/tls/ca.crt",
+    }
+    assert settings.topic_prefix == "shop."
+    assert settings.allowed_real_topics == ["a", "b"]
+    assert settings.auto_create_subscription_group is False
+
+
+@pytest.mark.parametrize(("quiesce", "timeout", "grace"), [(5, 30, 45), (0, 900, 910)])
+def test_the_grace_period_covers_quiescing_and_the_longest_call(quiesce: int, timeout: int, grace: int) -> None:
+    values = f"sidecar.quiesceSeconds={quiesce}", f"sidecar.consumeTimeoutSeconds={timeout}"
+    policy = find(render("sidecar", *values), "MutatingAdmissionPolicy")
+    expression = policy["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    assert f"terminationGracePeriodSeconds >= {grace} ? []" in expression
+
+
+@pytest.mark.parametrize(("kubernetes", "version"), [("1.34", "v1beta1"), ("1.35", "v1beta1"), ("1.36", "v1")])
+def test_the_policy_is_of_the_api_version_that_the_server_has(kubernetes: str, version: str) -> None:
+    objects = render("sidecar", kubernetes=kubernetes)
+    policy, binding = (find(objects, f"MutatingAdmissionPolicy{one}") for one in ("", "Binding"))
+    assert policy["apiVersion"] == binding["apiVersion"] == f"admissionregistration.k8s.io/{version}"
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert binding["spec"]["matchResources"]["namespaceSelector"] == {"matchLabels": {"shop": "true"}}
+
+
+def test_pods_without_a_policy_have_no_sidecar() -> None:
+    assert all("reconsume" not in str(one.get("initContainers")) for one in pod_specs(render("minimal")).values())

@@ -1,0 +1,225 @@
+"""Values that are refused, with words that help; values that reach the program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.generate.values import read_values
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.metrics_catalogue import CATALOGUE
+from reconsume.bridge.rights import Role, rights_of
+from reconsume.bridge.settings import Settings, TopicSettings, load_settings
+from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.names import TopicNames
+from tests.deploy.charts import SCENARIOS, find, helm_template, render
+
+REFUSED = {
+    "schedulr.replicas=2": "additional properties 'schedulr' not allowed",
+    "scheduler.replica=2": "at '/scheduler': additional properties 'replica' not allowed",
+    "scheduler.replicas=two": "at '/scheduler/replicas': got string, want integer",
+    "scheduler.logLevel=LOUD": "'DEBUG', 'INFO', 'WARNING', 'ERROR'",
+    "kafka.security.protocol=SASL": "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'",
+    "config.scheduler.max_batch=3": "at '/config/scheduler': additional properties 'max_batch' not allowed",
+    "config.scheduler.delivery=twice": "'transactional', 'at_least_once'",
+    "config.topics.delay_partitions=0": "got 0, want 1",
+    "topics.manage=operator": "'none', 'job', 'strimziKafkaTopic'",
+    "metrics.prometheusRule.overrides.ReconsumeHeld.limit=1": "additional properties 'limit' not allowed",
+    "kafka.bootstrapServers=": "kafka.bootstrapServers is empty: set it to host:port of your brokers",
+    "kafka.bootstrapServers=kafka": 'kafka.bootstrapServers is "kafka": write host:port',
+    "delayLevels=1 2 3": "write durations parted by single spaces",
+    "image.digest=latest": "write sha256: and 64 hexadecimal digits",
+    "config.bootstrap_servers=a:1": "config.bootstrap_servers has a value of its own: set kafka.bootstrapServers",
+    "config.management.port=1": "config.management has a value of its own: set scheduler.managementPort",
+    "config.scheduler.instance_id=a": "config.scheduler.instance_id would be the same for all workers",
+    "existingConfigMap=mine,config.topic_prefix=a.": "existingConfigMap takes the place of config",
+    "kafka.security.protocol=SASL_SSL": "name the Secret with the login in kafka.security.sasl.existingSecret",
+    "kafka.security.tls.keys.cert=a": "kafka.security.tls.keys.cert and key go together",
+    "scheduler.terminationGracePeriodSeconds=29": "a worker may need 30 s to finish its transaction",
+    "scheduler.terminationGracePeriodSeconds=30,config.scheduler.transaction_timeout_ms=10001": "may need 31 s",
+    "scheduler.autoscaling.keda.enabled=true": "say where Prometheus is",
+    "scheduler.replicas=9,scheduler.autoscaling.keda.enabled=true,scheduler.autoscaling.keda.serverAddress=a": (
+        "scheduler.autoscaling.keda.maxReplicas is 4, less than scheduler.replicas, which is 9"
+    ),
+    "topics.manage=strimziKafkaTopic": "name the Kafka resource in topics.strimzi.cluster",
+    "topics.manage=none,delayLevels=1s": "written by the topics Job, and topics.manage is none",
+    "fullnameOverride=a-name-of-more-than-forty-characters-is-too-long": "maxLength: got 48, want 40",
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_a_wrong_value_is_refused_with_words_that_help(wrong: str) -> None:
+    run = helm_template("minimal", *re.split(r",(?=\w+\.|\w+=)", wrong))
+    assert run.returncode != 0
+    assert REFUSED[wrong] in run.stderr
+
+
+def test_sidecars_are_not_injected_where_the_api_server_cannot() -> None:
+    run = helm_template("sidecar", kubernetes="1.33")
+    assert run.returncode != 0
+    assert "needs Kubernetes 1.34 or newer, this is v1.33" in run.stderr
+
+
+@pytest.mark.parametrize("allowed", ["global.anything=1", "x-anything.a=1", "sops.mac=1", "enabled=true"])
+def test_values_that_others_put_there_are_allowed(allowed: str) -> None:
+    assert helm_template("minimal", allowed).returncode == 0
+
+
+def test_every_value_is_described() -> None:
+    leaves = list(read_values().leaves())
+    assert len(leaves) > 100
+    assert [one.path for one in leaves if not one.text and one.path[-2] != "sparkImage"] == []
+
+
+def settings(scenario: str, tmp_path: Path, environment: dict[str, str] | None = None) -> Settings:
+    """What a worker of the scenario would read."""
+    file = tmp_path / "reconsume.toml"
+    file.write_text(find(render(scenario), "ConfigMap", "-settings")["data"]["reconsume.toml"])
+    return load_settings(file, environment or {})
+
+
+@pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one != "own-settings"])
+def test_the_settings_file_is_one(scenario: str, tmp_path: Path) -> None:
+    assert settings(scenario, tmp_path).bootstrap_servers != ""
+
+
+def test_values_reach_the_settings_unchanged(tmp_path: Path) -> None:
+    secrets = {"user.name": "me", "user.password": 'p"\n'}
+    for name, text in secrets.items():
+        (tmp_path / name).write_text(text)
+    worker = find(render("sasl"), "StatefulSet")["spec"]["template"]["spec"]
+    container = worker["containers"][0]
+    environment = {one["name"]: one["value"] for one in container["env"] if one["name"].endswith("_FILE")}
+    mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert {one["secret"]["secretName"] for one in worker["volumes"] if "secret" in one} == {"kafka-user", "cluster-ca"}
+    assert mounted["reconsume-sasl"] == "/run/reconsume/sasl"
+    here = {name: path.replace(mounted["reconsume-sasl"], str(tmp_path)) for name, path in environment.items()}
+    found = settings("sasl", tmp_path, here)
+    assert found.client_settings() == {
+        "bootstrap.servers": "kafka-0.kafka:9093,kafka-1.kafka:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'p"',
+        "ssl.ca.location": "/run/reconsume/tls/ca.crt",
+        "socket.keepalive.enable": "true",
+        "metadata.max.age.ms": "1000000",
+    }
+    assert found.topic_prefix == "shop."
+    assert found.allowed_real_topics == [r"orders\..*"]
+    assert (found.scheduler.transaction_timeout_ms, found.scheduler.max_batch_records) == (15_000, 1_000)
+    assert found.topics.retention_days == 3.5
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_password_is_in_the_objects(scenario: str) -> None:
+    assert [one for one in render(scenario) if one["kind"] == "Secret"] == []
+    assert "sasl.password" not in str(render(scenario))
+
+
+def test_pods_are_replaced_when_the_settings_change() -> None:
+    def checksum(*sets: str) -> Any:
+        worker = find(render("minimal", *sets), "StatefulSet")
+        return worker["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+
+    assert checksum() == checksum("scheduler.replicas=3")
+    assert checksum() != checksum("kafka.bootstrapServers=other:9092")
+
+
+@pytest.mark.parametrize(("timeout", "grace"), [(10_000, 30), (15_000, 35), (1_000, 21)])
+def test_the_grace_period_covers_a_transaction(timeout: int, grace: int) -> None:
+    worker = find(render("minimal", f"config.scheduler.transaction_timeout_ms={timeout}"), "StatefulSet")
+    assert worker["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace
+
+
+def test_workers_have_different_instance_ids_that_fit() -> None:
+    worker = find(render("full"), "StatefulSet")
+    arguments = worker["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--instance-id=eu-$(POD_NAMESPACE).$(POD_NAME)" in arguments
+    too_long = helm_template("minimal", "scheduler.instanceIdPrefix=12345678901234567890")
+    assert too_long.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "budget"),
+    [((), True), (("scheduler.replicas=1",), False), (("scheduler.pdb.enabled=false",), False)],
+)
+def test_a_disruption_budget_only_for_several_workers(values: tuple[str, ...], budget: bool) -> None:
+    kinds = [one["kind"] for one in render("minimal", *values)]
+    assert ("PodDisruptionBudget" in kinds) == budget
+
+
+def test_keda_scales_on_overdue_and_leaves_the_number_of_workers_to_it() -> None:
+    objects = render("full")
+    assert "replicas" not in find(objects, "StatefulSet")["spec"]
+    scaled = find(objects, "ScaledObject")["spec"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (3, 8)
+    query = scaled["triggers"][0]["metadata"]["query"]
+    assert 'reconsume_scheduler_overdue_seconds{namespace="ns",release="rel"}' in query
+    assert "reconsume_scheduler_overdue_seconds" in {one.name for one in CATALOGUE}
+    assert "lag" not in yaml.dump(scaled)
+
+
+class Cluster(KafkaAdmin):
+    """Three brokers with their defaults, as topics are planned for them."""
+
+    def __init__(self) -> None:
+        """No connection."""
+
+    def facts(self) -> Any:
+        from reconsume.bridge.admin import ClusterFacts  # noqa: PLC0415 - next to its only use
+
+        return ClusterFacts(brokers=3, default_replication_factor=3, message_max_bytes=1_048_588)
+
+
+@pytest.mark.parametrize("levels", ["", "1s 60s 1m 90s 24h 2d", "10d"])
+def test_strimzi_makes_the_topics_that_reconsume_would_make(levels: str) -> None:
+    topics = [one for one in render("strimzi", f"delayLevels={levels}") if one["kind"] == "KafkaTopic"]
+    made = {
+        one["spec"]["topicName"]: (one["spec"]["partitions"], one["spec"]["replicas"], one["spec"]["config"])
+        for one in topics
+    }
+    groups = Groups(own_table=DelayLevels.parse(levels)) if levels else Groups()
+    wanted = wanted_topics(TopicMaker(Cluster(), TopicNames(), TopicSettings()), groups)
+    assert made.keys() == {one.name for one in wanted}
+    for one in wanted:
+        partitions, replicas, config = made[one.name]
+        assert (partitions, replicas) == (one.partitions, one.replication_factor), one.name
+        assert {name: str(value) for name, value in config.items()} == dict(one.settings), one.name
+
+
+@pytest.mark.parametrize("prefix", ["reconsume.", "shop."])
+def test_strimzi_gives_the_user_the_rights_of_a_scheduler(prefix: str) -> None:
+    user = find(render("strimzi", f"config.topic_prefix={prefix}"), "KafkaUser")
+    granted = {
+        (
+            one["resource"]["type"].lower(),
+            one["resource"].get("name", "kafka-cluster"),
+            one["resource"].get("patternType") == "prefix",
+            frozenset(one["operations"]),
+        )
+        for one in user["spec"]["authorization"]["acls"]
+    }
+    needed = {
+        (one.resource.replace("-", ""), one.name or "kafka-cluster", one.prefixed, frozenset(one.operations))
+        for one in rights_of(Role.SCHEDULER, TopicNames(prefix))
+    }
+    assert granted == needed
+
+
+def test_the_topics_job_runs_before_workers_and_writes_the_level_table() -> None:
+    job = find(render("full"), "Job", "-topics")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    spec = job["spec"]["template"]["spec"]
+    commands = [one["args"] for one in (*spec["initContainers"], *spec["containers"])]
+    apply = ["topics", "apply", "--yes"]
+    assert commands == [apply, ["groups", "set", "--delay-levels=1s 5s 10s 30s 1m 10m 1h 90m"], apply]
+    used = find(render("full"), "ConfigMap", "-topics")["metadata"]
+    assert used["annotations"]["helm.sh/hook-weight"] == "-5"
+    assert {"name": "settings", "configMap": {"name": used["name"]}} in spec["volumes"]

