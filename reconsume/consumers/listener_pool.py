@@ -105,10 +105,17 @@ class AsyncListenerPool(Generic[T]):
     Args:
         at_once: how many listeners run at once.
         consume: a coroutine function that calls the listener and deals with the result; must not raise.
+        at_end: awaited in the loop when the last one has ended.
     """
 
-    def __init__(self, at_once: int, consume: Callable[[T], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        at_once: int,
+        consume: Callable[[T], Awaitable[None]],
+        at_end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._consume = consume
+        self._at_end = at_end
         self._closing = False
         self._room = asyncio.Semaphore(at_once)
         self._running: set[asyncio.Task[None]] = set()
@@ -141,13 +148,15 @@ class AsyncListenerPool(Generic[T]):
 
     async def _finish(self, seconds: float) -> bool:
         """Wait; what still runs then is cancelled, which is no outcome: its offsets stay uncommitted."""
-        if not self._running:
-            return True
-        _, late = await asyncio.wait(self._running, timeout=seconds)
+        late: set[asyncio.Task[None]] = set()
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=seconds)
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=1)
+        if self._at_end is not None:
+            await self._at_end()
         return not late
 
 
@@ -157,9 +166,9 @@ def make_pool(
     consume: Callable[[T], None],
     consume_async: Callable[[T], Awaitable[None]],
 ) -> ListenerPool[T]:
-    """The pool that fits the listener: threads, or an event loop for an `async def` one."""
+    """The pool that fits the listener: threads, or an event loop for an `async def` one; `aclose` of that ends it."""
     if is_async(listener):
-        return AsyncListenerPool(at_once, consume_async)
+        return AsyncListenerPool(at_once, consume_async, getattr(listener, "aclose", None))
     return ThreadListenerPool(at_once, consume)
 
 
