@@ -177,8 +177,11 @@ class ConcurrentlyService:
             return
         succeeded, level, cause = _judged(context, called, len(messages))
         if called.call is not None:
-            raised = called.cause is not None and called.outcome is None
-            called.call.end(called.status, ConsumeConcurrentlyStatus.RECONSUME_LATER, succeeded, cause, raised=raised)
+            later, raised = ConsumeConcurrentlyStatus.RECONSUME_LATER, called.cause is not None
+            if called.outcome is None:
+                called.call.end(called.status, later, succeeded, cause, raised=raised)
+            else:
+                called.call.end(later, later, succeeded, cause, raised=False)
         self._held.settled(chunk)
         keep, kept = self._is_kept(chunk, succeeded, level), []
         if succeeded == len(messages):

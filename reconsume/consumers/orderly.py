@@ -257,7 +257,7 @@ class OrderlyService:
                 self._put_back(lane, rest, max(0, int(outcome.until_ms - self._clock())))
             return
         if call is not None:
-            call.end(None, _SUSPEND, len(front), outcome.cause, raised=False)
+            call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
         self._finish(lane, front)
         self._send_back(lane, rest, outcome.level, outcome.cause, self._max_of_consumer, _AGAIN_MS)
 
