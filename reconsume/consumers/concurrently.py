@@ -176,12 +176,7 @@ class ConcurrentlyService:
             self._hold(chunk, called, called.outcome)
             return
         succeeded, level, cause = _judged(context, called, len(messages))
-        if called.call is not None:
-            later, raised = ConsumeConcurrentlyStatus.RECONSUME_LATER, called.cause is not None
-            if called.outcome is None:
-                called.call.end(called.status, later, succeeded, cause, raised=raised)
-            else:
-                called.call.end(later, later, succeeded, cause, raised=False)
+        _tell(called, succeeded, cause)
         self._held.settled(chunk)
         keep, kept = self._is_kept(chunk, succeeded, level), []
         if succeeded == len(messages):
@@ -241,6 +236,16 @@ class ConcurrentlyService:
             again = Chunk(queue, (message.failed_again_locally(),))
             with self._lock:
                 self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))
+
+
+def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:
+    if called.call is None:
+        return
+    later, raised = ConsumeConcurrentlyStatus.RECONSUME_LATER, called.cause is not None
+    if called.outcome is None:
+        called.call.end(called.status, later, succeeded, cause, raised=raised)
+    else:
+        called.call.end(later, later, succeeded, cause, raised=False)
 
 
 def _judged(context: ConsumeConcurrentlyContext, called: Called, size: int) -> tuple[int, int, Cause | None]:
