@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 import threading
@@ -133,10 +134,8 @@ def _delivered(path: str, headers: Mapping[str, str], body: bytes, version: str)
     if found.get("content-type", "").startswith("application/cloudevents"):
         value = json.loads(body).get("data")
     else:
-        try:
+        with contextlib.suppress(ValueError):  # or it is text
             value = json.loads(value)
-        except ValueError:
-            pass  # it is text
     times = int(found["reconsume-times"])
     return [Delivered(path, found, value, times, found.get("reconsume-delay-level"), version)]
 
