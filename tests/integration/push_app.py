@@ -62,12 +62,14 @@ class App:
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
         assert started.wait(20)
 
     def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
@@ -113,8 +115,9 @@ class App:
             self.seen.append(one)
             says = says or self.decide(one, before)
         if sleep := says.get("sleep"):
-            await asyncio.sleep(sleep)
-        if says.get("abort"):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), sleep)
+        if says.get("abort") or self._stopping.is_set():
             assert request.transport is not None
             request.transport.abort()
         body = json.dumps(says["json"]) if "json" in says else says.get("body")
@@ -163,6 +166,12 @@ class Push:
 
     part: Part
     life: Life
+
+    @property
+    def pause_ms(self) -> float:
+        """Between two probes of an app that is down, 100 for the first; 0 before anything was delivered."""
+        delivery = self.part._delivery  # type: ignore[attr-defined]  # nobody else asks
+        return 0 if delivery is None or delivery._gate.down_since is None else float(delivery._gate._pause_ms)
 
 
 @contextmanager
