@@ -172,6 +172,7 @@ def measure_sidecar_push(bootstrap_servers: str) -> None:
 def _measure_rate(settings: Settings, topic: str, url: str, program: str, order: str) -> None:
     with _running(settings, topic, url, program, order) as process:
         memory, count, began, ended = [], 0, 0, 0
+        cpu, first = 0.0, (0.0, 0)
         while count < RECORDS:
             time.sleep(0.5)
             stats = _stats(url)
@@ -179,11 +180,18 @@ def _measure_rate(settings: Settings, topic: str, url: str, program: str, order:
             if stats["times"]:
                 began, ended = began or stats["times"][0], stats["times"][1]
                 memory.append(process.memory_info().rss / 2**20)
+                cpu, first = _cpu_seconds(process), first if first[1] else (_cpu_seconds(process), count)
     per_second = (count - 1) / ((ended - began) / 1e9)
+    each = (cpu - first[0]) / max(1, count - first[1]) * 1e6
     print(
-        f"{program}, order {order}: {per_second:,.0f}/s, "
+        f"{program}, order {order}: {per_second:,.0f}/s, {each:.0f} µs of CPU each, "
         f"memory {memory[0]:.0f} to {max(memory):.0f} MiB, {memory[-1]:.0f} at the end"
     )
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _latency(settings: Settings, url: str, program: str) -> dict[str, float]:

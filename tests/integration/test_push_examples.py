@@ -37,7 +37,7 @@ def running(name: str, *arguments: str, log: Path) -> Iterator[None]:
     with (
         log.open("wb") as out,
         subprocess.Popen(
-            [sys.executable, "-m", f"examples.sidecar.{name}", *arguments], stdout=out, cwd=ROOT
+            [sys.executable, "-m", f"examples.sidecar.{name}", *arguments], stdout=out, stderr=out, cwd=ROOT
         ) as process,
     ):
         try:
