@@ -150,7 +150,7 @@ class Delivery:
         self, answer: Answer | NoAnswer, request: AppRequest, messages: Sequence[Message], *, probe: bool
     ) -> Verdict:
         now = self._clock()
-        verdict = judge(answer, self._settings.profile, size=len(messages), now_ms=now, policy=self._policy())
+        verdict = judge(answer, self._settings.profile, size=len(messages), now_ms=now, policy=self._policy)
         self._outcomes[verdict.meaning].inc()
         if verdict.meaning is Meaning.HOLD:
             reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"

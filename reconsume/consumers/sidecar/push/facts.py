@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote_from_bytes
 
@@ -19,27 +18,23 @@ _TRACE: Final = ("traceparent", "tracestate", "baggage")
 _TOMBSTONE: Final = "reconsume-tombstone"
 
 
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Says the facts of one subscription.
 
-    Attributes:
+    Args:
         group: the consumer group.
         max_times: gives how often a message may be sent back, as the group stands now.
         deadline_ms: so long the app has for its answer.
     """
 
-    group: str
-    max_times: Callable[[], int]
-    deadline_ms: int
+    def __init__(self, group: str, max_times: Callable[[], int], deadline_ms: int) -> None:
+        self.group = group
+        self._max_times = max_times
+        self._same = [("reconsume-group", header_value(group)), ("reconsume-deadline-ms", str(deadline_ms))]
 
     def of_request(self) -> HttpHeaders:
         """What holds for all messages of a request."""
-        return [
-            ("reconsume-group", header_value(self.group)),
-            ("reconsume-max-times", str(self.max_times())),
-            ("reconsume-deadline-ms", str(self.deadline_ms)),
-        ]
+        return [*self._same, ("reconsume-max-times", str(self._max_times()))]
 
     def of_message(self, message: Message) -> HttpHeaders:
         """What holds for one message."""

@@ -8,13 +8,19 @@ from urllib.parse import unquote
 
 __all__ = ["decoded", "header_name", "header_value"]
 
+_PLAIN: Final = re.compile(r"[!#$&-~]*", re.ASCII)
 _NOT_IN_VALUE: Final = re.compile(rb'[^!-~]|["%]')
 _NOT_IN_NAME: Final = re.compile(rb"[^0-9A-Za-z.-]")
 
 
 def header_value(value: str | bytes) -> str:
     """Space, `"`, `%` and all but printable ASCII become `%XX`, byte by byte: for UTF-8 that is the binding's rule."""
-    data = value.encode(errors="surrogateescape") if isinstance(value, str) else value
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value):  # nearly all are, and each delivery has a dozen
+            return value
+        data = value.encode(errors="surrogateescape")
+    else:
+        data = value
     return _NOT_IN_VALUE.sub(_escaped, data).decode("ascii")
 
 

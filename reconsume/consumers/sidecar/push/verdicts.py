@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -43,7 +43,9 @@ class Verdict:
     cause: Cause | None = None
 
 
-def judge(answer: Answer | NoAnswer, profile: Profile, *, size: int, now_ms: float, policy: RetryPolicy) -> Verdict:
+def judge(
+    answer: Answer | NoAnswer, profile: Profile, *, size: int, now_ms: float, policy: Callable[[], RetryPolicy]
+) -> Verdict:
     """What becomes of a request.
 
     Args:
@@ -51,7 +53,7 @@ def judge(answer: Answer | NoAnswer, profile: Profile, *, size: int, now_ms: flo
         profile: of the subscription.
         size: messages in the request.
         now_ms: for a `Retry-After` that is a date.
-        policy: the group's levels.
+        policy: gives the group's levels; most answers need none.
     """
     row, meaning = meaning_of(answer, profile)
     if isinstance(answer, NoAnswer):
@@ -82,12 +84,12 @@ def _acknowledged(verdict: Verdict, answer: Answer, body: Mapping[str, Any], pro
 
 
 def _qualified(
-    verdict: Verdict, answer: Answer, body: Mapping[str, Any], now_ms: float, policy: RetryPolicy
+    verdict: Verdict, answer: Answer, body: Mapping[str, Any], now_ms: float, policy: Callable[[], RetryPolicy]
 ) -> Verdict:
     level = _level(answer, body)
     if level is None:
         seconds = _retry_after(answer.headers.get("retry-after"), now_ms)
-        level = 0 if seconds is None else level_at_least(seconds, policy)
+        level = 0 if seconds is None else level_at_least(seconds, policy())
     if level < 0:
         return replace(verdict, meaning=Meaning.DEAD_LETTER, level=_DEAD)
     suspend = _number(answer.headers.get("reconsume-suspend-ms"), None)

@@ -27,7 +27,7 @@ def answer(status: int, body: Any = None, **headers: str) -> Answer:
 
 
 def judged(one: Answer | NoAnswer, profile: Profile = NATIVE, size: int = 1, policy: RetryPolicy = TABLE) -> Verdict:
-    return judge(one, profile, size=size, now_ms=NOW, policy=policy)
+    return judge(one, profile, size=size, now_ms=NOW, policy=lambda: policy)
 
 
 def status(text: str) -> Answer:
