@@ -102,6 +102,8 @@ class ThreadListenerPool(Generic[T]):
 class AsyncListenerPool(Generic[T]):
     """One thread with an event loop; at most so many coroutines at once.
 
+    The loop is woken once for all chunks that come together, and a chunk becomes a task when there is room for it.
+
     Args:
         at_once: how many listeners run at once.
         consume: a coroutine function that calls the listener and deals with the result; must not raise.
@@ -116,8 +118,10 @@ class AsyncListenerPool(Generic[T]):
     ) -> None:
         self._consume = consume
         self._at_end = at_end
+        self._at_once = at_once
+        self._chunks: deque[T] = deque()
+        self._called = False
         self._closing = False
-        self._room = asyncio.Semaphore(at_once)
         self._running: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
@@ -125,7 +129,10 @@ class AsyncListenerPool(Generic[T]):
 
     def submit(self, chunk: T) -> None:
         """Run a chunk when there is room."""
-        self._loop.call_soon_threadsafe(self._start, chunk)
+        self._chunks.append(chunk)
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._start)
 
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
@@ -136,15 +143,19 @@ class AsyncListenerPool(Generic[T]):
         self._loop.close()
         return done
 
-    def _start(self, chunk: T) -> None:
-        task = self._loop.create_task(self._run(chunk))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def _start(self) -> None:
+        self._called = False  # before it looks: what comes after the look calls again
+        while self._chunks and len(self._running) < self._at_once and not self._closing:
+            task = self._loop.create_task(self._run(self._chunks.popleft()))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._start()
 
     async def _run(self, chunk: T) -> None:
-        async with self._room:
-            if not self._closing:
-                await self._consume(chunk)
+        await self._consume(chunk)
 
     async def _finish(self, seconds: float) -> bool:
         """Wait; what still runs then is cancelled, which is no outcome: its offsets stay uncommitted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,9 @@ __all__ = ["BODY_LIMIT", "AppClient", "Http1Client", "Token", "answer_of", "base
 BODY_LIMIT: Final = 64 * 1024
 """Nobody looks further into an app's answer; the rest of a longer one is not read."""
 _CONNECT_SECONDS: Final = 5.0
-_KEEP_ALIVE_SECONDS: Final = 15.0
+_KEEP_ALIVE_SECONDS: Final = 4.0
+"""Less than the 5 s after which common servers hang up, which a request on its way would meet."""
+_LARGE: Final = 2**20
 
 
 class AppClient(Protocol):
@@ -99,7 +102,7 @@ class Http1Client:
             async with (
                 asyncio.timeout(seconds),
                 session.request(
-                    method, self._url(request.path), data=request.body, headers=headers, allow_redirects=False
+                    method, self._url(request.path), data=_payload(request.body), headers=headers, allow_redirects=False
                 ) as response,
             ):
                 body = await _beginning(response)
@@ -108,7 +111,9 @@ class Http1Client:
         except TimeoutError:
             return NoAnswer(f"consume timeout: no answer within {seconds:g} s", timed_out=True)
         except (aiohttp.ClientError, OSError) as error:
-            return NoAnswer(f"{self._base}: {type(error).__name__}: {error}")
+            # What the app sent instead of an answer is in the text of the others; it does not belong into the log.
+            text = f": {error}" if isinstance(error, aiohttp.ClientConnectorError) else ""
+            return NoAnswer(f"{self._base}: {type(error).__name__}{text}")
         return answer_of(response.status, response.headers, body)
 
     async def aclose(self) -> None:
@@ -142,6 +147,11 @@ class Http1Client:
         if found is None:
             found = self._urls[path] = URL(self._base + path, encoded=True)
         return found
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    """A large body goes in pieces, so that it does not hold up the other deliveries."""
+    return body if len(body) < _LARGE else io.BytesIO(body)
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:

@@ -117,7 +117,10 @@ class Delivery:
             return self._judged(answer, request, messages, probe=probe)
         finally:
             self._gate.leave(probe=probe)
-            self._down_since.set((self._gate.down_since or 0) / 1000)
+            self._tell_down()
+
+    def _tell_down(self) -> None:
+        self._down_since.set((self._gate.down_since or 0) / 1000)
 
     def give_up(self) -> None:
         """Cut off what the app still has, from any thread; that is no outcome."""
@@ -206,6 +209,7 @@ class Delivery:
                 self._gate.turned_green()
             elif failures >= _PROBE_FAILURES:
                 self._gate.turned_red(f"GET {route} failed {failures} times")
+            self._tell_down()
             await asyncio.sleep(_PROBE_EVERY_SECONDS)
 
 

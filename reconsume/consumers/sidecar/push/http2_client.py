@@ -49,7 +49,8 @@ class Http2Client:
         except TimeoutError:
             return NoAnswer(f"consume timeout: no answer within {seconds:g} s", timed_out=True)
         except (httpx2.HTTPError, OSError) as error:
-            return NoAnswer(f"{self._base}: {type(error).__name__}: {error}")
+            text = f": {error}" if isinstance(error, httpx2.ConnectError) else ""
+            return NoAnswer(f"{self._base}: {type(error).__name__}{text}")
         return answer_of(response.status_code, response.headers, body[:BODY_LIMIT])
 
     async def aclose(self) -> None:
