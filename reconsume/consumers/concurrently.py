@@ -11,6 +11,7 @@ from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.circuit_gate import CircuitGate
+from reconsume.consumers.held_queues import HeldQueues
 from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
@@ -21,6 +22,7 @@ from reconsume.consumers.listener import (
 from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
 from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
@@ -74,6 +76,7 @@ class ConcurrentlyService:
         self._gate = gate
         self._clock = clock
         self._hooks = hooks
+        self._held = HeldQueues(clock)
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
         self._pool: ListenerPool[Chunk] | None = None
@@ -90,29 +93,31 @@ class ConcurrentlyService:
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
 
     def tick(self) -> None:
-        """Call the listener for messages whose send-back failed, and for those that the circuit breaker kept."""
+        """Call the listener for messages whose send-back failed, and for those that were kept or held."""
         kept = [] if self._gate is None else self._gate.due()
-        for chunk in (*self.take_local_retries(), *kept):
+        for chunk in (*self.take_local_retries(), *kept, *self._held.due()):
             assert self._pool is not None
             self._pool.submit(chunk)
 
     def next_due_ms(self) -> float | None:
         """When the first of them is due."""
         with self._lock:
-            dues = [self._local_retries[0][0]] if self._local_retries else []
-        gate = None if self._gate is None else self._gate.next_due_ms()
-        return min(dues if gate is None else [*dues, gate], default=None)
+            dues = [self._local_retries[0][0] if self._local_retries else None, self._held.next_due_ms()]
+        if self._gate is not None:
+            dues.append(self._gate.next_due_ms())
+        return min((due for due in dues if due is not None), default=None)
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Concurrent listeners hold up nobody; an open circuit breaker holds up all."""
-        del queue
-        return self._gate is not None and self._gate.is_shut()
+        """Concurrent listeners hold up nobody, unless one said "not now"; an open circuit breaker holds up all."""
+        return self._held.holds(queue) or (self._gate is not None and self._gate.is_shut())
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Results that come late are discarded, so there is nothing to wait for (RocketMQ: CC-15)."""
         del seconds
+        gone = list(queues)
+        self._held.forget(gone)
         if self._gate is not None:
-            self._gate.forget(queues)
+            self._gate.forget(gone)
         return True
 
     def stop(self) -> None:
@@ -164,9 +169,10 @@ class ConcurrentlyService:
         return due
 
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
-        if self._gate is not None and not self._gate.enter(chunk):
+        if self._held.keeps(chunk) or (self._gate is not None and not self._gate.enter(chunk)):
             return None
         if not chunk.queue.start(chunk.messages, self._clock()):
+            self._held.settled(chunk)
             if self._gate is not None:
                 self._gate.cancel(chunk)
             return None
@@ -175,17 +181,12 @@ class ConcurrentlyService:
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""
         queue, messages = chunk.queue, chunk.messages
-        status, cause, call = called
-        try:
-            succeeded = acknowledged_count(status, context.ack_index, len(messages))
-        except IllegalSetting as error:
-            logger.error("%s; the whole batch is sent back", error)  # noqa: TRY400 - the listener is wrong, not we
-            succeeded, cause = 0, Cause(str(error))
-        level = context.delay_level_when_next_consume
-        if call is not None:
-            call.end(
-                status, ConsumeConcurrentlyStatus.RECONSUME_LATER, succeeded, cause, raised=called.cause is not None
-            )
+        if isinstance(called.outcome, NotNow):
+            self._hold(chunk, called, called.outcome)
+            return
+        succeeded, level, cause = _judged(context, called, len(messages))
+        _tell(called, succeeded, cause)
+        self._held.settled(chunk)
         keep, kept = self._is_kept(chunk, succeeded, level), []
         if succeeded == len(messages):
             queue.succeed(messages)
@@ -201,6 +202,19 @@ class ConcurrentlyService:
                 kept.append(message)
         if kept and self._gate is not None:
             self._gate.keep(Chunk(queue, tuple(kept)))
+
+    def _hold(self, chunk: Chunk, called: Called, outcome: NotNow) -> None:
+        if called.call is not None:
+            called.call.cut_off()
+        if self._gate is not None:
+            self._gate.cancel(chunk)
+        queue, front = chunk.queue, chunk.messages[: outcome.acknowledged]
+        queue.succeed(front)
+        left = tuple(one for one in chunk.messages[len(front) :] if queue.claim(one) and queue.release(one))
+        if left:
+            self._held.hold(chunk, left, outcome.until_ms)
+        else:
+            self._held.settled(chunk)
 
     def _is_kept(self, chunk: Chunk, succeeded: int, level: int) -> bool:
         """Whether what failed stays here because of the circuit breaker.
@@ -231,3 +245,25 @@ class ConcurrentlyService:
             again = Chunk(queue, (message.failed_again_locally(),))
             with self._lock:
                 self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))
+
+
+def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:
+    if called.call is None:
+        return
+    later, raised = ConsumeConcurrentlyStatus.RECONSUME_LATER, called.cause is not None
+    if called.outcome is None:
+        called.call.end(called.status, later, succeeded, cause, raised=raised)
+    else:
+        called.call.end(later, later, succeeded, cause, raised=False)
+
+
+def _judged(context: ConsumeConcurrentlyContext, called: Called, size: int) -> tuple[int, int, Cause | None]:
+    """How many succeeded, the level for the others, and why they failed."""
+    if isinstance(called.outcome, SendBack):
+        return min(called.outcome.acknowledged, size), called.outcome.level, called.outcome.cause
+    try:
+        succeeded, cause = acknowledged_count(called.status, context.ack_index, size), called.cause
+    except IllegalSetting as error:
+        logger.error("%s; the whole batch is sent back", error)  # noqa: TRY400 - the listener is wrong, not we
+        succeeded, cause = 0, Cause(str(error))
+    return succeeded, context.delay_level_when_next_consume, cause

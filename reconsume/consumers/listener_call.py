@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar, cast
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeOrderlyContext
 from reconsume.consumers.message import Message
+from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.delay_levels.send_back import Cause
 
 __all__ = ["Called", "call_listener", "call_listener_async"]
@@ -26,11 +27,13 @@ class Called(NamedTuple):
         status: what it returned; None if it raised.
         cause: what it raised.
         call: what hooks must still be told the end of.
+        outcome: what a listener of ours said instead of a status.
     """
 
     status: object
     cause: Cause | None
     call: ConsumeCall | None
+    outcome: NotNow | SendBack | None = None
 
 
 def call_listener(
@@ -43,6 +46,8 @@ def call_listener(
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
         return Called(listener(messages, context), None, call)
+    except (NotNow, SendBack) as outcome:
+        return _with_outcome(outcome, call)
     except BaseException as error:  # noqa: BLE001 - see above
         return Called(None, _report(messages, error), call)
 
@@ -62,6 +67,8 @@ async def call_listener_async(
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
         return Called(await cast("Awaitable[object]", listener(messages, context)), None, call)
+    except (NotNow, SendBack) as outcome:
+        return _with_outcome(outcome, call)
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -69,6 +76,10 @@ async def call_listener_async(
                 call.cut_off()
             raise
         return Called(None, _report(messages, error), call)
+
+
+def _with_outcome(outcome: NotNow | SendBack, call: ConsumeCall | None) -> Called:
+    return Called(None, outcome.cause if isinstance(outcome, SendBack) else None, call, outcome)
 
 
 def _report(messages: Sequence[Message], error: BaseException) -> Cause:

@@ -117,15 +117,26 @@ class ThreadListenerPool(Generic[T]):
 class AsyncListenerPool(Generic[T]):
     """One thread with an event loop; at most so many coroutines at once.
 
+    The loop is woken once for all chunks that come together, and a chunk becomes a task when there is room for it.
+
     Args:
         at_once: how many listeners run at once.
         consume: a coroutine function that calls the listener and deals with the result; must not raise.
+        at_end: awaited in the loop when the last one has ended.
     """
 
-    def __init__(self, at_once: int, consume: Callable[[T], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        at_once: int,
+        consume: Callable[[T], Awaitable[None]],
+        at_end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._consume = consume
+        self._at_end = at_end
+        self._at_once = at_once
+        self._chunks: deque[T] = deque()
+        self._called = False
         self._closing = False
-        self._room = asyncio.Semaphore(at_once)
         self._running: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
@@ -133,7 +144,10 @@ class AsyncListenerPool(Generic[T]):
 
     def submit(self, chunk: T) -> None:
         """Run a chunk when there is room."""
-        self._loop.call_soon_threadsafe(self._start, chunk)
+        self._chunks.append(chunk)
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._start)
 
     def stop(self) -> None:
         """Start no more chunks."""
@@ -152,25 +166,31 @@ class AsyncListenerPool(Generic[T]):
         self._loop.close()
         return done
 
-    def _start(self, chunk: T) -> None:
-        task = self._loop.create_task(self._run(chunk))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def _start(self) -> None:
+        self._called = False  # before it looks: what comes after the look calls again
+        while self._chunks and len(self._running) < self._at_once and not self._closing:
+            task = self._loop.create_task(self._run(self._chunks.popleft()))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._start()
 
     async def _run(self, chunk: T) -> None:
-        async with self._room:
-            if not self._closing:
-                await self._consume(chunk)
+        await self._consume(chunk)
 
     async def _finish(self, seconds: float) -> bool:
         """Wait; what still runs then is cancelled, which is no outcome: its offsets stay uncommitted."""
-        if not self._running:
-            return True
-        _, late = await asyncio.wait(self._running, timeout=seconds)
+        late: set[asyncio.Task[None]] = set()
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=seconds)
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=1)
+        if self._at_end is not None:
+            await self._at_end()
         return not late
 
 
@@ -180,9 +200,9 @@ def make_pool(
     consume: Callable[[T], None],
     consume_async: Callable[[T], Awaitable[None]],
 ) -> ListenerPool[T]:
-    """The pool that fits the listener: threads, or an event loop for an `async def` one."""
+    """The pool that fits the listener: threads, or an event loop for an `async def` one; `aclose` of that ends it."""
     if is_async(listener):
-        return AsyncListenerPool(at_once, consume_async)
+        return AsyncListenerPool(at_once, consume_async, getattr(listener, "aclose", None))
     return ThreadListenerPool(at_once, consume)
 
 

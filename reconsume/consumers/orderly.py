@@ -11,11 +11,12 @@ from functools import partial
 from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.consumers.hooks import ConsumeHooks
+from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
 from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
 from reconsume.consumers.listener_pool import ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 UNLIMITED: Final = 2**31 - 1
 """How often an orderly listener may fail when nobody says (RocketMQ: OR-03)."""
 _DEAD_LETTER: Final = -1
+_AGAIN_MS: Final = 5_000
+"""After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 _LaneKey = tuple[str, int, bytes | int | None]
@@ -42,7 +45,7 @@ class Lane:
     Attributes:
         waiting: not given to the listener yet, or to be given again.
         consumed: succeeded with `auto_commit` off; a COMMIT finishes them, a ROLLBACK puts them back.
-        leaving: exhausted ones whose way to the dead-letter topic is not acknowledged yet.
+        leaving: those whose send-back, to the dead-letter topic mostly, is not acknowledged yet.
         queued: the pool has it.
         working: a listener has its front.
         suspended_until: moment in milliseconds.
@@ -96,6 +99,7 @@ class OrderlyService:
         self._listener = listener
         self._sender = sender
         self._names = names
+        self._max_of_consumer = max_reconsume_times
         self._max = UNLIMITED if max_reconsume_times is None else max_reconsume_times
         self._batch_size = batch_size
         self._per_key = per_key
@@ -223,7 +227,10 @@ class OrderlyService:
         A success counts after a drop too: the partition is kept until the listener has come back.
         """
         wait_ms = suspend_ms(context.suspend_current_queue_time_millis)
-        status, cause, call = called
+        status, cause, call, outcome = called
+        if outcome is not None:
+            self._settle_outcome(lane, batch, outcome, call)
+            return
         if status is not None and not isinstance(status, ConsumeOrderlyStatus):
             error = IllegalSetting(f"the listener returned {status!r}; return one of ConsumeOrderlyStatus")
             logger.error("%s; the batch is given again", error)
@@ -247,35 +254,66 @@ class OrderlyService:
                     lane.consumed.clear()
             self._finish(lane, done)
 
+    def _settle_outcome(
+        self, lane: Lane, batch: list[Message], outcome: NotNow | SendBack, call: ConsumeCall | None
+    ) -> None:
+        front, rest = batch[: outcome.acknowledged], batch[outcome.acknowledged :]
+        if isinstance(outcome, NotNow):
+            if call is not None:
+                call.cut_off()
+            self._finish(lane, front)
+            with self._changed:
+                self._put_back(lane, rest, max(0, int(outcome.until_ms - self._clock())))
+            return
+        if call is not None:
+            call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
+        self._finish(lane, front)
+        self._send_back(lane, rest, outcome.level, outcome.cause, self._max_of_consumer, _AGAIN_MS)
+
     def _finish(self, lane: Lane, messages: Iterable[Message]) -> None:
         for message in messages:
             lane.queue.finish(message)
 
     def _failed(self, lane: Lane, batch: list[Message], wait_ms: int, cause: Cause | None) -> None:
         """The exhausted leave, the others are given again; none twice (better than RocketMQ: OR-05, OR-06)."""
-        exhausted = [message for message in batch if message.reconsume_times >= self._max and not lane.queue.dropped]
+        exhausted = [message for message in batch if message.reconsume_times >= self._max]
         with self._changed:
             again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
             if again:
                 self._put_back(lane, again, wait_ms)
-            lane.leaving += len(exhausted)
-        for message in exhausted:
+        self._send_back(lane, exhausted, _DEAD_LETTER, cause, self._max, wait_ms)
+
+    def _send_back(
+        self,
+        lane: Lane,
+        messages: list[Message],
+        level: int,
+        cause: Cause | None,
+        maximum: int | None,
+        again_ms: int,
+    ) -> None:
+        """Those behind them wait until it is acknowledged; what was dropped has another owner."""
+        if lane.queue.dropped:
+            return
+        with self._changed:
+            lane.leaving += len(messages)
+        for message in messages:
             request = SendBackRequest(
                 group=self._group,
                 headers=message.all_headers,
                 stored=replace(message.stored, reconsume_times=message.reconsume_times),
-                delay_level=_DEAD_LETTER,
-                max_reconsume_times=self._max,
+                delay_level=level,
+                max_reconsume_times=maximum,
                 cause=cause,
             )
-            self._sender.send_back(lane.queue, message, request, partial(self._left, lane, message, wait_ms))
+            self._sender.send_back(lane.queue, message, request, partial(self._left, lane, message, again_ms))
 
     def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
-        """An exhausted message is dead-lettered, or has to be tried again (RocketMQ: OR-07)."""
+        """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
         if error is None:
             lane.queue.finish(message)
         else:
-            logger.warning("%r did not reach the dead-letter topic, it is given again: %s", message, error)
+            logger.warning("%r was not sent back, it is given again: %s", message, error)
         with self._changed:
             lane.leaving -= 1
             if error is not None:

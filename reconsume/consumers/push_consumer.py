@@ -143,6 +143,7 @@ class PushConsumer:
         self._stop = threading.Event()
         self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
+        self._follower: GroupsFollower | None = None
         self._closing: list[Callable[[], None]] = []
 
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
@@ -246,6 +247,7 @@ class PushConsumer:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
         follower = GroupsFollower(base, settings.names.groups, Groups(own_table=settings.own_table))
         follower.start()
+        self._follower = follower
         self._closing = [follower.close]
         try:
             if not follower.wait_until_loaded(self._stop):
@@ -300,6 +302,11 @@ class PushConsumer:
     def running(self) -> bool:
         """Whether it consumes; False after a failure, which `shutdown` then raises."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def groups(self) -> Groups:
+        """The groups and the level table as far as they are known; the defaults before it has started."""
+        return Groups(own_table=self._settings.own_table) if self._follower is None else self._follower.groups
 
     @property
     def dropped(self) -> int:

@@ -1,0 +1,1 @@
+"""Push: the sidecar consumes, and delivers each message to the app by HTTP."""

@@ -1,0 +1,164 @@
+"""The settings of one push subscription."""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+__all__ = ["Drop", "Order", "Profile", "PushSettings"]
+
+_ROUTES: Final = {
+    "native": "/events/{topic}",
+    "dapr": "/events/{pubsub}/{topic}",
+    "knative": "",
+    "rocketmq-batch": "/consumeMessage",
+}
+
+
+class Profile(StrEnum):
+    """The contract with the app: what a request looks like, and what its answers mean."""
+
+    NATIVE = "native"
+    DAPR = "dapr"
+    KNATIVE = "knative"
+    ROCKETMQ_BATCH = "rocketmq-batch"
+
+
+class Order(StrEnum):
+    """What is delivered one after the other."""
+
+    NONE = "none"
+    KEY = "key"
+    PARTITION = "partition"
+
+
+class Drop(StrEnum):
+    """What becomes of a message that the app answers with DROP."""
+
+    DLQ = "dlq"
+    DISCARD = "discard"
+
+
+class PushSettings(BaseModel):
+    """One subscription: which messages go to which app, and how.
+
+    Attributes:
+        group: the consumer group.
+        topics: a list, or a table of topic and tags such as `"TagA || TagB"`; may be empty with `dapr`, where the app
+            says what it wants.
+        url: of the app, without a route (with `knative`: of the target itself).
+        unix_socket: where the app listens instead; the URL then only gives the `Host` header.
+        allow_remote_app: a URL that is not loopback must be allowed.
+        profile: the contract.
+        route: path of the app; `{topic}` and `{pubsub}` are filled in. None takes the profile's own.
+        order: what is delivered one after the other.
+        max_in_flight: deliveries at once.
+        consume_timeout_seconds: for an answer; None takes 30, with `rocketmq-batch` 900 (RocketMQ: EX-01).
+        max_reconsume_times: None takes the group's.
+        missing_route_grace_seconds: so long a 404 of a `native` app is not held against the message.
+        drop: what DROP means.
+        consume_message_batch_max_size: messages in one request, `rocketmq-batch` only.
+        pubsub: with `dapr`: the name of the component that the app's subscriptions must name.
+        knative_source: with `knative`: the CloudEvents source, without `#topic`.
+        probe_route: is asked every 5 s with GET; while it fails nothing is delivered. None asks nothing.
+        http2: prior knowledge over http, ALPN over https.
+        token_file: its text goes with each request, as a bearer token or as `dapr-api-token`; read when it changes too.
+        ca_file: signs the app's certificate; None takes the system's.
+        cert_file: our own certificate, for mTLS.
+        key_file: its key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    group: Annotated[str, Field(min_length=1)]
+    topics: dict[str, str] = {}
+    url: str = "http://127.0.0.1:8000"
+    unix_socket: Path | None = None
+    allow_remote_app: bool = False
+    profile: Profile = Profile.NATIVE
+    route: str | None = None
+    order: Order = Order.KEY
+    max_in_flight: Annotated[int, Field(ge=1, le=1_000)] = 32
+    consume_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    max_reconsume_times: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    missing_route_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60
+    drop: Drop = Drop.DLQ
+    consume_message_batch_max_size: Annotated[int, Field(ge=1, le=1_024)] = 1
+    pubsub: str = "pubsub"
+    knative_source: str | None = None
+    probe_route: str | None = None
+    http2: bool = False
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _topics_from_a_list(cls, value: Any) -> Any:
+        return dict.fromkeys(value, "*") if isinstance(value, list | tuple) else value
+
+    @field_validator("route", "probe_route")
+    @classmethod
+    def _route_is_a_path(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                filled = value.format(topic="t", pubsub="p")
+            except (KeyError, IndexError, ValueError):
+                raise ValueError(f"{value!r}: only {{topic}} and {{pubsub}} may stand in braces") from None
+            if not filled.startswith("/") or not filled.isascii() or any(one <= " " for one in filled):
+                raise ValueError(f"{value!r} must be a path such as /events/{{topic}}, percent-encoded where needed")
+        return value
+
+    @model_validator(mode="after")
+    def _app_can_be_reached(self) -> Self:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("url must not hold a password; use token_file")
+        if self.unix_socket is None and not self.allow_remote_app and not _is_loopback(parts.hostname):
+            raise ValueError(
+                f"url {self.url!r} is not loopback: messages would leave this host; allow_remote_app = true allows it"
+            )
+        files = [one for one in (self.ca_file, self.cert_file, self.key_file) if one is not None]
+        if files and parts.scheme != "https":
+            raise ValueError("ca_file, cert_file and key_file are for https:// URLs")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file go together")
+        return self
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if not self.topics and self.profile is not Profile.DAPR:
+            raise ValueError("topics: name at least one; only a dapr app says by itself what it subscribes to")
+        if self.consume_message_batch_max_size > 1 and self.profile is not Profile.ROCKETMQ_BATCH:
+            raise ValueError("consume_message_batch_max_size is for profile rocketmq-batch")
+        return self
+
+    @property
+    def timeout(self) -> timedelta:
+        """For an answer."""
+        if self.consume_timeout_seconds is not None:
+            return timedelta(seconds=self.consume_timeout_seconds)
+        return timedelta(minutes=15) if self.profile is Profile.ROCKETMQ_BATCH else timedelta(seconds=30)
+
+    @property
+    def route_template(self) -> str:
+        """The route in force; an app of Dapr may name others."""
+        return _ROUTES[self.profile] if self.route is None else self.route
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
