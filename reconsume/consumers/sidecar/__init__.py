@@ -1,0 +1,1 @@
+"""The sidecar: retries for consumers in any language, over HTTP."""

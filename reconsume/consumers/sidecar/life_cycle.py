@@ -1,0 +1,111 @@
+"""The life of one sidecar process: starting, running, quiescing, stopped; and what its parts have to be able to do."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+__all__ = ["Life", "Part", "Phase"]
+
+
+class Phase(enum.Enum):
+    """Where a process is in its life; it never goes back."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    QUIESCING = "quiescing"
+    STOPPED = "stopped"
+
+
+class Life:
+    """Safe to use from several threads.
+
+    A quiescing process begins no delivery any more and finishes those that have begun; it still takes send-backs,
+    because the app beside it needs them for what it has in hand.
+    """
+
+    def __init__(self) -> None:
+        self._phase = Phase.STARTING
+        self._in_flight = 0
+        self._changed = threading.Condition()
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is now."""
+        return self._phase
+
+    def run(self) -> None:
+        """All parts have started; without effect once it quiesces."""
+        self._go_on_to(Phase.RUNNING, after=(Phase.STARTING,))
+
+    def quiesce(self) -> None:
+        """Begin no further delivery; it may be said again and again."""
+        self._go_on_to(Phase.QUIESCING, after=(Phase.STARTING, Phase.RUNNING))
+
+    def stop(self) -> None:
+        """All parts are closed."""
+        self._go_on_to(Phase.STOPPED, after=tuple(Phase))
+
+    @property
+    def is_quiescing(self) -> bool:
+        """Whether the end has begun, or is there."""
+        return self._phase in (Phase.QUIESCING, Phase.STOPPED)
+
+    @property
+    def in_flight(self) -> int:
+        """How many deliveries have begun and not ended."""
+        return self._in_flight
+
+    def entered(self) -> None:
+        """A delivery begins."""
+        with self._changed:
+            self._in_flight += 1
+
+    def left(self) -> None:
+        """A delivery has ended, whatever its outcome."""
+        with self._changed:
+            self._in_flight -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def delivery(self) -> Iterator[None]:
+        """Around each delivery."""
+        self.entered()
+        try:
+            yield
+        finally:
+            self.left()
+
+    def wait_drained(self, seconds: float) -> bool:
+        """Wait until no delivery is in flight; False if some still are after so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._in_flight == 0, max(0.0, seconds))
+
+    def _go_on_to(self, phase: Phase, after: tuple[Phase, ...]) -> None:
+        with self._changed:
+            if self._phase in after:
+                self._phase = phase
+                self._changed.notify_all()
+
+
+class Part(Protocol):
+    """Anything that the process runs: the API, a push subscription."""
+
+    def start(self) -> None:
+        """Begin; returns when it is begun.
+
+        Raises:
+            ReconsumeError: it cannot; the process ends.
+        """
+
+    def quiesce(self) -> None:
+        """Begin nothing new that was not asked for by the app; do not wait."""
+
+    def close(self, seconds: float) -> None:
+        """End in order, within so long; what is not finished then stays uncommitted."""
+
+    def checks(self) -> dict[str, str | None]:
+        """What is wrong, by the name of the check; None where all is well. An app that is red is nothing wrong."""
