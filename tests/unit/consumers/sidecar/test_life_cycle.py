@@ -31,10 +31,16 @@ def test_it_never_goes_back(steps: list[Callable[[Life], None]], phase: Phase) -
 
 def test_a_delivery_is_in_flight_until_it_ends_also_with_an_error() -> None:
     life = Life()
-    with pytest.raises(ValueError, match="from the app"), life.delivery():
-        assert life.in_flight == 1
-        raise ValueError("from the app")
-    assert life.in_flight == 0
+    in_flight = []
+
+    def deliver() -> None:
+        with life.delivery():
+            in_flight.append(life.in_flight)
+            raise ValueError("from the app")
+
+    with pytest.raises(ValueError, match="from the app"):
+        deliver()
+    assert (in_flight, life.in_flight) == ([1], 0)
 
 
 def test_draining_waits_for_the_last_delivery_and_no_longer() -> None:
