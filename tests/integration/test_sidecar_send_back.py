@@ -189,7 +189,8 @@ def test_a_topic_that_was_made_anew_has_other_records_in_its_places(here: Instal
     settings = sidecar_settings(here.settings)
     with running_sidecar(settings) as running:
         assert running.send_back(group, where(topic)).status == 200
-    here.admin._client.delete_topics([topic])[topic].result()
+    admin = here.admin._client
+    admin.delete_topics([topic])[topic].result()
     wait_until(lambda: topic not in here.admin.partitions([topic]), 60, "it is gone")
     here.admin.create(topic, 1, -1, {})
     here.produce(topic, b"new", key=b"key")

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clock import Clock
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.recent_send_backs import Attempt, Written, attempt_of
@@ -20,10 +21,10 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.sidecar.models import Answer, Outcome, RecordToSendBack
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
-from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, RecordNotFound, SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import UNIQ_KEY, text_property
-from reconsume.delay_levels.send_back import Delayed, SendBackCopy, SendBackRequest, Stored
+from reconsume.delay_levels.send_back import Delayed, Position, SendBackCopy, SendBackRequest, Stored
 
 __all__ = ["EarlierSendBacks", "SendBacks"]
 
@@ -83,6 +84,8 @@ class SendBacks:
         self._once = once
         self._answer_seconds = answer_seconds
         self._clock = clock
+        self._admin = KafkaAdmin(base, client_id)
+        self._partitions: dict[str, int] = {}
         self._reader = RecordReader(base, client_id, answer_seconds)
         self._writer = SendBackWriter(base, names, groups, client_id)
 
@@ -183,7 +186,19 @@ class SendBacks:
             return stored, None
         return Stored.first_copy(record.position, timestamp), record.timestamp
 
+    async def _require_partition(self, position: Position) -> None:
+        """The reader cannot tell a partition that is not there from one that has no leader for a moment."""
+        if position.partition < self._partitions.get(position.topic, 0):
+            return
+        found = await asyncio.to_thread(self._admin.partitions, [position.topic])
+        count = found.get(position.topic, 0)
+        if position.partition >= count:
+            there = f"topic {position.topic} has {count} partitions" if count else f"there is no topic {position.topic}"
+            raise RecordNotFound(f"look message by offset failed: there is no record at {position} ({there})")
+        self._partitions |= found
+
     async def _read(self, group: str, record: RecordToSendBack) -> Message:
+        await self._require_partition(record.position)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[KafkaMessage | ReconsumeError] = loop.create_future()
 
