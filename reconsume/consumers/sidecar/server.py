@@ -52,7 +52,6 @@ class HttpServer:
     """
 
     def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, header_bytes: int) -> None:
-        self._socket = _listening(listen)
         protocol = type("LimitedProtocol", (_LimitedProtocol,), {"header_bytes": header_bytes})
         config = uvicorn.Config(
             app,
@@ -71,8 +70,8 @@ class HttpServer:
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
-            self._socket.close()
             raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
+        self._socket = _listening(listen)
         self._config = config
         self._server = uvicorn.Server(config)
         self._loop: asyncio.AbstractEventLoop | None = None
