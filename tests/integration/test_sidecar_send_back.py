@@ -159,7 +159,7 @@ def test_an_idempotency_key_decides_alone(here: Installation, sidecar: Running) 
         assert sidecar.send_back(group, where(topic), idempotency_key=key).status == 200
     assert len(here.waiting(1_000, group)) == 2
     used = sidecar.send_back(group, where(topic, 1), idempotency_key="one")
-    assert (used.status, used.kind) == (422, "idempotency-key-reused")
+    assert (used.status, used.kind) == (409, "idempotency-key-reused")
 
 
 def test_after_a_restart_what_was_written_before_is_known(here: Installation) -> None:

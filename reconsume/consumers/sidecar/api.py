@@ -14,6 +14,7 @@ from fastapi import FastAPI, Header, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
@@ -55,6 +56,7 @@ _PROBLEMS: Final = {
     503: "Kafka has not acknowledged it; make the same call again after the header retry-after",
 }
 _NOT_FOUND: Final = 404
+_NOT_ALLOWED: Final = 405
 
 
 class Backend(Protocol):
@@ -212,12 +214,20 @@ def _handle_errors(api: FastAPI) -> None:
         )
 
     @api.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> Response:
+    async def _http(request: Request, error: HTTPException) -> Response:
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"
         answer = _answer(Problem(error.status_code, kind, str(error.detail), detail))
         answer.headers.update(error.headers or {})
+        if error.status_code == _NOT_ALLOWED:
+            # The framework names the methods of the first route of a path alone.
+            answer.headers["allow"] = ", ".join(sorted(_methods(api, request.url.path)))
         return answer
+
+
+def _methods(api: FastAPI, path: str) -> set[str]:
+    routes = [one for one in api.routes if isinstance(one, APIRoute) and one.path_regex.match(path)]
+    return {method for route in routes for method in route.methods or ()}
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:

@@ -11,6 +11,7 @@ from reconsume.bridge.clock import Clock
 from reconsume.consumers.delay_producer import DelayProducer
 from reconsume.consumers.sidecar.models import NewMessage, SentMessage
 from reconsume.consumers.sidecar.once import Once, Tell
+from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.settings import ProcessSettings
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
@@ -31,6 +32,7 @@ class DelayedMessages:
     def __init__(self, settings: ProcessSettings, executor: Executor, clock: Clock) -> None:
         sidecar = settings.sidecar
         self._executor = executor
+        self._names = settings.names
         self._once: Once[SentMessage] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, clock)
         self._producer = DelayProducer(
             bootstrap_servers=settings.bootstrap_servers,
@@ -45,9 +47,16 @@ class DelayedMessages:
         """Send one message; returns when the brokers have acknowledged it.
 
         Raises:
-            Problem: 422 or 503.
+            Problem: 403, 409 or 503.
             ReconsumeError: as `DelayProducer.send` does.
         """
+        if self._names.kafka_topic(message.topic).startswith(self._names.prefix):
+            raise Problem(
+                403,
+                "topic-not-allowed",
+                "Not a topic for messages",
+                f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
+            )
         loop = asyncio.get_running_loop()
         if idempotency_key is None:
             return await loop.run_in_executor(self._executor, self._send, message)

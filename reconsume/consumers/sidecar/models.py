@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -15,6 +16,7 @@ from pydantic import (
     Discriminator,
     Field,
     PlainSerializer,
+    StrictBool,
     Tag,
     WithJsonSchema,
     model_validator,
@@ -34,13 +36,17 @@ __all__ = [
     "NewMessage",
     "Outcome",
     "ProblemView",
+    "RecordByValue",
     "RecordToSendBack",
     "SendBackBody",
     "SentMessage",
 ]
 
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _MAX_INT = 2**31 - 1
+_MAX_SAFE = 2**53 - 1
+"""What every client's JSON can carry exactly."""
 _MOST_RECORDS = 1_000
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -60,6 +66,31 @@ Base64 = Annotated[
     PlainSerializer(lambda value: binascii.b2a_base64(value, newline=False).decode(), return_type=str),
     WithJsonSchema({"type": "string", "contentEncoding": "base64", "pattern": _BASE64}),
 ]
+
+
+def _whole(value: Any) -> Any:
+    """JSON's 5.0 is a whole number; true, "5" and 5.5 are none."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic takes no TypeError
+    return value
+
+
+def _moment(value: Any) -> Any:
+    if not isinstance(value, str) or _MOMENT.fullmatch(value) is None:
+        raise ValueError("must be a moment with its zone, such as 2026-11-21T08:00:00Z")
+    return value
+
+
+# The bounds first, or they would not be in the document.
+_Whole = BeforeValidator(_whole)
+Count = Annotated[int, Field(ge=0, le=_MAX_INT), _Whole]
+LongCount = Annotated[int, Field(ge=0, le=_MAX_SAFE), _Whole]
+Level = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT), _Whole]
+WaitLevel = Annotated[int, Field(ge=1, le=_MAX_INT), _Whole]
+AckIndex = Annotated[int, Field(ge=-1, le=_MAX_INT), _Whole]
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 
 
 class _Asked(BaseModel):
@@ -94,48 +125,33 @@ class Failure(_Asked):
 
 
 class RecordToSendBack(_Asked):
-    """A record that failed. With `value` the copy is made of what stands here, without it of what Kafka holds."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"dependentRequired": {"key": ["value"], "headers": ["value"], "timestamp": ["value"]}}
-    )
+    """A record that failed, by reference: the sidecar reads it again."""
 
     topic: Annotated[str, Field(pattern=_TOPIC, description="where it was read: an ordinary topic or the retry topic")]
-    partition: Annotated[int, Field(ge=0, le=_MAX_INT)]
-    offset: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    value: Annotated[Base64 | None, Field(description="null for a tombstone; left out: it is read again")] = None
-    key: Base64 | None = None
-    headers: Annotated[list[KafkaHeader], Field(description="all that it was read with, reconsume's own too")] = []
-    timestamp: Annotated[
-        int | None, Field(ge=0, le=2**63 - 1, description="of the record, in milliseconds; default: now")
-    ] = None
-    delay_level: Annotated[
-        int, Field(ge=-_MAX_INT, le=_MAX_INT, description="0: the next level; negative: dead letter now")
-    ] = 0
-    max_reconsume_times: Annotated[int | None, Field(ge=0, le=_MAX_INT, description="default: the group's")] = None
+    partition: Count
+    offset: LongCount
+    delay_level: Annotated[Level, Field(description="0: the next level; negative: dead letter now")] = 0
+    max_reconsume_times: Annotated[Count | None, Field(description="default: the group's")] = None
     reconsume_times: Annotated[
-        int | None, Field(ge=0, le=_MAX_INT, description="as the caller read it; 409 if the record says otherwise")
+        Count | None, Field(description="as the caller read it; 409 if the record says otherwise")
     ] = None
     error: Failure | None = None
     origin_msg_id: Annotated[str | None, Field(description="taken and not used, as by RocketMQ's broker")] = None
-    unit_mode: Annotated[bool | None, Field(description="likewise")] = None
-
-    @model_validator(mode="after")
-    def _parts_need_the_value(self) -> Self:
-        given = self.model_fields_set
-        if "value" not in given and (parts := given & {"key", "headers", "timestamp"}):
-            raise ValueError(f"{', '.join(sorted(parts))} without value: leave them out, or give the value too")
-        return self
-
-    @property
-    def is_by_value(self) -> bool:
-        """Whether the record's content came with the call."""
-        return "value" in self.model_fields_set
+    unit_mode: Annotated[StrictBool | None, Field(description="likewise")] = None
 
     @property
     def position(self) -> Position:
         """Where it was read."""
         return Position(self.topic, self.partition, self.offset)
+
+
+class RecordByValue(RecordToSendBack):
+    """A record that failed, by value: the copy is made of what stands here. Its place tells which attempt it was."""
+
+    value: Annotated[Base64 | None, Field(description="null for a tombstone")]
+    key: Base64 | None = None
+    headers: Annotated[list[KafkaHeader], Field(description="all that it was read with, reconsume's own too")] = []
+    timestamp: Annotated[LongCount | None, Field(description="of the record, in milliseconds; default: now")] = None
 
     @property
     def kafka_headers(self) -> list[Header]:
@@ -143,22 +159,37 @@ class RecordToSendBack(_Asked):
         return [(header.name, header.value) for header in self.headers]
 
 
-class Batch(_Asked):
-    """Several records of one call of a listener."""
-
-    records: Annotated[list[RecordToSendBack], Field(min_length=1, max_length=_MOST_RECORDS)]
-    ack_index: Annotated[
-        int,
-        Field(ge=-1, le=_MAX_INT, description="what comes after this index is sent back; -1: all (RocketMQ: CC-07)"),
-    ] = -1
+_BY_VALUE = frozenset(RecordByValue.model_fields) - frozenset(RecordToSendBack.model_fields)
 
 
 def _kind(value: Any) -> str:
-    return "batch" if isinstance(value, Batch) or (isinstance(value, dict) and "records" in value) else "record"
+    """By value if any part of it is there: a key without a value is a mistake, not a reference."""
+    if isinstance(value, Batch) or (isinstance(value, dict) and "records" in value):
+        return "batch"
+    by_value = isinstance(value, RecordByValue) or (isinstance(value, dict) and not _BY_VALUE.isdisjoint(value))
+    return "value" if by_value else "reference"
+
+
+OneRecord = Annotated[
+    Annotated[RecordByValue, Tag("value")] | Annotated[RecordToSendBack, Tag("reference")], Discriminator(_kind)
+]
+
+
+class Batch(_Asked):
+    """Several records of one call of a listener."""
+
+    records: Annotated[list[OneRecord], Field(min_length=1, max_length=_MOST_RECORDS)]
+    ack_index: Annotated[
+        AckIndex,
+        Field(description="what comes after this index is sent back; -1: all (RocketMQ: CC-07)"),
+    ] = -1
 
 
 SendBackBody = Annotated[
-    Annotated[RecordToSendBack, Tag("record")] | Annotated[Batch, Tag("batch")], Discriminator(_kind)
+    Annotated[RecordByValue, Tag("value")]
+    | Annotated[RecordToSendBack, Tag("reference")]
+    | Annotated[Batch, Tag("batch")],
+    Discriminator(_kind),
 ]
 
 
@@ -219,8 +250,8 @@ class NewMessage(_Asked):
     headers: list[KafkaHeader] = []
     tags: str | None = None
     keys: str | None = None
-    delay_level: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
-    deliver_at: Annotated[AwareDatetime | None, Field(description="at most 40 days ahead; past: at once")] = None
+    delay_level: WaitLevel | None = None
+    deliver_at: Annotated[Moment | None, Field(description="at most 40 days ahead; past: at once")] = None
 
     @model_validator(mode="after")
     def _one_delay(self) -> Self:

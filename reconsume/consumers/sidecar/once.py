@@ -55,7 +55,7 @@ class Once(Generic[T]):
         """The answer that this call has got before.
 
         Raises:
-            Problem: 422, the key was used for something else.
+            Problem: 409, the key was used for something else.
         """
         done = self._done.get(key, self._clock())
         if done is None:
@@ -72,7 +72,7 @@ class Once(Generic[T]):
             begin: starts it and tells later.
 
         Raises:
-            Problem: 422, the key was used for something else; 503, too many wait.
+            Problem: 409, the key was used for something else; 503, too many wait.
             ReconsumeError: what was told.
         """
         call = self._running.get(key)
@@ -122,7 +122,7 @@ class Once(Generic[T]):
 def _check(one: Hashable, other: Hashable) -> None:
     if one != other:
         raise Problem(
-            422,
+            409,
             "idempotency-key-reused",
             "The idempotency key was used for something else",
             "the header idempotency-key holds what an earlier call for another record or message had; take a new one",

@@ -18,7 +18,7 @@ from reconsume.bridge.recent_send_backs import Attempt, Written, attempt_of
 from reconsume.bridge.record_reader import RecordReader
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.message import Message
-from reconsume.consumers.sidecar.models import Answer, Outcome, RecordToSendBack
+from reconsume.consumers.sidecar.models import Answer, Outcome, RecordByValue, RecordToSendBack
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, RecordNotFound, SendBackFailed
@@ -162,7 +162,7 @@ class SendBacks:
         self._writer.send_back(request, failed.key, failed.value, on_done, on_written)
 
     async def _failed(self, group: str, record: RecordToSendBack) -> _Failed:
-        if record.is_by_value:
+        if isinstance(record, RecordByValue):
             headers, key, value = record.kafka_headers, record.key, record.value
             stored, born_ms = self._stored(group, record)
         else:
@@ -179,7 +179,7 @@ class SendBacks:
         )
         return _Failed(request, key, value, born_ms)
 
-    def _stored(self, group: str, record: RecordToSendBack) -> tuple[Stored, int | None]:
+    def _stored(self, group: str, record: RecordByValue) -> tuple[Stored, int | None]:
         timestamp = int(self._clock()) if record.timestamp is None else record.timestamp
         if record.topic == self._names.retry(group):
             stored = Stored.of_retry(record.kafka_headers, record.position, timestamp)
