@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.clients import make_admin
-from reconsume.bridge.kafka import client_settings, translate
+from reconsume.bridge.kafka import client_settings, metadata_of, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 __all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
@@ -184,7 +184,7 @@ class KafkaAdmin:
         )
         result = _result(futures[group], f"reading the offsets of group {group}")
         found = [one for one in result.topic_partitions or [] if one.offset >= 0]
-        return {(one.topic, one.partition): Commit(one.offset, one.metadata) for one in found}
+        return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found}
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while a partition or group has no leader yet, for at most 10 s."""
