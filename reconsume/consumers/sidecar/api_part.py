@@ -38,6 +38,7 @@ _BLOCKING_CALLS: Final = 16
 _MOST_EARLIER: Final = 500_000
 _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
+_LINGER_MS: Final = 1
 
 
 class ApiPart:
@@ -160,7 +161,8 @@ class ApiPart:
         sidecar = self._settings.sidecar
         once: Once[Answer] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, now_ms)
         return SendBacks(
-            self._base,
+            # Somebody waits for each; benchmarks/sidecar_send_back.py.
+            {"linger.ms": _LINGER_MS} | self._base,
             self._settings.names,
             self._groups,
             lambda attempt: self._earlier.get(attempt, now_ms()),

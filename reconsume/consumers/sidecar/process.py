@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconsume.consumers.sidecar.api_part import ApiPart
-from reconsume.consumers.sidecar.life_cycle import Life, Part
+from reconsume.consumers.sidecar.life_cycle import Life, Part, Phase
 from reconsume.consumers.sidecar.management import Management, Probes
 from reconsume.consumers.sidecar.metrics import SidecarMetrics
 from reconsume.consumers.sidecar.settings import ProcessSettings
@@ -63,6 +63,11 @@ class Sidecar:
         finally:
             self._end(started)
             management.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all parts have begun, and the end has not."""
+        return self._life.phase is Phase.RUNNING
 
     def quiesce(self) -> None:
         """Begin no further delivery; send-backs are taken until the end."""
