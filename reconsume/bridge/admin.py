@@ -20,7 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.clients import make_admin
-from reconsume.bridge.kafka import client_settings, translate
+from reconsume.bridge.kafka import client_settings, metadata_of, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 __all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
@@ -145,11 +145,17 @@ class KafkaAdmin:
         if len(found) < partitions:
             raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
 
-    def end_offsets(self, partitions: Iterable[Partition], *, earliest: bool = False) -> dict[Partition, int]:
-        """The offset after the last committed record of each partition, or the first one that is kept."""
+    def end_offsets(
+        self, partitions: Iterable[Partition], *, earliest: bool = False, uncommitted: bool = False
+    ) -> dict[Partition, int]:
+        """The offset after the last committed record of each partition, or the first one that is kept.
+
+        With `uncommitted` the end of what is there, also of transactions that are still open.
+        """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
         request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        return self._patiently(lambda: self._list_offsets(request)) if request else {}
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        return self._patiently(lambda: self._list_offsets(request, level)) if request else {}
 
     def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
         """The first offset of each partition with that timestamp or a later one; the end where there is none."""
@@ -157,10 +163,10 @@ class KafkaAdmin:
         found = self._patiently(lambda: self._list_offsets(request)) if request else {}
         return found | self.end_offsets(where for where, offset in found.items() if offset < 0)
 
-    def _list_offsets(self, request: dict[TopicPartition, OffsetSpec]) -> dict[Partition, int]:
-        futures = self._client.list_offsets(
-            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT
-        )
+    def _list_offsets(
+        self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[Partition, int]:
+        futures = self._client.list_offsets(request, isolation_level=level, request_timeout=_TIMEOUT)
         return {
             (where.topic, where.partition): _result(
                 future, f"reading offsets of {where.topic}-{where.partition}"
@@ -182,7 +188,7 @@ class KafkaAdmin:
         )
         result = _result(futures[group], f"reading the offsets of group {group}")
         found = [one for one in result.topic_partitions or [] if one.offset >= 0]
-        return {(one.topic, one.partition): Commit(one.offset, one.metadata) for one in found}
+        return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found}
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while a partition or group has no leader yet, for at most 10 s."""

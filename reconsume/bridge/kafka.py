@@ -9,7 +9,7 @@ from gc import get_referents
 from operator import methodcaller
 from typing import Any, Final, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.properties import Header
@@ -19,6 +19,7 @@ __all__ = [
     "consumer_settings",
     "headers_of",
     "is_passing",
+    "metadata_of",
     "producer_settings",
     "transactional_settings",
     "translate",
@@ -234,3 +235,11 @@ def _with_names(message: Message, error: BaseException | None) -> list[Header]:
         *(message.topic(), message.partition(), message.offset(), [name for name, _ in mended]),
     )
     return mended
+
+
+def metadata_of(committed: TopicPartition) -> str | None:
+    """What stands beside a committed offset; None where it is no text, as what franz-go writes."""
+    try:
+        return committed.metadata
+    except UnicodeDecodeError:
+        return None

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from reconsume.bridge.metric_spec import Kind, MetricSpec, RocketMqName
 
 __all__ = [
     "CATALOGUE",
@@ -31,81 +29,6 @@ RT_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0,
 MOST_GROUPS: Final = 1_000
 """Groups that have a label of their own in a scheduler; what clients write in a header must not fill the memory."""
 OTHER_GROUPS: Final = "(other)"
-
-
-class Kind(Enum):
-    """Prometheus' kinds; an INFO is a gauge that is always 1 and says something by its labels."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-    INFO = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric.
-
-    Attributes:
-        name: of the family; a counter's samples have `_total` at their end, a histogram's `_bucket` and so on.
-        role: the processes that export it: `scheduler`, `consumer` or `all`.
-        unit: of its values.
-        help: what it means and what to do about it.
-    """
-
-    name: str
-    kind: Kind
-    role: str
-    unit: str
-    labels: tuple[str, ...]
-    help: str
-    buckets: tuple[float, ...] = ()
-
-    @property
-    def exported(self) -> str:
-        """The name to ask Prometheus for; of a histogram that of its family."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
-
-    @property
-    def samples(self) -> tuple[str, ...]:
-        """The names of all its time series."""
-        if self.kind is Kind.HISTOGRAM:
-            return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
-        return (self.exported,)
-
-    def counter(self, registry: CollectorRegistry) -> Counter:
-        """Make it and register it."""
-        self._require(Kind.COUNTER)
-        return Counter(self.name, self.help, self.labels, registry=registry)
-
-    def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Make it and register it."""
-        self._require(Kind.GAUGE, Kind.INFO)
-        return Gauge(self.name, self.help, self.labels, registry=registry)
-
-    def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """Make it and register it."""
-        self._require(Kind.HISTOGRAM)
-        return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)
-
-    def _require(self, *kinds: Kind) -> None:
-        if self.kind not in kinds:
-            raise TypeError(f"{self.name} is a {self.kind.value}")
-
-
-@dataclass(frozen=True, slots=True)
-class RocketMqName:
-    """A metric of RocketMQ 5 and what it is here.
-
-    Attributes:
-        name: RocketMQ's.
-        expression: PromQL that gives the same; empty where nothing here does.
-        note: how the two differ.
-    """
-
-    name: str
-    expression: str
-    note: str
 
 
 def metric(name: str) -> MetricSpec:
@@ -288,7 +211,101 @@ def _consumer() -> Iterator[MetricSpec]:
     )
 
 
-CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_scheduler(), *_consumer())
+def _sidecar() -> Iterator[MetricSpec]:
+    role = "sidecar"
+    yield MetricSpec(
+        "reconsume_sidecar_requests",
+        Kind.COUNTER,
+        role,
+        "requests",
+        ("route", "status"),
+        "Requests to the API, by route and status; 503 is Kafka that does not answer, 4xx a caller to be mended",
+    )
+    yield MetricSpec(
+        "reconsume_sidecar_request_duration_seconds",
+        Kind.HISTOGRAM,
+        role,
+        "seconds",
+        ("route",),
+        "How long a request took, the wait for Kafka's acknowledgement with it",
+        (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+    )
+    yield MetricSpec(
+        "reconsume_sidecar_send_backs",
+        Kind.COUNTER,
+        role,
+        "records",
+        ("group", "outcome"),
+        "Records sent back through the API, by group and outcome",
+    )
+    yield MetricSpec(
+        "reconsume_sidecar_waiting_send_backs",
+        Kind.GAUGE,
+        role,
+        "records",
+        (),
+        "Send-backs that Kafka has not acknowledged yet; steady growth means that it does not answer",
+    )
+    yield MetricSpec(
+        "reconsume_push_deliveries",
+        Kind.COUNTER,
+        role,
+        "requests",
+        ("group", "outcome"),
+        "Requests to the app by what their answers meant: ack, retry, dead_letter, drop, hold, missing_route",
+    )
+    yield MetricSpec(
+        "reconsume_push_delivery_duration_seconds",
+        Kind.HISTOGRAM,
+        role,
+        "seconds",
+        ("group",),
+        "From the request to the app's answer",
+        (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900),
+    )
+    yield MetricSpec(
+        "reconsume_push_in_flight",
+        Kind.GAUGE,
+        role,
+        "requests",
+        ("group",),
+        "Requests that the app has and has not answered",
+    )
+    yield MetricSpec(
+        "reconsume_push_unknown_statuses",
+        Kind.COUNTER,
+        role,
+        "answers",
+        ("group",),
+        "2xx answers with a status that the contract does not have; the message was sent back. Mend the app",
+    )
+    yield MetricSpec(
+        "reconsume_push_discarded_messages",
+        Kind.COUNTER,
+        role,
+        "messages",
+        ("group",),
+        "Messages that the app dropped and that `drop: discard` let go",
+    )
+    yield MetricSpec(
+        "reconsume_push_redirects",
+        Kind.COUNTER,
+        role,
+        "answers",
+        ("group",),
+        "3xx answers; they are never followed: the URL or the route in the settings is wrong",
+    )
+    yield MetricSpec(
+        "reconsume_push_app_down_since_timestamp_seconds",
+        Kind.GAUGE,
+        role,
+        "seconds",
+        ("group",),
+        "Since when the app could not be asked; 0 if it can. Alert on it when it is minutes ago",
+    )
+
+
+CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_scheduler(), *_consumer(), *_sidecar())
 _BY_NAME: Final = {one.name: one for one in CATALOGUE}
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.kafka import consumer_settings, translate
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import RecordNotFound
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["read_again"]
@@ -29,7 +29,7 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
         client_id: shown in the brokers' logs.
 
     Raises:
-        IllegalSetting: there is none: no longer kept, not there yet, or no record but a transaction's marker.
+        RecordNotFound: there is none: no longer kept, not there yet, or no record but a transaction's marker.
         KafkaNotReachable: no broker answered within 15 s.
         KafkaRefused: rights are missing.
         TopicNotReady: there is no such topic.
@@ -65,5 +65,5 @@ def _poll(consumer: Consumer) -> Message | None:
     return None
 
 
-def _no_record(position: Position, why: str) -> IllegalSetting:
-    return IllegalSetting(f"look message by offset failed: there is no record at {position} ({why})")
+def _no_record(position: Position, why: str) -> RecordNotFound:
+    return RecordNotFound(f"look message by offset failed: there is no record at {position} ({why})")

@@ -21,16 +21,23 @@ from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
 
-__all__ = ["ExistingTopics", "OnDone", "SendBackWriter", "direct_copy"]
+__all__ = ["ExistingTopics", "OnDone", "OnWritten", "SendBackWriter", "direct_copy"]
 
 logger = logging.getLogger(__name__)
 
 OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
+OnWritten = Callable[[SendBackCopy, int], None]
+"""Called before that with the copy that was acknowledged, and when it was appended, in milliseconds."""
+
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
+
+
+def _nobody_asks(_copy: SendBackCopy, _appended_ms: int) -> None:
+    """Most callers only want to know that it was acknowledged."""
 
 
 class _Waiting(NamedTuple):
@@ -115,7 +122,14 @@ class SendBackWriter:
         self._lookups = threading.Thread(target=self._look_up, name="reconsume-send-back-lookups", daemon=True)
         self._lookups.start()
 
-    def send_back(self, request: SendBackRequest, key: bytes | None, value: bytes | None, on_done: OnDone) -> None:
+    def send_back(
+        self,
+        request: SendBackRequest,
+        key: bytes | None,
+        value: bytes | None,
+        on_done: OnDone,
+        on_written: OnWritten = _nobody_asks,
+    ) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
         try:
             copy = direct_copy(request, key, self._names, self._groups())
@@ -123,22 +137,23 @@ class SendBackWriter:
                 on_done(None)
                 return
         except ReconsumeError as error:
-            self._as_ordinary_message(request, key, value, error, on_done)
+            self._as_ordinary_message(request, key, value, error, on_done, on_written)
             return
 
-        def acknowledged(error: KafkaError | None, _message: Message) -> None:
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
+                on_written(copy, message.timestamp()[1])
                 on_done(None)
             else:
                 self._existing.forget(copy.topic)
                 cause = translate(error, f"sending back to {copy.topic}")
-                self._as_ordinary_message(request, key, value, cause, on_done)
+                self._as_ordinary_message(request, key, value, cause, on_done, on_written)
 
         self._write(
             copy.topic,
             _Waiting(
                 lambda: self._produce(copy, key, value, acknowledged),
-                lambda error: self._as_ordinary_message(request, key, value, error, on_done),
+                lambda error: self._as_ordinary_message(request, key, value, error, on_done, on_written),
             ),
         )
 
@@ -170,15 +185,22 @@ class SendBackWriter:
         self._producer.close()
 
     def _as_ordinary_message(
-        self, request: SendBackRequest, key: bytes | None, value: bytes | None, first: ReconsumeError, on_done: OnDone
+        self,
+        request: SendBackRequest,
+        key: bytes | None,
+        value: bytes | None,
+        first: ReconsumeError,
+        on_done: OnDone,
+        on_written: OnWritten,
     ) -> None:
         if self._stop.is_set():
             on_done(SendBackFailed(str(first)))
             return
         copy = inbox_copy(request, self._names)
 
-        def acknowledged(error: KafkaError | None, _message: Message) -> None:
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
+                on_written(copy, message.timestamp()[1])
                 logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
                 on_done(None)
             else:

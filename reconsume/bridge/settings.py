@@ -1,4 +1,4 @@
-"""One strict tree of settings: a TOML file, the environment, the command line; unknown keys are refused."""
+"""One strict tree of settings: a TOML or YAML file, the environment, the command line; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, overload
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
@@ -22,6 +22,9 @@ from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 
 __all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
+
+_OF_THE_SIDECAR: Final = ("sidecar", "subscriptions")
+"""One file may serve all processes of an installation; these parts of it are read by `reconsume sidecar` alone."""
 
 
 class _Strict(BaseModel):
@@ -169,17 +172,39 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+S = TypeVar("S", bound=Settings)
+
+
+@overload
 def load_settings(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+) -> Settings: ...
+
+
+@overload
+def load_settings(
+    file: Path | None,
+    environment: Mapping[str, str] | None,
+    overrides: Mapping[str, Any] | None,
+    kind: type[S],
+) -> S: ...
+
+
+def load_settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    kind: type[Settings] = Settings,
 ) -> Settings:
     """Read the settings; the command line wins over the environment, the environment over the file.
 
     Args:
-        file: a TOML file, nested as `Settings` is; `[kafka]` takes librdkafka's names in quotes.
+        file: TOML, or YAML if it is called so, nested as `Settings` is; `kafka` takes librdkafka's names.
         environment: None reads the process's own.
         overrides: values of the command line, nested likewise; None values are left out.
+        kind: the settings of which process.
 
     Raises:
         IllegalSetting: naming every wrong setting, where it came from, and what is allowed. Secrets are not shown.
@@ -193,19 +218,42 @@ def load_settings(
     merged: dict[str, Any] = {}
     for _, layer in layers:
         merged = _merge(merged, layer)
+    known = {key: value for key, value in merged.items() if key in kind.model_fields or key not in _OF_THE_SIDECAR}
     try:
-        return Settings(**merged)
+        return kind(**known)
     except ValidationError as error:
-        raise IllegalSetting(_explain(error, layers)) from None
+        raise IllegalSetting(_explain(error, layers, kind)) from None
 
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise IllegalSetting(f"the settings file cannot be read: {error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"the settings file cannot be read: {file}: {error}") from None
+    if file.suffix in (".yaml", ".yml"):
+        return _read_yaml(file, text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise IllegalSetting(f"the settings file {file} is not TOML: {error}") from None
+
+
+def _read_yaml(file: Path, text: str) -> dict[str, Any]:
+    try:
+        import yaml  # noqa: PLC0415 - only who writes YAML needs it
+    except ImportError:
+        raise IllegalSetting(
+            f"the settings file {file} is YAML, which needs PyYAML: pip install 'reconsume[sidecar]', or write TOML"
+        ) from None
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise IllegalSetting(f"the settings file {file} is not YAML: {error}") from None
+    if not isinstance(found, dict | None):
+        raise IllegalSetting(
+            f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
+        )
+    return {str(key): value for key, value in (found or {}).items()}
 
 
 def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,14 +272,14 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _explain(error: ValidationError, layers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str:
+def _explain(error: ValidationError, layers: tuple[tuple[str, Mapping[str, Any]], ...], kind: type[Settings]) -> str:
     lines = []
     for problem in error.errors(include_input=False, include_url=False):
         path = [str(part) for part in problem["loc"]]
         source = next((name for name, layer in reversed(layers) if _holds(layer, path)), "default")
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = f"unknown setting; known here: {', '.join(_known(path))}"
+            message = f"unknown setting; known here: {', '.join(_known(path, kind))}"
         lines.append(f"setting {'.'.join(path)} ({source}): {message}")
     return "\n".join(lines)
 
@@ -244,11 +292,14 @@ def _holds(layer: Any, path: list[str]) -> bool:
     return True
 
 
-def _known(path: list[str]) -> list[str]:
-    model: Any = Settings
+def _known(path: list[str], kind: type[Settings]) -> list[str]:
+    model: Any = kind
     for part in path[:-1]:
-        field = model.model_fields.get(part)
+        if part.isdecimal():
+            continue
+        field = getattr(model, "model_fields", {}).get(part)
         if field is None:
             return []
-        model = field.annotation
+        inner = [one for one in get_args(field.annotation) if hasattr(one, "model_fields")]
+        model = inner[0] if inner else field.annotation
     return sorted(model.model_fields)

@@ -25,6 +25,7 @@ __all__ = [
     "check_output",
     "confirm",
     "has_spark",
+    "line_settings",
     "need_spark",
     "print_json",
     "print_table",
@@ -34,7 +35,9 @@ __all__ = [
 BootstrapServers = Annotated[
     str | None, typer.Option("--bootstrap-servers", "-b", help="host:port of Kafka [RECONSUME_BOOTSTRAP_SERVERS]")
 ]
-ConfigFile = Annotated[Path | None, typer.Option("--config", envvar="RECONSUME_CONFIG", help="settings file, TOML")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", envvar="RECONSUME_CONFIG", help="settings file, TOML or YAML")
+]
 KafkaSettings = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="a librdkafka setting; may be given several times")
 ]
@@ -57,13 +60,18 @@ def read_settings(
     """The settings, with what the command line says over everything else."""
     from reconsume.bridge.settings import load_settings
 
+    return load_settings(config, overrides=line_settings(bootstrap_servers, kafka) | overrides)
+
+
+def line_settings(bootstrap_servers: str | None, kafka: Sequence[str] | None) -> dict[str, Any]:
+    """What the options of all commands say."""
     pairs = {}
     for text in kafka or ():
         key, equals, value = text.partition("=")
         if not equals:
             raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
         pairs[key] = value
-    return load_settings(config, overrides={"bootstrap_servers": bootstrap_servers, "kafka": pairs, **overrides})
+    return {"bootstrap_servers": bootstrap_servers, "kafka": pairs}
 
 
 def check_output(output: str) -> bool:

@@ -92,10 +92,43 @@ def scheduler(
         bootstrap_servers,
         kafka,
         scheduler={"instance_id": instance_id},
-        management=_host_and_port(management),
+        management=_host_and_port(management, "--management 127.0.0.1:8081"),
         logging={"level": log_level and log_level.upper(), "format": log_format},
     )
     run_scheduler(settings)
+
+
+@app.command()
+def sidecar(
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the API [127.0.0.1:8080]")] = None,
+    management: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="probes, /metrics, /quiesce, /drain [127.0.0.1:8081]")
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="serve this group alone, and make its retry topic; several times for more")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="holds what callers must show; needed beyond this machine")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+) -> None:
+    """Serve send-backs and delayed messages over HTTP, for a consumer in any language beside it, and push to apps."""
+    from reconsume.cli.sidecar import read_sidecar_settings, run_sidecar
+
+    overrides = {
+        "logging": {"level": log_level and log_level.upper(), "format": log_format},
+        "management": _host_and_port(management, "--management 127.0.0.1:8081"),
+        "sidecar": {
+            "listen": _host_and_port(listen, "--listen 127.0.0.1:8080"),
+            "groups": group or None,
+            "token_file": token_file,
+        },
+    }
+    run_sidecar(read_sidecar_settings(config, bootstrap_servers, kafka, overrides))
 
 
 @topics_app.command("plan")
@@ -339,12 +372,12 @@ def reconcile(
         raise typer.Exit(1)
 
 
-def _host_and_port(text: str | None) -> dict[str, object] | None:
+def _host_and_port(text: str | None, example: str) -> dict[str, object] | None:
     if text is None:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal():
-        raise IllegalSetting(f"--management {text!r}: write HOST:PORT, such as 127.0.0.1:8081")
+        raise IllegalSetting(f"{example.split(maxsplit=1)[0]} {text!r}: write HOST:PORT, such as {example}")
     return {"host": host, "port": int(port)}
 
 

@@ -15,6 +15,7 @@ _MADE: Final = "<!-- made by `make docs` from {source}; do not edit -->\n"
 _ROLES: Final = {
     "scheduler": "Scheduler workers, on `/metrics` of their management address, with `process_*` of the process",
     "consumer": "Consumers, where the program serves its registry (see [hooks](hooks.md))",
+    "sidecar": "Sidecars, on `/metrics` of their management address",
 }
 _CARDINALITY: Final = f"""\
 ## How many time series

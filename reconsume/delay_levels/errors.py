@@ -3,7 +3,8 @@
 ReconsumeError
 ├── IllegalSetting            a value was refused: change it
 │   ├── IllegalDelayLevels    the level table or a retry policy
-│   └── IllegalName           a group or topic that Kafka cannot hold
+│   ├── IllegalName           a group or topic that Kafka cannot hold
+│   └── RecordNotFound        no record stands at a position: it is no longer kept, or not there yet
 ├── MalformedProperty         a header of one record is not what it must be: quarantine that record
 ├── SubscriptionGroupNotExist RocketMQ's code 26: register the group
 ├── TopicNotReady             one of our topics is missing or set up wrongly: apply the topic plan
@@ -27,6 +28,7 @@ __all__ = [
     "OffsetStoreUnusable",
     "PartitionLost",
     "ReconsumeError",
+    "RecordNotFound",
     "SendBackFailed",
     "SubscriptionGroupNotExist",
     "TopicNotReady",
@@ -48,6 +50,10 @@ class IllegalDelayLevels(IllegalSetting):
 
 class IllegalName(IllegalSetting):
     """A group, topic or prefix that cannot become a Kafka topic name."""
+
+
+class RecordNotFound(IllegalSetting):
+    """No committed record stands at a position (RocketMQ: BR-09)."""
 
 
 class MalformedProperty(ReconsumeError, ValueError):

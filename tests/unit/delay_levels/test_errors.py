@@ -14,6 +14,7 @@ FAMILY = {
     "IllegalSetting": ("ReconsumeError", "ValueError"),
     "IllegalDelayLevels": ("IllegalSetting",),
     "IllegalName": ("IllegalSetting",),
+    "RecordNotFound": ("IllegalSetting",),
     "MalformedProperty": ("ReconsumeError", "ValueError"),
     "SubscriptionGroupNotExist": ("ReconsumeError", "LookupError"),
     "TopicNotReady": ("ReconsumeError",),

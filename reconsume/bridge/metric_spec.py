@@ -1,0 +1,85 @@
+"""What the catalogue says of a metric, and how the metric is made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["Kind", "MetricSpec", "RocketMqName"]
+
+
+class Kind(Enum):
+    """Prometheus' kinds; an INFO is a gauge that is always 1 and says something by its labels."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric.
+
+    Attributes:
+        name: of the family; a counter's samples have `_total` at their end, a histogram's `_bucket` and so on.
+        role: the processes that export it: `scheduler`, `consumer` or `all`.
+        unit: of its values.
+        help: what it means and what to do about it.
+    """
+
+    name: str
+    kind: Kind
+    role: str
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def exported(self) -> str:
+        """The name to ask Prometheus for; of a histogram that of its family."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """The names of all its time series."""
+        if self.kind is Kind.HISTOGRAM:
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
+        return (self.exported,)
+
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        """Make it and register it."""
+        self._require(Kind.COUNTER)
+        return Counter(self.name, self.help, self.labels, registry=registry)
+
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        """Make it and register it."""
+        self._require(Kind.GAUGE, Kind.INFO)
+        return Gauge(self.name, self.help, self.labels, registry=registry)
+
+    def histogram(self, registry: CollectorRegistry) -> Histogram:
+        """Make it and register it."""
+        self._require(Kind.HISTOGRAM)
+        return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)
+
+    def _require(self, *kinds: Kind) -> None:
+        if self.kind not in kinds:
+            raise TypeError(f"{self.name} is a {self.kind.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class RocketMqName:
+    """A metric of RocketMQ 5 and what it is here.
+
+    Attributes:
+        name: RocketMQ's.
+        expression: PromQL that gives the same; empty where nothing here does.
+        note: how the two differ.
+    """
+
+    name: str
+    expression: str
+    note: str

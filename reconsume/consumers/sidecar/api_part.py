@@ -1,0 +1,223 @@
+"""The API as a part of the process: what it needs from Kafka is begun, watched and ended here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Container
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from reconsume.bridge.clock import now_ms
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups_follower import GroupsFollower
+from reconsume.bridge.recent_send_backs import Written, recent_send_backs
+from reconsume.bridge.scheduler.service import starting_groups
+from reconsume.consumers.sidecar.api import make_api
+from reconsume.consumers.sidecar.delayed_messages import DelayedMessages
+from reconsume.consumers.sidecar.group_views import GroupViews
+from reconsume.consumers.sidecar.guard import Guard, Rate
+from reconsume.consumers.sidecar.kafka_watch import KafkaWatch
+from reconsume.consumers.sidecar.metrics import SidecarMetrics
+from reconsume.consumers.sidecar.models import Answer, GroupView, NewMessage, RecordToSendBack, SentMessage
+from reconsume.consumers.sidecar.once import Once
+from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.consumers.sidecar.remembered import Remembered
+from reconsume.consumers.sidecar.send_backs import SendBacks
+from reconsume.consumers.sidecar.server import HttpServer
+from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+
+__all__ = ["ApiPart"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 2.0
+_CLIENT_ID: Final = "reconsume-sidecar"
+_BLOCKING_CALLS: Final = 16
+_MOST_EARLIER: Final = 500_000
+_CLOCKS_APART_MS: Final = 60_000
+_ALIVE_SECONDS: Final = 5.0
+_LINGER_MS: Final = 1
+
+
+class ApiPart:
+    """The listener is made with the object, so that an address that cannot be had is told before anything runs.
+
+    Args:
+        settings: of the process.
+        metrics: what it counts.
+
+    Raises:
+        IllegalSetting: address, token or certificates cannot be used.
+    """
+
+    def __init__(self, settings: ProcessSettings, metrics: SidecarMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._preparing = "the send-backs of the last minutes are not read yet"
+        self._earlier: Remembered[Written] = Remembered(settings.sidecar.remember_minutes * 60_000, _MOST_EARLIER)
+        self._executor = ThreadPoolExecutor(_BLOCKING_CALLS, "reconsume-api-call")
+        self._base = settings.client_settings()
+        self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
+        self._watch = KafkaWatch(self._base, settings.names, now_ms)
+        self._views = GroupViews(self._base, settings.names, settings.topics, self._groups, settings.sidecar.groups)
+        self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
+        self._server = self._make_server()
+        self._send_backs = self._make_send_backs()
+        self._messages = DelayedMessages(settings, self._executor, now_ms)
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the API."""
+        return self._server.address
+
+    def start(self) -> None:
+        """Answer from now on; send-backs are answered 503 until it is known what was written before."""
+        self._watch.start()
+        self._follower.start()
+        self._server.start()
+        self._thread.start()
+
+    def quiesce(self) -> None:
+        """Nothing ends: the app beside needs send-backs for what it has in hand."""
+
+    def close(self, seconds: float) -> None:
+        """Take no further request, finish those that have begun, and what they have left to Kafka."""
+        self._stop.set()
+        self._server.close(seconds)
+        self._send_backs.close(seconds)
+        self._messages.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._watch.close()
+        self._follower.close()
+
+    def checks(self) -> dict[str, str | None]:
+        """What is wrong, by the name of the check."""
+        self._metrics.waiting.set(self._send_backs.waiting)
+        return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
+
+    def is_prepared(self) -> bool:
+        """Whether it has everything that it needs to begin."""
+        return self._ready.is_set()
+
+    def is_alive(self) -> bool:
+        """Whether the event loop of the API takes turns."""
+        return self._server.is_answering(_ALIVE_SECONDS)
+
+    def require_ready(self) -> None:
+        """Raises `Problem` 503 until it is known what processes before this one have written."""
+        if not self._ready.is_set():
+            raise Problem(
+                503,
+                "starting",
+                "The sidecar is starting",
+                f"{self._preparing}; make the same call again",
+                AGAIN_SECONDS,
+            )
+
+    def check_group(self, group: str) -> object:
+        """Whether the group is served."""
+        return self._views.config_of(group)
+
+    async def send_back(self, group: str, record: RecordToSendBack, idempotency_key: str | None) -> Answer:
+        """Send one record back."""
+        return await self._send_backs.send_back(group, record, idempotency_key)
+
+    async def send(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
+        """Send a message."""
+        return await self._messages.send(message, idempotency_key)
+
+    def view(self, group: str) -> GroupView:
+        """What consumers of a group have to know."""
+        return self._views.view(group)
+
+    def prepare(self, group: str) -> GroupView:
+        """Make its retry topic."""
+        return self._views.prepare(group)
+
+    def _groups(self) -> Groups:
+        return self._follower.groups
+
+    def _make_server(self) -> HttpServer:
+        sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
+        guard = Guard(
+            make_api(self, self._metrics, self._executor),
+            token=sidecar.read_token(),
+            body_bytes=int(limits.body_mib * 1024 * 1024),
+            rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
+            clock=now_ms,
+            on_answered=self._count,
+        )
+        return HttpServer(guard, sidecar.listen, sidecar.tls, limits.header_kib * 1024)
+
+    def _count(self, route: str, status: int, seconds: float) -> None:
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+
+    def _make_send_backs(self) -> SendBacks:
+        sidecar = self._settings.sidecar
+        once: Once[Answer] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, now_ms)
+        return SendBacks(
+            # Somebody waits for each; benchmarks/sidecar_send_back.py.
+            {"linger.ms": _LINGER_MS} | self._base,
+            self._settings.names,
+            self._groups,
+            lambda attempt: self._earlier.get(attempt, now_ms()),
+            once,
+            answer_seconds=sidecar.answer_seconds,
+            clock=now_ms,
+            client_id=_CLIENT_ID,
+        )
+
+    def _prepare(self) -> None:
+        """Until Kafka has told what there is to know; a broker that is away is waited for."""
+        begun_ms = now_ms()
+        while not self._stop.is_set():
+            try:
+                if not self._follower.wait_until_loaded(self._stop):
+                    return
+                self._make_retry_topics()
+                self._read_earlier(begun_ms)
+            except ReconsumeError as error:
+                self._preparing = str(error)
+                logger.warning("%s; trying again", error)
+                self._stop.wait(_AGAIN_SECONDS)
+            else:
+                self._ready.set()
+                return
+
+    def _make_retry_topics(self) -> None:
+        for group in self._settings.sidecar.groups:
+            try:
+                self._views.prepare(group)
+            except Problem as problem:
+                logger.warning("group %s: %s", group, problem.detail)
+            except KafkaNotReachable:
+                raise
+            except ReconsumeError as error:
+                logger.warning("group %s: its retry topic is not made now: %s", group, error)
+
+    def _read_earlier(self, begun_ms: float) -> None:
+        """What was answered before may be asked again now; the answer stands on the delay topics."""
+        minutes = self._settings.sidecar.remember_minutes
+        if minutes <= 0:
+            return
+        groups: Container[str] | None = self._settings.sidecar.groups or None
+        # The topics are stamped by the brokers' clock, which may not be ours.
+        since = int(begun_ms - minutes * 60_000 - _CLOCKS_APART_MS)
+        number = 0
+        for attempt, written in recent_send_backs(self._base, self._settings.names, since, groups, self._stop):
+            number += 1
+            known = self._earlier.get(attempt, now_ms())
+            if known is None or not written.in_inbox:
+                self._earlier.put(attempt, written, now_ms())
+        if number > _MOST_EARLIER:
+            logger.warning(
+                "%d send-backs in the last %g minutes; calls that come again are recognised for the last %d alone; "
+                "with --group the sidecar would remember those of its groups only",
+                *(number, minutes, _MOST_EARLIER),
+            )
+        logger.info("%d send-backs of the last %g minutes are known", number, minutes)

@@ -1,0 +1,101 @@
+"""Messages that are sent through the API, delayed or at once."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from datetime import timedelta
+from functools import partial
+
+from reconsume.bridge.clock import Clock
+from reconsume.consumers.delay_producer import DelayProducer
+from reconsume.consumers.sidecar.models import NewMessage, SentMessage
+from reconsume.consumers.sidecar.once import Once, Tell
+from reconsume.consumers.sidecar.problems import Problem
+from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+
+__all__ = ["DelayedMessages"]
+
+_TRIES = 3
+
+
+class DelayedMessages:
+    """All methods but `close` are for the thread of one event loop.
+
+    Args:
+        settings: of the process.
+        executor: for calls that block.
+        clock: gives the time in milliseconds.
+    """
+
+    def __init__(self, settings: ProcessSettings, executor: Executor, clock: Clock) -> None:
+        sidecar = settings.sidecar
+        self._executor = executor
+        self._names = settings.names
+        self._once: Once[SentMessage] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, clock)
+        self._producer = DelayProducer(
+            bootstrap_servers=settings.bootstrap_servers,
+            conf=settings.client_settings(),
+            send_msg_timeout=timedelta(seconds=max(0.1, sidecar.answer_seconds / _TRIES)),
+            retry_times_when_send_failed=_TRIES - 1,
+            delay_levels=settings.message_delay_level,
+            topic_prefix=settings.topic_prefix,
+        )
+
+    async def send(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
+        """Send one message; returns when the brokers have acknowledged it.
+
+        Raises:
+            Problem: 403, 409 or 503.
+            ReconsumeError: as `DelayProducer.send` does.
+        """
+        if self._names.kafka_topic(message.topic).startswith(self._names.prefix):
+            raise Problem(
+                403,
+                "topic-not-allowed",
+                "Not a topic for messages",
+                f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
+            )
+        loop = asyncio.get_running_loop()
+        if idempotency_key is None:
+            return await loop.run_in_executor(self._executor, self._send, message)
+        subject = hash(message.model_dump_json())
+        if (sent := self._once.answer_of(idempotency_key, subject)) is not None:
+            return sent
+
+        def begin(tell: Tell[SentMessage]) -> None:
+            self._executor.submit(self._tell, message, tell)
+
+        return await self._once.run(idempotency_key, subject, begin)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._producer.close()
+
+    def _tell(self, message: NewMessage, tell: Tell[SentMessage]) -> None:
+        try:
+            tell(self._send(message))
+        except ReconsumeError as error:
+            tell(error)
+        except BaseException as error:
+            tell(IllegalSetting(f"sending to {message.topic}: {type(error).__name__}; the sidecar's log says more"))
+            raise
+
+    def _send(self, message: NewMessage) -> SentMessage:
+        send = partial(
+            self._producer.send,
+            message.topic,
+            message.value,
+            key=message.key,
+            headers=[(header.name, header.value) for header in message.headers],
+            tags=message.tags,
+            keys=message.keys,
+        )
+        if message.delay_level is not None:
+            sent = send(delay_level=message.delay_level)
+        elif message.deliver_at is not None:
+            sent = send(deliver_at=message.deliver_at)
+        else:
+            sent = send()
+        return SentMessage(message_id=sent.msg_id, topic=sent.topic)

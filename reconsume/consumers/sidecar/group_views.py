@@ -1,0 +1,112 @@
+"""What the API tells of groups, and the making of their retry topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.settings import TopicSettings
+from reconsume.bridge.topics import TopicMaker
+from reconsume.consumers.sidecar.models import GroupView
+from reconsume.consumers.sidecar.problems import Problem
+from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.names import TopicNames, check_group
+
+__all__ = ["GroupViews"]
+
+_FOR_THE_RETRY_TOPIC = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+
+
+class GroupViews:
+    """Safe to use from several threads; `view` and `prepare` ask Kafka and block.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        topics: how a retry topic is made.
+        groups: the groups as known now.
+        served: the only groups that are served; none serves all.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        names: TopicNames,
+        topics: TopicSettings,
+        groups: Callable[[], Groups],
+        served: Sequence[str],
+    ) -> None:
+        self._names = names
+        self._groups = groups
+        self._served = frozenset(served)
+        self._admin = KafkaAdmin(base, "reconsume-sidecar")
+        self._maker = TopicMaker(self._admin, names, topics)
+
+    def config_of(self, group: str) -> SubscriptionGroupConfig:
+        """The group's configuration.
+
+        Raises:
+            Problem: 404, this sidecar does not serve it, or nobody can; 403, it may not consume.
+            SubscriptionGroupNotExist: it must be registered first.
+        """
+        try:
+            check_group(group)
+            self._names.retry(group)
+            self._names.dead_letter(group)
+        except IllegalName as error:
+            raise Problem(404, "unknown-group", "The consumer group is not registered", str(error)) from None
+        if self._served and group not in self._served:
+            raise Problem(
+                404,
+                "unknown-group",
+                "The consumer group is not registered",
+                f"this sidecar serves {', '.join(sorted(self._served))} and not group {group!r}; start it with "
+                f"--group {group} too",
+            )
+        config = self._groups().find(group)
+        if not config.consume_enable:
+            raise Problem(
+                403,
+                "consume-disabled",
+                "The consumer group may not consume",
+                f"group {group!r} may not consume: its consumeEnable is false in topic {self._names.groups}; "
+                f"reconsume groups set {group} --consume-enable",
+            )
+        return config
+
+    def view(self, group: str) -> GroupView:
+        """What its consumers have to know.
+
+        Raises:
+            Problem: as `config_of`.
+            KafkaNotReachable: no broker answers.
+        """
+        config = self.config_of(group)
+        topic = self._names.retry(group)
+        return GroupView(
+            group=group,
+            retry_topic=topic,
+            retry_topic_exists=topic in self._admin.partitions([topic]),
+            dead_letter_topic=self._names.dead_letter(group),
+            retry_max_times=config.retry_max_times,
+            retry_queue_nums=config.retry_queue_nums,
+            consume_enable=config.consume_enable,
+            waits=str(config.policy(self._groups().table)),
+            consumer_settings=dict(_FOR_THE_RETRY_TOPIC),
+        )
+
+    def prepare(self, group: str) -> GroupView:
+        """Make its retry topic, if it is missing and wanted: consumers must find it before the first retry comes.
+
+        Raises:
+            Problem: as `config_of`.
+            KafkaNotReachable: no broker answers.
+            KafkaRefused: the right to make topics is missing; then the scheduler makes it with the first retry.
+        """
+        config = self.config_of(group)
+        topic = self._names.retry(group)
+        if config.retry_queue_nums > 0 and topic not in self._admin.partitions([topic]):
+            self._maker.make(self._maker.retry_topic(group, self._groups()))
+        return self.view(group)

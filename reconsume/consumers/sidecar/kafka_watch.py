@@ -1,0 +1,73 @@
+"""Whether Kafka answers and has what the API needs: asked every few seconds, told at once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clock import Clock
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.names import TopicNames
+
+__all__ = ["KafkaWatch"]
+
+logger = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 5.0
+_WINDOW_MS: Final = 30_000.0
+
+
+class KafkaWatch:
+    """Asks in a thread of its own.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        clock: gives the time in milliseconds.
+    """
+
+    def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock) -> None:
+        self._admin = KafkaAdmin(base, "reconsume-sidecar-watch")
+        self._needed = (names.send_back, names.delay(0))
+        self._clock = clock
+        self._answered_ms: float | None = None
+        self._missing: list[str] = []
+        self._error = "not asked yet"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconsume-kafka-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking; a question that waits for an answer ends by itself."""
+        self._stop.set()
+
+    def checks(self) -> dict[str, str | None]:
+        """What is wrong with Kafka, None where nothing is."""
+        since = None if self._answered_ms is None else self._clock() - self._answered_ms
+        away = since is None or since > _WINDOW_MS
+        missing = f"missing: {', '.join(self._missing)}; make them: reconsume topics apply" if self._missing else None
+        return {
+            "kafka": f"no answer for {_WINDOW_MS / 1000:.0f} s: {self._error}" if away else None,
+            "topics": missing,
+        }
+
+    def ask_once(self) -> None:
+        """One question."""
+        try:
+            found = self._admin.partitions(self._needed)
+        except ReconsumeError as error:
+            self._error = str(error)
+            return
+        self._answered_ms = self._clock()
+        self._missing = [topic for topic in self._needed if topic not in found]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.ask_once()
+            self._stop.wait(_EVERY_SECONDS)
