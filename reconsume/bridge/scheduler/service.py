@@ -11,8 +11,8 @@ from typing import Final
 from confluent_kafka import Consumer
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.brokers_clock import BrokersClock
 from reconsume.bridge.clients import make_consumer
-from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
@@ -61,10 +61,11 @@ class SchedulerService:
         self._on_start = on_start
         self._base = settings.client_settings()
         self._metrics = SchedulerMetrics()
-        self._observer = WorkerObserver(settings.names, self._metrics)
+        self._clock = BrokersClock()
+        self._observer = WorkerObserver(settings.names, self._metrics, self._clock)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
-        self._cancels = CancelsFollower(self._base, settings.names.cancel)
+        self._cancels = CancelsFollower(self._base, settings.names.cancel, self._clock)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
 
     def run(self, stop: threading.Event) -> None:
@@ -93,7 +94,7 @@ class SchedulerService:
                         raise broken.error from broken
                     logger.warning("starting afresh: %s", broken.error)
                 self._observer.not_ready()
-                self._observer.alive(now_ms())
+                self._observer.alive(self._clock())
                 stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
         finally:
             self._follower.close()
@@ -120,7 +121,7 @@ class SchedulerService:
         settings, names = self._settings, self._settings.names
         maker = TopicMaker(self._admin, names, settings.topics)
         targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
-        timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels)
+        timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels, self._clock)
         scheduler = settings.scheduler
         return Worker(
             consumer,
@@ -131,6 +132,7 @@ class SchedulerService:
             observer=self._observer,
             refused=self._refused,
             max_batch_records=scheduler.max_batch_records,
+            clock=self._clock,
         )
 
     def _groups(self) -> Groups:
@@ -140,8 +142,9 @@ class SchedulerService:
         scheduler = self._settings.scheduler
         identity = f"{self._settings.topic_prefix}scheduler-{self._instance}"
         if scheduler.delivery == "at_least_once":
-            return AtLeastOnceWriter(self._base, identity)
-        return TransactionalWriter(self._base, identity, scheduler.transaction_timeout_ms)
+            return AtLeastOnceWriter(self._base, identity, self._clock)
+        asked = self._settings.names.quarantine
+        return TransactionalWriter(self._base, identity, scheduler.transaction_timeout_ms, self._clock, asked)
 
     def _consumer_settings(self) -> dict[str, object]:
         """Small prefetch, because what is paused is fetched again; short waits, because being late is a defect."""

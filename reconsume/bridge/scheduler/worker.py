@@ -99,7 +99,11 @@ class Worker:
         """
         self._read(self._seconds_to_wait(longest_wait))
         runs = self._read_ahead.take_due(self._clock(), self._limit)
-        return self._deliver(runs) if runs else 0
+        if runs:
+            return self._deliver(runs)
+        if self._seconds_to_wait(_IDLE_SECONDS) == _IDLE_SECONDS:
+            self._writer.idle()
+        return 0
 
     def _seconds_to_wait(self, longest: float) -> float:
         due = self._read_ahead.next_due_ms()
