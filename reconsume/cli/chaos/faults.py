@@ -92,5 +92,5 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[Kind] = tuple(Kind
 
 
 def kinds_for(platform: str) -> tuple[Kind, ...]:
-    """What can be done here; only Linux sets limits of other processes, which is how a disk gets full."""
-    return tuple(kind for kind in Kind if kind is not Kind.DISK_FULL or platform == "linux")
+    """What can be done here: only Linux tells which process the broker is, and lets others limit its files."""
+    return tuple(kind for kind in Kind if platform == "linux" or kind not in {Kind.DISK_FULL, Kind.BROKER_STOPPED})

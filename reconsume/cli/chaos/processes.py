@@ -104,7 +104,7 @@ class Processes:
         return [*self.schedulers, *self.consumers]
 
     def revive(self) -> None:
-        """Start again what has ended by itself, and remember it: nothing of ours may end because of a fault."""
+        """Start again what has ended by itself, and remember it: a fault is no reason to end."""
         for one in self.all():
             if one.has_ended:
                 self.ended.append(one.name)

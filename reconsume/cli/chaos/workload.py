@@ -59,7 +59,9 @@ def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: 
         stop: ends it.
         limit: whether to hold back for a moment.
     """
-    producer = Producer(dict(conf) | {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 0})
+    producer = Producer(
+        dict(conf) | {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 0, "log_level": 2}
+    )
     number, begun, held = 0, time.monotonic(), 0.0
     while not stop.wait(_TURN_SECONDS):
         if limit():
