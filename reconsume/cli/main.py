@@ -25,6 +25,7 @@ from reconsume.cli.common import (
     print_table,
     read_settings,
 )
+from reconsume.cli.quarantine_commands import quarantine_app
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
 __all__ = ["app", "main"]
@@ -39,6 +40,7 @@ topics_app = typer.Typer(help="The topics of reconsume.", no_args_is_help=True)
 groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
+app.add_typer(quarantine_app, name="quarantine")
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Any
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.counting import Count, Span, count_records, total
+from reconsume.bridge.quarantine import read_quarantine
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json, print_table
 from reconsume.delay_levels.done_ahead import decode_done
@@ -62,6 +63,10 @@ def collect_status(settings: Settings) -> dict[str, Any]:
         count = total(counts[where] for where in wanted[topic])
         return {name: count.number, f"{name}_exact": count.exact}
 
+    quarantined = total(counts[where] for where in wanted[names.quarantine])
+    if quarantined.exact and quarantined.number:
+        # What was released is there still, and so are the marks that tell it.
+        quarantined = Count(sum(not one.is_released for one in read_quarantine(settings)), exact=True)
     return {
         "waiting": [{"topic": topic} | counted("waiting", topic) for topic in scheduled],
         "groups": [
@@ -70,7 +75,9 @@ def collect_status(settings: Settings) -> dict[str, Any]:
             | counted("dead_letters", names.dead_letter(group))
             for group in groups
         ],
-    } | counted("quarantined", names.quarantine)
+        "quarantined": quarantined.number,
+        "quarantined_exact": quarantined.exact,
+    }
 
 
 def _shown(report: Mapping[str, Any], name: str) -> str:

@@ -7,6 +7,7 @@ the command `reconsume`.
 from __future__ import annotations
 
 import mmap
+import runpy
 import struct
 import sys
 import time
@@ -29,11 +30,9 @@ def run(clock: Path, arguments: list[str]) -> None:
     with clock.open("rb") as file:
         ahead = mmap.mmap(file.fileno(), _AHEAD.size, access=mmap.ACCESS_READ)
     time.time = lambda: right() + _AHEAD.unpack_from(ahead)[0]
-    # Imported with the clock set, whatever way it asks for the time.
-    from reconsume.cli.main import main
-
+    # As `python -m reconsume` would: imported with the clock set, whatever way it asks for the time.
     sys.argv = ["reconsume", *arguments]
-    main()
+    runpy.run_module("reconsume", run_name="__main__")
 
 
 if __name__ == "__main__":
