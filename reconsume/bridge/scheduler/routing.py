@@ -141,6 +141,7 @@ class Router:
         deliver_ms, lane, kept = delayed_copy(headers, position, stored_ms, table, self.names)
         if deliver_ms is not None:
             lane = self.timers.next_lane(deliver_ms, self.timers.clock())
+        self.targets.require_lane(lane)
         return Delivery(lane, _ANY, message.key(), message.value(), kept, "rolled", "")
 
     def forget(self) -> None:
@@ -163,6 +164,7 @@ class Router:
             group_max_reconsume_times=config.retry_max_times,
             real_qid=choose_partition(message.key(), config.retry_queue_nums),
         )
+        self.targets.require_lane(copy.topic)
         return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
 
 

@@ -54,6 +54,7 @@ class Targets:
     maker: TopicMaker
     groups: Callable[[], Groups]
     _known: dict[bytes, Target] = field(default_factory=dict)
+    _lanes: set[str] = field(default_factory=set)
 
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
@@ -67,9 +68,28 @@ class Targets:
             known = self._known[real_topic] = self._look_up(real_topic)
         return known
 
+    def require_lane(self, topic: str) -> None:
+        """Make a delay topic that a changed table has brought and nobody has made.
+
+        Brokers that make topics by themselves would make it with the clock of its producers.
+
+        Raises:
+            Undeliverable: it cannot be made.
+            KafkaNotReachable: ask again later.
+        """
+        if topic in self._lanes:
+            return
+        try:
+            if topic not in self.admin.partitions([topic]):
+                self.maker.make(self.maker.delay_topic(self.names.delay_ms(topic)))
+        except (KafkaRefused, TopicNotReady) as error:
+            raise Undeliverable(str(error)) from error
+        self._lanes.add(topic)
+
     def forget(self) -> None:
         """Look everything up again: a topic that was known is gone."""
         self._known.clear()
+        self._lanes.clear()
 
     def _look_up(self, real_topic: bytes) -> Target:
         try:
