@@ -24,7 +24,7 @@ _HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_000)
 """Below those that the system gives to outgoing connections: one of these stays free while its broker is away."""
 _FULL_SECONDS: Final = 30.0
-_START_SECONDS: Final = 90.0
+_START_SECONDS: Final = 180.0
 
 
 class Broker:
