@@ -63,6 +63,8 @@ class Broker:
             # A broker that lags behind for a moment on a busy machine is no dead one.
             "replica.lag.time.max.ms": "5000",
         }
+        if brokers > 1:
+            properties["broker.session.timeout.ms"] = "6000"
         self.kafka = LocalKafka(self.direct, properties=properties, progress=progress)
 
     def start(self) -> None:
