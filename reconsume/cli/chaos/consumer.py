@@ -33,7 +33,7 @@ class _Processing:
 
     def __init__(self, bootstrap_servers: str) -> None:
         settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "message.timeout.ms": 0}
-        self._producer = Producer(settings | {"linger.ms": 2, "log_level": 2})
+        self._producer = Producer(settings | {"linger.ms": 2, "log_level": 2, "reconnect.backoff.max.ms": 1_000})
         threading.Thread(target=self._serve, daemon=True).start()
 
     def __call__(self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
