@@ -143,8 +143,10 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
         "client.id": client_id,
         "error_cb": _ErrorReporter(client_id),
         "log_level": 2,
-        "reconnect.backoff.max.ms": 1_000,
     }
+    # librdkafka refuses a longest wait that is below the first one.
+    if "reconnect.backoff.ms" not in base:
+        defaults["reconnect.backoff.max.ms"] = 1_000
     return defaults | dict(base) | {"logger": logger}
 
 
