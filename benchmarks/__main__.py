@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.delayed import measure_delayed
 from benchmarks.drop_in import measure_drop_in
+from benchmarks.fairness import measure_fairness
 from benchmarks.lateness import measure_lateness
 from benchmarks.memory import measure_memory
 from benchmarks.push_consumer import measure_push_consumer
@@ -19,6 +20,8 @@ def main() -> None:
             measure_lateness(kafka.bootstrap_servers, per_second, seconds=15)
         for per_second in (100, 1_000):
             measure_delayed(kafka.bootstrap_servers, per_second, seconds=20)
+        for flood in (100_000, 1_000_000):
+            measure_fairness(kafka.bootstrap_servers, flood)
         measure_memory(kafka.bootstrap_servers)
         measure_drop_in(kafka.bootstrap_servers)
         measure_push_consumer(kafka.bootstrap_servers)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 
 from reconsume.bridge.clients import make_admin
 from reconsume.bridge.kafka import client_settings, metadata_of, translate
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
 __all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
 
@@ -58,14 +58,16 @@ class KafkaAdmin:
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str = "reconsume-admin") -> None:
-        self._client = make_admin(client_settings(base, client_id))
+        # Nobody asks this client for news of the cluster but itself; librdkafka's 5 minutes are too long to wait.
+        self._settings = {"topic.metadata.refresh.interval.ms": 10_000} | client_settings(base, client_id)
+        self._client = make_admin(self._settings)
 
     def topics(self) -> dict[str, int]:
         """All topics that we may see, with their number of partitions."""
         try:
             metadata = self._client.list_topics(timeout=_TIMEOUT)
         except KafkaException as error:
-            raise translate(error, "listing the topics") from error
+            raise self._explain(error, "listing the topics") from error
         return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
@@ -79,7 +81,7 @@ class KafkaAdmin:
                 found[topic] = len(future.result().partitions)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise translate(error, f"looking for topic {topic}") from error
+                    raise self._explain(error, f"looking for topic {topic}") from error
         return found
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -89,7 +91,7 @@ class KafkaAdmin:
             return {}
         futures = self._client.describe_configs(resources, request_timeout=_TIMEOUT)
         return {
-            resource.name: _values(_result(future, f"reading the settings of topic {resource.name}"))
+            resource.name: _values(self._result(future, f"reading the settings of topic {resource.name}"))
             for resource, future in futures.items()
         }
 
@@ -98,7 +100,7 @@ class KafkaAdmin:
         try:
             return str(self._client.list_topics(timeout=_TIMEOUT).cluster_id)
         except KafkaException as error:
-            raise translate(error, "asking for the cluster's id") from error
+            raise self._explain(error, "asking for the cluster's id") from error
 
     def facts(self) -> ClusterFacts:
         """Number of brokers and the defaults that matter for new topics.
@@ -108,11 +110,11 @@ class KafkaAdmin:
         try:
             brokers = self._client.list_topics(timeout=_TIMEOUT).brokers
         except KafkaException as error:
-            raise translate(error, "asking for the brokers") from error
+            raise self._explain(error, "asking for the brokers") from error
         resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
         futures = self._client.describe_configs([resource], request_timeout=_TIMEOUT)
         try:
-            values = _values(_result(futures[resource], f"reading the settings of broker {resource.name}"))
+            values = _values(self._result(futures[resource], f"reading the settings of broker {resource.name}"))
         except KafkaRefused as error:
             logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
             values = {}
@@ -131,7 +133,7 @@ class KafkaAdmin:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise translate(error, f"making topic {topic}") from error
+            raise self._explain(error, f"making topic {topic}") from error
         self._patiently(lambda: self._require_leaders(topic, partitions))
         return True
 
@@ -168,7 +170,7 @@ class KafkaAdmin:
     ) -> dict[Partition, int]:
         futures = self._client.list_offsets(request, isolation_level=level, request_timeout=_TIMEOUT)
         return {
-            (where.topic, where.partition): _result(
+            (where.topic, where.partition): self._result(
                 future, f"reading offsets of {where.topic}-{where.partition}"
             ).offset
             for where, future in futures.items()
@@ -186,7 +188,7 @@ class KafkaAdmin:
         futures = self._client.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
         )
-        result = _result(futures[group], f"reading the offsets of group {group}")
+        result = self._result(futures[group], f"reading the offsets of group {group}")
         found = [one for one in result.topic_partitions or [] if one.offset >= 0]
         return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found}
 
@@ -201,12 +203,20 @@ class KafkaAdmin:
                     raise
             time.sleep(_PAUSE)
 
+    def _result(self, future: Future[T], doing: str) -> T:
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise self._explain(error, doing) from error
 
-def _result(future: Future[T], doing: str) -> T:
-    try:
-        return future.result()
-    except KafkaException as error:
-        raise translate(error, doing) from error
+    def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
+        """The error in our words. After one without an answer the next question goes to a new client.
+
+        One whose connections were reset may wait for its controller for minutes, though the brokers answer others.
+        """
+        if error.args[0].code() == KafkaError._TIMED_OUT:
+            self._client = make_admin(self._settings)
+        return translate(error, doing)
 
 
 def _values(entries: Mapping[str, Any]) -> dict[str, str]:

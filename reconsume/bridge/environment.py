@@ -62,9 +62,20 @@ def _read_secret(variable: str, path: str) -> str:
 def _put(settings: dict[str, Any], name: str, value: str) -> None:
     if name.startswith(_KAFKA):
         key = name.removeprefix(_KAFKA).strip("_").lower().replace("_", ".")
-        settings.setdefault("kafka", {})[key] = value
+        _part(settings, "kafka")[key] = value
         return
     *parents, leaf = name.lower().split("__")
     for parent in parents:
-        settings = settings.setdefault(parent, {})
+        settings = _part(settings, parent)
     settings[leaf] = value
+
+
+def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of settings in another one."""
+    found = settings.setdefault(name, {})
+    if not isinstance(found, dict):
+        raise IllegalSetting(
+            f"{_PREFIX}{name.upper()} is set, and variables that begin with {_PREFIX}{name.upper()}_ too: "
+            f"{name} is a table, so take the first one away"
+        )
+    return found

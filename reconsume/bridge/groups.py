@@ -122,7 +122,7 @@ def parse_system_value(value: Mapping[str, Any]) -> SystemConfig:
 def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, Any]) -> T:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise IllegalSetting(f"{what}: the value must be a JSON object, not {text[:80]!r}")

@@ -136,8 +136,18 @@ class _ErrorReporter:
 
 
 def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """Settings for any client; librdkafka's own lines are left out but for critical ones, errors are reported."""
-    defaults = {"client.id": client_id, "error_cb": _ErrorReporter(client_id), "log_level": 2}
+    """Settings for any client; librdkafka's own lines are left out but for critical ones, errors are reported.
+
+    Brokers that are back are found within a second, as Java's clients do; librdkafka's default waits for up to 10 s.
+    """
+    defaults = {
+        "client.id": client_id,
+        "error_cb": _ErrorReporter(client_id),
+        "log_level": 2,
+    }
+    # librdkafka refuses a longest wait that is below the first one.
+    if "reconnect.backoff.ms" not in base:
+        defaults["reconnect.backoff.max.ms"] = 1_000
     return defaults | dict(base) | {"logger": logger}
 
 

@@ -40,7 +40,7 @@ class TopicSettings(_Strict):
     """Of each dead-letter topic."""
     replication_factor: Annotated[int, Field(ge=1)] | None = None
     """None takes the cluster's default, and at least 3 where there are 3 brokers."""
-    retention_days: Annotated[float, Field(gt=0)] = 7
+    retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
     """The reconciliation window. A delay topic keeps twice its duration where that is longer."""
     max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
     """None takes the brokers' limit and adds room for our headers."""

@@ -25,6 +25,7 @@ from reconsume.cli.common import (
     read_settings,
 )
 from reconsume.cli.operations import add_operations
+from reconsume.cli.quarantine_commands import quarantine_app
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
 __all__ = ["app", "main"]
@@ -40,6 +41,7 @@ groups_app = typer.Typer(help="Subscription groups and the level table.", no_arg
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 add_operations(app, topics_app, groups_app)
+app.add_typer(quarantine_app, name="quarantine")
 
 
 @app.command()
@@ -70,6 +72,21 @@ def broker(
     from reconsume.cli.broker.command import run_broker
 
     run_broker(port, data)
+
+
+@app.command()
+def chaos(
+    seed: Annotated[int | None, typer.Option(help="of the schedule; default: any, and it is printed")] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="how long things go wrong")] = 3,
+    brokers: Annotated[int, typer.Option(help="1 or 3; three lose one at a time")] = 1,
+    rate: Annotated[float, typer.Option(min=1, help="messages per second")] = 200,
+    output: Output = "table",
+) -> None:
+    """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if one is lost, early or twice."""
+    from reconsume.cli.chaos.command import chaos as run
+
+    if not run(seed, minutes, brokers, rate, as_json=check_output(output)):
+        raise typer.Exit(1)
 
 
 @app.command()

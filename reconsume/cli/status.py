@@ -12,6 +12,7 @@ from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.counting import Count, Span, count_records, total
 from reconsume.bridge.lanes import look_at_lanes
+from reconsume.bridge.quarantine import read_quarantine
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json, print_table
 from reconsume.delay_levels.done_ahead import decode_done
@@ -136,6 +137,10 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
             "next_due_ms": lane.next_due_ms,
         }
 
+    quarantined = total(counts[where] for where in wanted[names.quarantine])
+    if quarantined.exact and quarantined.number:
+        # What was released is there still, and so are the marks that tell it.
+        quarantined = Count(sum(not one.is_released for one in read_quarantine(settings)), exact=True)
     return {
         "at_ms": int(clock()),
         "waiting": [{"topic": topic} | counted("waiting", topic) | due(topic) for topic in scheduled],
@@ -145,7 +150,9 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
             | counted("dead_letters", names.dead_letter(group))
             for group in groups
         ],
-    } | counted("quarantined", names.quarantine)
+        "quarantined": quarantined.number,
+        "quarantined_exact": quarantined.exact,
+    }
 
 
 def _delay_ms(names: TopicNames, topic: str) -> int | None:

@@ -6,7 +6,6 @@ The text is `done1:` and a bitmap in base64; bit i of byte n stands for the offs
 from __future__ import annotations
 
 import base64
-import binascii
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -50,7 +49,7 @@ def decode_done(offset: int, metadata: str | None) -> frozenset[int]:
     try:
         version, encoded = metadata[: len(_VERSION)], metadata[len(_VERSION) :]
         bitmap = base64.b64decode(encoded if version == _VERSION else "?", validate=True)
-    except binascii.Error:
+    except ValueError:  # of the base64, or of what is no ASCII
         raise MalformedProperty(
             f"the metadata of offset {offset} is not ours: {metadata[:40]!r}; it must begin with {_VERSION}"
         ) from None

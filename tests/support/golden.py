@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.bridge.groups import SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.scheduler.routing import quarantine_headers
 from reconsume.delay_levels.done_ahead import encode_done
 from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.progress_metadata import encode_progress
 from reconsume.delay_levels.properties import Header, Headers
+from reconsume.delay_levels.quarantine import quarantine_headers
 from reconsume.delay_levels.send_back import Cause, Position, SendBackCopy, SendBackRequest, Stored, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, rolled
 

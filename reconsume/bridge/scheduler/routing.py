@@ -16,11 +16,12 @@ from reconsume.bridge.scheduler.timers import Timers
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
 from reconsume.delay_levels.inbox import inbox_request
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
-from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Header, Headers, text_property
+from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Headers, text_property
+from reconsume.delay_levels.quarantine import quarantine_headers
 from reconsume.delay_levels.send_back import Position, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
 
-__all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition", "quarantine_headers"]
+__all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition"]
 
 _ANY: Final = -1
 
@@ -57,16 +58,6 @@ def choose_partition(key: bytes | None, partitions: int) -> int:
     if partitions <= 1:
         return 0
     return random.randrange(partitions) if key is None else murmur2(key, partitions)  # noqa: S311 - no secret
-
-
-def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
-    """The record's own headers untouched, then why it is here and where it came from."""
-    return [
-        *headers,
-        ("QUARANTINE_REASON", reason.encode(errors="replace")),
-        ("QUARANTINE_ORIGIN", str(source).encode()),
-        ("QUARANTINE_TIMESTAMP", str(timestamp_ms).encode()),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +143,7 @@ class Router:
         deliver_ms, lane, kept = delayed_copy(headers, position, stored_ms, table, self.names)
         if deliver_ms is not None:
             lane = self.timers.next_lane(deliver_ms, self.timers.clock())
+        self.targets.require_lane(lane)
         return Delivery(lane, _ANY, message.key(), message.value(), kept, "rolled", "")
 
     def forget(self) -> None:

@@ -11,8 +11,8 @@ from typing import Final
 from confluent_kafka import Consumer
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.clients import make_consumer
-from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
@@ -91,11 +91,12 @@ class SchedulerService:
         self._log_level = log_level
         self._base = settings.client_settings()
         self._metrics = SchedulerMetrics()
-        self._observer = WorkerObserver(settings.names, self._metrics)
+        self._clock = BrokersClock()
+        self._observer = WorkerObserver(settings.names, self._metrics, self._clock)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
         self._metrics.scraped.table = lambda: str(self._follower.groups.table)
-        self._cancels = CancelsFollower(self._base, settings.names.cancel)
+        self._cancels = CancelsFollower(self._base, settings.names.cancel, self._clock)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
 
     def run(self, stop: threading.Event) -> None:
@@ -114,7 +115,7 @@ class SchedulerService:
         self._follower.start()
         self._cancels.start()
         sampler_stop = threading.Event()
-        sampler = EndsSampler(self._observer.waiting, self._admin, now_ms)
+        sampler = EndsSampler(self._observer.waiting, self._admin, self._clock)
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
         try:
@@ -130,17 +131,17 @@ class SchedulerService:
         """One life after the other."""
         lives = FencedLives()
         while not stop.is_set():
-            born = now_ms()
+            born = monotonic_ms()
             try:
                 self._work(stop)
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
             except WriterBroken as broken:
-                if lives.is_too_much(broken.error, now_ms() - born):
+                if lives.is_too_much(broken.error, monotonic_ms() - born):
                     raise broken.error from broken
                 logger.warning("starting afresh: %s", broken.error)
             self._observer.not_ready()
-            self._observer.alive(now_ms())
+            self._observer.alive(self._clock())
             stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
 
     def _work(self, stop: threading.Event) -> None:
@@ -163,7 +164,7 @@ class SchedulerService:
         settings, names = self._settings, self._settings.names
         maker = TopicMaker(self._admin, names, settings.topics)
         targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
-        timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels)
+        timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels, self._clock)
         scheduler = settings.scheduler
         return Worker(
             consumer,
@@ -174,6 +175,7 @@ class SchedulerService:
             observer=self._observer,
             refused=self._refused,
             max_batch_records=scheduler.max_batch_records,
+            clock=self._clock,
         )
 
     def _groups(self) -> Groups:
@@ -183,8 +185,9 @@ class SchedulerService:
         scheduler = self._settings.scheduler
         identity = f"{self._settings.topic_prefix}scheduler-{self._instance}"
         if scheduler.delivery == "at_least_once":
-            return AtLeastOnceWriter(self._base, identity)
-        return TransactionalWriter(self._base, identity, scheduler.transaction_timeout_ms)
+            return AtLeastOnceWriter(self._base, identity, self._clock)
+        asked = self._settings.names.quarantine
+        return TransactionalWriter(self._base, identity, scheduler.transaction_timeout_ms, self._clock, asked)
 
     def _consumer_settings(self) -> dict[str, object]:
         """Small prefetch, because what is paused is fetched again; short waits, because being late is a defect."""

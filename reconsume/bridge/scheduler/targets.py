@@ -69,20 +69,22 @@ class Targets:
         return known
 
     def require_lane(self, topic: str) -> None:
-        """A delay topic must be there before a record is put on it, or the brokers would make one with wrong settings.
+        """Make a delay topic that a changed table has brought and nobody has made.
+
+        Brokers that make topics by themselves would make it with the clock of its producers.
 
         Raises:
-            Undeliverable: it is missing.
+            Undeliverable: it cannot be made.
             KafkaNotReachable: ask again later.
         """
-        if topic not in self._lanes:
-            try:
-                found = self.admin.partitions([topic])
-            except (KafkaRefused, TopicNotReady) as error:
-                raise Undeliverable(str(error)) from error
-            if topic not in found:
-                raise Undeliverable(f"delay topic {topic} does not exist; make it: reconsume topics apply")
-            self._lanes.add(topic)
+        if topic in self._lanes:
+            return
+        try:
+            if topic not in self.admin.partitions([topic]):
+                self.maker.make(self.maker.delay_topic(self.names.delay_ms(topic)))
+        except (KafkaRefused, TopicNotReady) as error:
+            raise Undeliverable(str(error)) from error
+        self._lanes.add(topic)
 
     def forget(self) -> None:
         """Look everything up again: a topic that was known is gone."""

@@ -105,6 +105,8 @@ class Worker:
         runs = self._read_ahead.take_due(self._clock(), self._limit)
         delivered = self._deliver(runs) if runs else 0
         self._observer.look(self._read_ahead)
+        if not runs and self._seconds_to_wait(_IDLE_SECONDS) == _IDLE_SECONDS:
+            self._writer.idle()
         return delivered
 
     def _seconds_to_wait(self, longest: float) -> float:

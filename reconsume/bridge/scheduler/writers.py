@@ -7,9 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from reconsume.bridge.bounded_calls import BoundedCalls
+from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.clients import make_producer
 from reconsume.bridge.kafka import is_passing, producer_settings, transactional_settings, translate
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
@@ -24,6 +33,7 @@ _SERVE_EVERY: Final = 500
 _PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
 _GRACE_SECONDS: Final = 2.0
+_ASK_FOR_TIME_EVERY_MS: Final = 10_000
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 
@@ -66,14 +76,36 @@ class BatchWriter(Protocol):
     ) -> None:
         """Write all of `batch` and commit the offsets; raises `BatchAborted` or `WriterBroken`."""
 
+    def idle(self) -> None:
+        """Nothing is due for a while; raises `WriterBroken`."""
+
     def close(self) -> None:
         """Let go of the connection."""
 
 
 class TransactionalWriter:
-    """Deliveries and offsets become visible together or not at all."""
+    """Deliveries and offsets become visible together or not at all.
 
-    def __init__(self, base: Mapping[str, Any], transactional_id: str, transaction_timeout_ms: int) -> None:
+    Args:
+        base: librdkafka's settings for any client.
+        transactional_id: stable per worker.
+        transaction_timeout_ms: of the brokers.
+        time: is told the append times of what is written, so that it knows the brokers' clock.
+        asked: a topic whose append time may be asked for when there is nothing to write: by a record in a transaction
+            that is aborted, which no reader of committed records sees.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        time: BrokersClock | None = None,
+        asked: str = "",
+    ) -> None:
+        self._time = time
+        self._asked = asked
+        self._asked_at = float("-inf")
         self._transactional_id = transactional_id
         # By then the brokers have aborted it, so there is nothing left to wait for.
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
@@ -84,19 +116,62 @@ class TransactionalWriter:
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
+        self._register()
+        self._asked_at = float("-inf")
+        self.idle()
+
+    def _register(self) -> None:
         try:
             self._producer.init_transactions(30)
         except KafkaException as error:
             self._broken = True
             raise self._explain(error, "registering the transactional id") from error
 
+    def idle(self) -> None:
+        """Ask for the brokers' time, if it was not told for a while."""
+        if self._time is None or monotonic_ms() < self._asked_at + _ASK_FOR_TIME_EVERY_MS:
+            return
+        try:
+            self._bound(self._ask_for_time)
+        except BatchAborted as error:
+            # The batch that comes next meets the same trouble, and tells of it.
+            logger.debug("the brokers' time is not known: %s", error)
+        self._asked_at = monotonic_ms()
+
+    def _ask_for_time(self) -> None:
+        producer = self._producer
+        try:
+            producer.begin_transaction()
+            producer.produce(self._asked, on_delivery=self._on_stored())
+            producer.flush(_PATIENCE_SECONDS)
+            producer.abort_transaction(_PATIENCE_SECONDS)
+        except KafkaException as error:
+            self._abort(error)
+
+    def _on_stored(self) -> Callable[[KafkaError | None, Message], None] | None:
+        """Hears the append time of the record that it is given to."""
+        time, sent = self._time, monotonic_ms()
+        if time is None:
+            return None
+
+        def stored(error: KafkaError | None, message: Message) -> None:
+            kind, append_ms = message.timestamp()
+            if error is None and kind == TIMESTAMP_LOG_APPEND_TIME:
+                time.heard(append_ms, sent)
+                self._asked_at = sent
+
+        return stored
+
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
         positions, metadata = list(offsets()), consumer.consumer_group_metadata()
+        self._bound(lambda: self._transaction(batch, positions, metadata))
+
+    def _bound(self, call: Callable[[], None]) -> None:
         try:
-            self._bounded.run(lambda: self._transaction(batch, positions, metadata), self._longest_seconds)
+            self._bounded.run(call, self._longest_seconds)
         except TimeoutError:
             self._broken = True
             raise WriterBroken(
@@ -114,15 +189,16 @@ class TransactionalWriter:
             self._abort(error)
 
     def _produce(self, batch: Sequence[Delivery]) -> None:
-        """Without a callback for each record: the commit fails if one of them does, and says why."""
-        produce = self._producer.produce
+        """With a callback for the first record alone: the commit fails if one of them does, and says why."""
+        produce, on_delivery = self._producer.produce, self._on_stored()
         for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
             if outcome in UNWRITTEN:
                 continue
             try:
-                produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
+                produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
             except BufferError:
-                _produce_patiently(self._producer, batch[count], None)
+                _produce_patiently(self._producer, batch[count], on_delivery)
+            on_delivery = None
 
     def _abort(self, error: KafkaException) -> None:
         """Undo the transaction and say why; a fenced or broken producer is of no use any more."""
@@ -145,7 +221,7 @@ class TransactionalWriter:
         self._producer.close()
         self._producer = make_producer(self._settings)
         try:
-            self.start()
+            self._register()
         except ReconsumeError as error:
             raise WriterBroken(error) from error
 
@@ -175,7 +251,9 @@ class AtLeastOnceWriter:
     A crash between the two delivers the batch again; readers recognise copies by their identity.
     """
 
-    def __init__(self, base: Mapping[str, Any], client_id: str) -> None:
+    def __init__(self, base: Mapping[str, Any], client_id: str, time: BrokersClock | None = None) -> None:
+        self._time = time
+        self._sent = 0.0
         self._producer = make_producer(producer_settings(base, client_id) | {"linger.ms": 1})
         self._stored: set[int] = set()
         self._refused: list[KafkaError] = []
@@ -183,12 +261,16 @@ class AtLeastOnceWriter:
     def start(self) -> None:
         """Nothing to register."""
 
+    def idle(self) -> None:
+        """Nothing to do."""
+
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
     ) -> None:
         """Produce all, wait, commit."""
         self._stored.clear()
         self._refused.clear()
+        self._sent = monotonic_ms()
         for index, one in enumerate(batch):
             if one.outcome not in UNWRITTEN:
                 _produce_patiently(self._producer, one, partial(self._note, index))
@@ -204,9 +286,11 @@ class AtLeastOnceWriter:
             aborted = translate(error, "committing a batch")
             raise BatchAborted(aborted, passing=True, written=frozenset(self._stored)) from error
 
-    def _note(self, index: int, error: KafkaError | None, _message: Message) -> None:
+    def _note(self, index: int, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self._stored.add(index)
+            if self._time is not None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+                self._time.heard(message.timestamp()[1], self._sent)
         else:
             self._refused.append(error)
 

@@ -202,6 +202,15 @@ class LocalKafka:
         """Whether the broker's process runs."""
         return self._guard is not None and self._guard.poll() is None
 
+    @property
+    def java_pid(self) -> int | None:
+        """Process id of the JVM; None if there is none, or where there is no /proc (it is Linux's)."""
+        if self._guard is None:
+            return None
+        children = Path(f"/proc/{self._guard.pid}/task/{self._guard.pid}/children")
+        found = children.read_text().split() if children.exists() else []
+        return int(found[0]) if found else None
+
     def log_tail(self, lines: int = 20) -> str:
         """The last lines that the broker printed."""
         text = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
-from reconsume.bridge.kafka import is_passing, translate
+from reconsume.bridge.kafka import client_settings, is_passing, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
 
@@ -32,3 +32,20 @@ def test_an_error_that_nobody_has_thought_of_is_no_verdict() -> None:
     unknown = KafkaError(KafkaError._NOENT)
     assert not is_passing(unknown)
     assert isinstance(translate(unknown, "reading x"), KafkaNotReachable)
+
+
+@pytest.mark.parametrize(
+    ("given", "longest"),
+    [
+        ({}, 1_000),
+        ({"reconnect.backoff.max.ms": 3_000}, 3_000),
+        ({"reconnect.backoff.ms": 2_000}, None),
+        ({"reconnect.backoff.ms": 2_000, "reconnect.backoff.max.ms": 9_000}, 9_000),
+    ],
+)
+def test_brokers_that_are_back_are_found_soon_unless_the_user_says_otherwise(
+    given: dict[str, int], longest: int | None
+) -> None:
+    settings = client_settings(given, "c")
+    assert settings.get("reconnect.backoff.max.ms") == longest
+    Producer(settings).close()

@@ -1,0 +1,176 @@
+"""The quarantine: read, and give records back to the schedulers, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from reconsume.bridge.admin import KafkaAdmin, Partition
+from reconsume.bridge.clients import make_consumer, make_producer
+from reconsume.bridge.kafka import consumer_settings, headers_of, transactional_settings, translate
+from reconsume.bridge.settings import Settings
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, MalformedProperty
+from reconsume.delay_levels.quarantine import Quarantined, release_marker, released_offset
+
+__all__ = ["Place", "QuarantineRecord", "read_quarantine", "release"]
+
+_SECONDS: Final = 30.0
+_TRANSACTION_MS: Final = 15_000
+_READ: Final = 1_000
+_TOGETHER: Final = 500
+"""Records of one transaction."""
+
+
+class Place(NamedTuple):
+    """Of a record in the QUARANTINE topic, written `<partition>/<offset>`."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """From `<partition>/<offset>`.
+
+        Raises:
+            IllegalSetting: it is not that.
+        """
+        partition, slash, offset = text.partition("/")
+        if not (slash and partition.isdecimal() and offset.isdecimal()):
+            raise IllegalSetting(
+                f"{text!r}: write PARTITION/OFFSET as `reconsume quarantine list` shows it, such as 0/17"
+            )
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRecord:
+    """One of them.
+
+    Attributes:
+        stored_ms: when it came to the quarantine.
+        is_released: whether it was given back.
+    """
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    quarantined: Quarantined
+    stored_ms: int
+    is_released: bool
+
+
+def read_quarantine(settings: Settings) -> list[QuarantineRecord]:
+    """All that was ever put there, in order; what no scheduler has written is left out.
+
+    Raises:
+        KafkaNotReachable: the topic was not read to its end within 30 s without news.
+        KafkaRefused: rights are missing.
+    """
+    released: set[Place] = set()
+    found: list[tuple[Place, Message, Quarantined]] = []
+    for message in _messages(settings):
+        place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
+        if (offset := released_offset(headers)) is not None:
+            released.add(Place(place.partition, offset))
+            continue
+        try:
+            found.append((place, message, Quarantined.of(headers)))
+        except MalformedProperty:
+            continue
+    return [
+        QuarantineRecord(place, one.key(), one.value(), quarantined, one.timestamp()[1], place in released)
+        for place, one, quarantined in found
+    ]
+
+
+def _messages(settings: Settings) -> Iterator[Message]:
+    """All committed records as of now."""
+    base, topic = settings.client_settings(), settings.names.quarantine
+    admin = KafkaAdmin(base)
+    partitions = [(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))]
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
+    unread: dict[Partition, int] = {where: ends[where] for where in partitions if starts[where] < ends[where]}
+    alone = {"group.id": "reconsume-quarantine", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = make_consumer(consumer_settings(base, "reconsume-quarantine") | alone)
+    try:
+        consumer.assign([TopicPartition(*where, starts[where]) for where in unread])
+        while unread:
+            first = consumer.poll(_SECONDS)
+            if first is None:
+                raise KafkaNotReachable(f"reading topic {topic}: nothing came within {_SECONDS:.0f} s")
+            for message in (first, *consumer.consume(_READ, 0)):
+                where, error = (message.topic() or "", message.partition() or 0), message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise translate(error, f"reading topic {topic}")
+                if where not in unread:
+                    continue
+                if error is None and (message.offset() or 0) < unread[where]:
+                    yield message
+                if error is not None or (message.offset() or 0) + 1 >= unread[where]:
+                    del unread[where]
+    finally:
+        consumer.close()
+
+
+def release(settings: Settings, chosen: Collection[Place] | None, changes: Mapping[str, str]) -> list[QuarantineRecord]:
+    """Give records back to the schedulers, in transactions that also mark them as released.
+
+    Whoever releases at the same time is fenced, and what was released before is refused, so each goes once.
+
+    Args:
+        settings: of the installation.
+        chosen: where they stand; None takes all that are not released.
+        changes: headers to set anew on each.
+
+    Raises:
+        IllegalSetting: one of the chosen is not there, or was released before; nothing was released.
+        KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
+    """
+    base, names = settings.client_settings(), settings.names
+    producer = make_producer(transactional_settings(base, f"{names.prefix}quarantine-release", _TRANSACTION_MS))
+    # First: from here on nobody else's release can be committed any more, so what is read is the last word.
+    _call(lambda: producer.init_transactions(_SECONDS), "registering the transactional id")
+    records = _choose(read_quarantine(settings), chosen)
+    for start in range(0, len(records), _TOGETHER):
+        part = records[start : start + _TOGETHER]
+        _call(lambda part=part: _transaction(producer, settings, part, changes), "releasing")  # type: ignore[misc]
+    # Not after an error: confluent-kafka (2.16) fails to close a producer that is fenced.
+    producer.close()
+    return records
+
+
+def _choose(records: Sequence[QuarantineRecord], chosen: Collection[Place] | None) -> list[QuarantineRecord]:
+    if chosen is None:
+        return [one for one in records if not one.is_released]
+    known = {one.place: one for one in records}
+    for place in chosen:
+        if place not in known:
+            raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
+        if known[place].is_released:
+            raise IllegalSetting(f"{place}: it was released before, and none is released twice")
+    return [known[place] for place in sorted(set(chosen))]
+
+
+def _transaction(
+    producer: Producer, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
+) -> None:
+    producer.begin_transaction()
+    for one in records:
+        topic, headers = one.quarantined.back(settings.names, changes)
+        producer.produce(topic, one.value, one.key, headers=headers)  # type: ignore[arg-type]
+        mark = release_marker(one.place.offset)
+        producer.produce(settings.names.quarantine, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
+    producer.commit_transaction(_SECONDS)
+
+
+def _call(act: Callable[[], None], doing: str) -> None:
+    try:
+        act()
+    except KafkaException as error:
+        raise translate(error, f"{doing} from the quarantine") from error

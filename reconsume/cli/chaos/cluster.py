@@ -1,0 +1,163 @@
+"""A throw-away Kafka of one or three brokers, with a proxy in front of each."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from reconsume.cli.broker.jars import Progress
+from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from reconsume.cli.chaos.proxy import Proxy
+
+__all__ = ["Broker", "Cluster"]
+
+_HOST: Final = "127.0.0.1"
+_PORTS: Final = range(20_000, 32_000)
+"""Below those that the system gives to outgoing connections: one of these stays free while its broker is away."""
+_FULL_SECONDS: Final = 30.0
+_START_SECONDS: Final = 180.0
+
+
+class Broker:
+    """One broker and its proxy; the methods say what happens to it.
+
+    Attributes:
+        direct: port for those who are not under test.
+        proxied: port of the proxy.
+        controller: port of the quorum.
+    """
+
+    def __init__(self) -> None:
+        self.direct, self._behind, self.controller, self.proxied = _free_ports(4)
+        self.proxy = Proxy(self.proxied, self._behind)
+        self.kafka = LocalKafka()
+
+    def make(self, node: int, voters: str, brokers: int, progress: Progress) -> None:
+        """Prepare it as one of so many."""
+        replicas = str(brokers)
+        safe = str(2 if brokers > 1 else 1)
+        properties = {
+            "node.id": str(node),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{self._behind},"
+            f"CONTROLLER://{_HOST}:{self.controller}",
+            "advertised.listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{self.proxied}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": safe,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": safe,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": safe,
+            # A broker that lags behind for a moment on a busy machine is no dead one.
+            "replica.lag.time.max.ms": "5000",
+        }
+        if brokers > 1:
+            properties["broker.session.timeout.ms"] = "6000"
+        self.kafka = LocalKafka(self.direct, properties=properties, progress=progress)
+
+    def start(self) -> None:
+        """Start it, or start it again with its data."""
+        self.kafka.start(_START_SECONDS)
+
+    def hang(self) -> None:
+        """It does nothing any more, and its connections stay (SIGSTOP)."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """After `hang`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if (pid := self.kafka.java_pid) is not None:
+            os.kill(pid, number)
+
+    def fill_disk(self) -> None:
+        """Every write fails until it has ended by itself, which is what Kafka does when its only disk is full.
+
+        The limit is on the size of files, which needs no file system of its own: Java's writes fail as they do on a
+        full disk, with an IOException.
+        """
+        pid = self.kafka.java_pid
+        if pid is not None:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        _wait(lambda: not self.kafka.alive(), _FULL_SECONDS)
+        self.kafka.kill()
+
+
+class Cluster:
+    """One or three brokers; use it as a context.
+
+    Args:
+        brokers: how many; with three every topic has three replicas, of which two must be there.
+        progress: told what is being fetched.
+    """
+
+    def __init__(self, brokers: int, progress: Progress = lambda _line: None) -> None:
+        self.brokers = [Broker() for _ in range(brokers)]
+        self._stack = ExitStack()
+        voters = ",".join(f"{node}@{_HOST}:{one.controller}" for node, one in enumerate(self.brokers, start=1))
+        for node, one in enumerate(self.brokers, start=1):
+            one.make(node, voters, brokers, progress)
+
+    def __enter__(self) -> Self:
+        try:
+            for one in self.brokers:
+                self._stack.callback(one.kafka.stop)
+                self._stack.enter_context(one.proxy)
+            # Side by side: none answers before most of them are up.
+            with ThreadPoolExecutor(len(self.brokers)) as pool:
+                list(pool.map(Broker.start, self.brokers))
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def direct(self) -> str:
+        """Address for the workload and the judge."""
+        return ",".join(f"{_HOST}:{one.direct}" for one in self.brokers)
+
+    @property
+    def proxied(self) -> str:
+        """Address for those under test; the brokers then tell them the proxies' ports."""
+        return ",".join(f"{_HOST}:{one.proxied}" for one in self.brokers)
+
+
+def _free_ports(count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(_PORTS)  # noqa: S311 - no secret
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind((_HOST, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BrokerFailed(f"a broker whose disk is full has not ended within {seconds:.0f} s")
+        time.sleep(0.05)

@@ -1,0 +1,136 @@
+"""Do to the cluster and the processes what the schedule says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from reconsume.cli.chaos.cluster import Broker, Cluster
+from reconsume.cli.chaos.faults import Fault, Kind
+from reconsume.cli.chaos.processes import Processes, UnderTest
+from reconsume.cli.chaos.worker import set_ahead
+
+__all__ = ["Inflictor"]
+
+_WRONG_SECONDS: Final = 30.0
+_SLOW_SECONDS: Final = 0.2
+_STORM_SECONDS: Final = 1.0
+
+
+@dataclass
+class Inflictor:
+    """Knows the victims.
+
+    Args:
+        clocks: the file of each scheduler's clock.
+        rest: how seconds pass.
+    """
+
+    cluster: Cluster
+    processes: Processes
+    clocks: Sequence[Path]
+    rest: Callable[[float], object]
+
+    def inflict(self, fault: Fault) -> None:
+        """Do it, let it last, and undo it; returns when its cause is gone."""
+        self._ways()[fault.kind](fault)
+
+    def _ways(self) -> dict[Kind, Callable[[Fault], None]]:
+        schedulers, consumers = self.processes.schedulers, self.processes.consumers
+        return {
+            Kind.SCHEDULER_KILLED: lambda fault: self._killed(schedulers, fault),
+            Kind.SCHEDULER_STOPPED: lambda fault: self._stopped(schedulers, fault),
+            Kind.SCHEDULERS_COME_AND_GO: lambda fault: self._come_and_go(schedulers, fault),
+            Kind.CLOCK_AHEAD: lambda fault: self._wrong_clock(fault, _WRONG_SECONDS),
+            Kind.CLOCK_BEHIND: lambda fault: self._wrong_clock(fault, -_WRONG_SECONDS),
+            Kind.CONSUMER_KILLED: lambda fault: self._killed(consumers, fault),
+            Kind.CONSUMER_STOPPED: lambda fault: self._stopped(consumers, fault),
+            Kind.CONSUMERS_COME_AND_GO: lambda fault: self._come_and_go(consumers, fault),
+            Kind.BROKER_RESTARTED: self._restarted,
+            Kind.BROKER_KILLED: self._broker_killed,
+            Kind.BROKER_AWAY: self._broker_killed,
+            Kind.BROKER_STOPPED: self._broker_stopped,
+            Kind.DISK_FULL: self._disk_full,
+            Kind.NETWORK_SLOW: self._network_slow,
+            Kind.NETWORK_CUT: self._network_cut,
+            Kind.NETWORK_SILENT: self._network_silent,
+        }
+
+    def _killed(self, victims: Sequence[UnderTest], fault: Fault) -> None:
+        one = _choose(victims, fault)
+        one.kill()
+        self.rest(fault.seconds)
+        one.start()
+
+    def _stopped(self, victims: Sequence[UnderTest], fault: Fault) -> None:
+        one = _choose(victims, fault)
+        one.stop()
+        self.rest(fault.seconds)
+        one.go_on()
+
+    def _come_and_go(self, victims: Sequence[UnderTest], fault: Fault) -> None:
+        """One leaves or comes back every second; in the end all are there."""
+        away: UnderTest | None = None
+        for turn in range(int(fault.seconds / _STORM_SECONDS)):
+            if away is None:
+                away = victims[(fault.choice + turn) % len(victims)]
+                away.end()
+            else:
+                away.start()
+                away = None
+            self.rest(_STORM_SECONDS)
+        if away is not None:
+            away.start()
+
+    def _wrong_clock(self, fault: Fault, ahead: float) -> None:
+        clock = self.clocks[fault.choice % len(self.clocks)]
+        set_ahead(clock, ahead)
+        self.rest(fault.seconds)
+        set_ahead(clock, 0)
+
+    def _broker(self, fault: Fault) -> Broker:
+        return self.cluster.brokers[fault.choice % len(self.cluster.brokers)]
+
+    def _restarted(self, fault: Fault) -> None:
+        one = self._broker(fault)
+        one.kafka.shut_down()
+        one.start()
+
+    def _broker_killed(self, fault: Fault) -> None:
+        one = self._broker(fault)
+        one.kafka.kill()
+        self.rest(fault.seconds)
+        one.start()
+
+    def _broker_stopped(self, fault: Fault) -> None:
+        one = self._broker(fault)
+        one.hang()
+        self.rest(fault.seconds)
+        one.go_on()
+
+    def _disk_full(self, fault: Fault) -> None:
+        one = self._broker(fault)
+        one.fill_disk()
+        self.rest(fault.seconds)
+        one.start()
+
+    def _network_slow(self, fault: Fault) -> None:
+        proxy = self._broker(fault).proxy
+        proxy.slow_down(_SLOW_SECONDS)
+        self.rest(fault.seconds)
+        proxy.slow_down(0)
+
+    def _network_cut(self, fault: Fault) -> None:
+        self._broker(fault).proxy.cut()
+
+    def _network_silent(self, fault: Fault) -> None:
+        proxy = self._broker(fault).proxy
+        proxy.silence()
+        self.rest(fault.seconds)
+        proxy.speak()
+
+
+def _choose(victims: Sequence[UnderTest], fault: Fault) -> UnderTest:
+    return victims[fault.choice % len(victims)]

@@ -1,0 +1,196 @@
+"""What went wrong, from the contents of the topics alone.
+
+What is promised, for consumers with `exactly_once` and schedulers with transactions:
+
+1. **Nothing lost.** A message that fails k times, k at most the maximum, has one copy on a delay topic and one on the
+   retry topic for each failure, and was processed. One that fails more often has one copy on a delay topic for each
+   failure, one on the retry topic for each but the last, and one on the dead-letter topic.
+2. **Nothing early.** A copy was stored on the retry or dead-letter topic no sooner than its delay after it was stored
+   on the delay topic, both by the brokers' clock.
+3. **Nothing twice.** None of these copies is there a second time, and there are no others.
+
+A listener may process a message again after its consumer died: only what is written by reconsume is judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconsume.cli.chaos.workload import DEAD
+
+__all__ = ["Judge", "Place", "Verdict"]
+
+Place = int
+"""Of a message in the origin topic: partition and offset in one number, for there are many."""
+_TIMES_BITS: Final = 3
+_EXAMPLES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The figures of a run.
+
+    Attributes:
+        messages: in the origin topic.
+        failures: copies on delay topics.
+        lost, early, duplicates: messages or copies of which a promise was broken.
+        examples: some sentences on them.
+    """
+
+    messages: int
+    failures: int
+    lost: int
+    early: int
+    duplicates: int
+    examples: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all promises were kept."""
+        return not (self.lost or self.early or self.duplicates)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Is told of every committed record, in any order; times are milliseconds of the brokers' clock."""
+
+    _origins: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    _processed: dict[Place, int] = field(default_factory=dict)
+    _waited: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _moved: dict[int, int] = field(default_factory=dict)
+    _dead: dict[int, int] = field(default_factory=dict)
+    _again: Counter[str] = field(default_factory=Counter)
+    _examples: list[str] = field(default_factory=list)
+    _open: set[Place] = field(default_factory=set)
+
+    def produced(self, place: Place, failures: int, stored_ms: int) -> None:
+        """A message of the origin topic that fails so often."""
+        self._origins[place] = failures, stored_ms
+        self._look(place)
+
+    def processed(self, place: Place, stored_ms: int) -> None:
+        """The listener succeeded; the first time counts."""
+        self._processed.setdefault(place, stored_ms)
+        self._look(place)
+
+    def sent_back(self, place: Place, times: int, stored_ms: int, delay_ms: int) -> None:
+        """A copy on a delay topic."""
+        key = _key(place, times)
+        if key in self._waited:
+            self._note_again("sent back", place, times)
+        self._waited.setdefault(key, (stored_ms, stored_ms + delay_ms))
+        self._look(place)
+
+    def moved(self, place: Place, times: int, stored_ms: int, *, dead: bool) -> None:
+        """A copy on the retry topic, or on the dead-letter topic."""
+        found = self._dead if dead else self._moved
+        key = _key(place, times)
+        if key in found:
+            self._note_again("dead" if dead else "delivered", place, times)
+        # The first one tells whether it was early.
+        found[key] = min(stored_ms, found.get(key, stored_ms))
+        self._look(place)
+
+    def _note_again(self, what: str, place: Place, times: int) -> None:
+        self._again[what] += 1
+        if len(self._examples) < _EXAMPLES:
+            self._examples.append(f"TWICE: {_shown(place)} was {what} twice after failure {times}")
+
+    def _look(self, place: Place) -> None:
+        if place in self._origins and not self._missing(place):
+            self._open.discard(place)
+        else:
+            self._open.add(place)
+
+    def _missing(self, place: Place) -> str | None:
+        failures, _ = self._origins[place]
+        for times in range(1, failures + 1):
+            key = _key(place, times)
+            if key not in self._waited:
+                return f"has no copy on a delay topic for failure {times}"
+            if key not in (self._dead if times == DEAD else self._moved):
+                return f"was not delivered after failure {times}"
+        return "was not processed" if failures < DEAD and place not in self._processed else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every message that was seen has come to its end."""
+        return not self._open
+
+    @property
+    def messages(self) -> int:
+        """How many there are in the origin topic."""
+        return len(self._origins)
+
+    @property
+    def any_processed(self) -> bool:
+        """Whether the consumers have begun."""
+        return bool(self._processed)
+
+    @property
+    def behind(self) -> int:
+        """How many messages have not come to their end yet."""
+        return len(self._open)
+
+    def verdict(self) -> Verdict:
+        """What the records say."""
+        examples = list(self._examples)
+        for place in sorted(self._open):
+            missing = self._missing(place) if place in self._origins else "is on other topics, but was never produced"
+            examples.append(f"LOST: {_shown(place)} {missing}")
+        early = 0
+        for key, stored_ms in (*self._moved.items(), *self._dead.items()):
+            _, due_ms = self._waited.get(key, (0, 0))
+            if stored_ms < due_ms:
+                early += 1
+                examples.append(f"EARLY: {_shown(key >> _TIMES_BITS)} by {due_ms - stored_ms} ms")
+        extra = list(self._unexpected())
+        return Verdict(
+            messages=len(self._origins),
+            failures=len(self._waited),
+            lost=len(self._open),
+            early=early,
+            duplicates=self._again.total() + len(extra),
+            examples=[*examples, *extra][:_EXAMPLES],
+        )
+
+    def _unexpected(self) -> Iterator[str]:
+        for what, found, last in (
+            ("sent back", self._waited, DEAD),
+            ("delivered", self._moved, DEAD - 1),
+            ("dead", self._dead, DEAD),
+        ):
+            for key in found:
+                place, times = key >> _TIMES_BITS, key & ((1 << _TIMES_BITS) - 1)
+                failures = self._origins.get(place, (DEAD, 0))[0]
+                if not 1 <= times <= min(failures, last) or (what == "dead" and times != DEAD):
+                    yield f"UNEXPECTED: {_shown(place)} was {what} after failure {times}, and fails {failures} times"
+
+    def late(self, limit_ms: int) -> Iterator[tuple[int, int]]:
+        """Steps that took longer: when each was due and when it was done.
+
+        The steps are those of the schedulers, from the due moment to the delivery, and those of the consumers, from a
+        message's arrival to its success or the copy on a delay topic.
+        """
+        for key, (_, due_ms) in self._waited.items():
+            done_ms = self._moved.get(key, self._dead.get(key, due_ms))
+            if done_ms - due_ms > limit_ms:
+                yield due_ms, done_ms
+        for place, (failures, stored_ms) in self._origins.items():
+            for times in range(min(failures + 1, DEAD)):
+                arrived_ms = stored_ms if times == 0 else self._moved.get(_key(place, times))
+                copy = self._waited.get(_key(place, times + 1))
+                handled_ms = self._processed.get(place) if times == failures else copy and copy[0]
+                if arrived_ms is not None and handled_ms is not None and handled_ms - arrived_ms > limit_ms:
+                    yield arrived_ms, handled_ms
+
+
+def _key(place: Place, times: int) -> int:
+    return place << _TIMES_BITS | min(times, (1 << _TIMES_BITS) - 1)
+
+
+def _shown(place: Place) -> str:
+    return f"{place & 0xFF}/{place >> 8}"

@@ -1,0 +1,111 @@
+"""Processes under test: started, killed, stopped, and what they logged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+__all__ = ["Processes", "UnderTest"]
+
+_END_SECONDS: Final = 60.0
+
+
+@dataclass
+class UnderTest:
+    """A program that is started again and again under one name.
+
+    Attributes:
+        name: of its log, too.
+        command: what runs.
+        folder: for the log.
+    """
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What all its lives have written."""
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def start(self) -> None:
+        """Begin a life."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def end(self) -> None:
+        """SIGTERM, and wait; one that does not go within a minute is killed."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+
+
+@dataclass
+class Processes:
+    """All of them; none outlives this context.
+
+    Attributes:
+        ended: names of those that have ended by themselves; each was started again.
+    """
+
+    schedulers: list[UnderTest]
+    consumers: list[UnderTest]
+    ended: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        for one in self.all():
+            one.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.all():
+            one.kill()
+
+    def all(self) -> list[UnderTest]:
+        """Schedulers and consumers."""
+        return [*self.schedulers, *self.consumers]
+
+    def revive(self) -> None:
+        """Start again what has ended by itself, and remember it: a fault is no reason to end."""
+        for one in self.all():
+            if one.has_ended:
+                self.ended.append(one.name)
+                one.start()

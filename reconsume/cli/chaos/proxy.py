@@ -1,0 +1,113 @@
+"""A TCP proxy that delays, cuts or silences connections."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Self
+
+__all__ = ["Proxy"]
+
+_HOST: Final = "127.0.0.1"
+_CHUNK: Final = 65_536
+_START_SECONDS: Final = 10.0
+
+
+class Proxy:
+    """Passes bytes on between clients and one address, in a thread of its own; use it as a context.
+
+    Args:
+        port: to listen on.
+        target: port to pass on to.
+    """
+
+    def __init__(self, port: int, target: int) -> None:
+        self._port = port
+        self._target = target
+        self._delay = 0.0
+        self._loop = asyncio.new_event_loop()
+        self._passing = asyncio.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"proxy-{port}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        if not self._listening.wait(_START_SECONDS):
+            raise OSError(f"the proxy cannot listen on port {self._port}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def slow_down(self, seconds: float) -> None:
+        """From now on every piece of data takes so long; 0 for none."""
+        self._do(lambda: setattr(self, "_delay", seconds))
+
+    def silence(self) -> None:
+        """Connections stay, and new ones are taken, but nothing comes through: neither side learns of it."""
+        self._do(self._passing.clear)
+
+    def speak(self) -> None:
+        """What was withheld goes through."""
+        self._do(self._passing.set)
+
+    def cut(self) -> None:
+        """Reset all connections."""
+        self._do(self._abort_all)
+
+    def _abort_all(self) -> None:
+        for one in self._writers:
+            one.transport.abort()
+
+    def _do(self, act: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(act)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self._passing.set()
+        server = await asyncio.start_server(self._connected, _HOST, self._port)
+        self._listening.set()
+        await self._stop.wait()
+        server.close()
+        self._passing.set()
+        self._abort_all()
+        tasks = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            onward = await asyncio.open_connection(_HOST, self._target)
+        except OSError:
+            writer.transport.abort()  # nobody is there, and that is what the client shall see
+            return
+        both = {writer, onward[1]}
+        self._writers |= both
+        try:
+            await asyncio.gather(self._pass(reader, onward[1]), self._pass(onward[0], writer))
+        finally:
+            self._writers -= both
+            for one in both:
+                one.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until either side ends; then both do."""
+        with suppress(OSError):
+            while data := await reader.read(_CHUNK):
+                await self._passing.wait()
+                if self._delay:
+                    await asyncio.sleep(self._delay)
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()

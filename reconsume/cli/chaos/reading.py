@@ -1,0 +1,119 @@
+"""Read all topics of a run into the judge, while they grow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from reconsume.bridge.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka import consumer_settings, headers_of
+from reconsume.cli.chaos.judge import Judge, Place
+from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, PROCESSED_ORIGIN, failures_in
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID, RECONSUME_TIME
+
+__all__ = ["TopicReader"]
+
+_BATCH: Final = 2_000
+_WAIT_SECONDS: Final = 0.2
+_LOOK_EVERY_SECONDS: Final = 1.0
+_PLACE_BITS: Final = 8
+
+
+class TopicReader:
+    """A thread that follows every topic and tells the judge; use it as a context.
+
+    Args:
+        conf: librdkafka settings; not by way of the proxies.
+        names: the installation's topics.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], names: TopicNames) -> None:
+        self.judge = Judge()
+        self.lock = threading.Lock()
+        self.quiet_since = time.monotonic()
+        self._conf = conf
+        self._names = names
+        self._stop = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what has ended the thread."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except BaseException as error:  # noqa: BLE001 - raised by `check`
+            self._failed = error
+
+    def _follow(self) -> None:
+        consumer = Consumer(consumer_settings(self._conf, "chaos-judge") | {"group.id": "chaos-judge"})
+        admin = KafkaAdmin(self._conf)
+        assigned: set[Partition] = set()
+        look_at = 0.0
+        try:
+            while not self._stop.is_set():
+                if time.monotonic() >= look_at:
+                    assigned |= self._assign_new(consumer, admin, assigned)
+                    look_at = time.monotonic() + _LOOK_EVERY_SECONDS
+                messages = [one for one in consumer.consume(_BATCH, _WAIT_SECONDS) if one.error() is None]
+                with self.lock:
+                    for one in messages:
+                        self._tell(one)
+                if messages:
+                    self.quiet_since = time.monotonic()
+        finally:
+            consumer.close()
+
+    def _assign_new(self, consumer: Consumer, admin: KafkaAdmin, assigned: set[Partition]) -> set[Partition]:
+        try:
+            topics = admin.topics()
+        except ReconsumeError:
+            return set()  # a broker is away; that is what this is all about
+        ours = (ORIGIN, PROCESSED, self._names.prefix)
+        new = {(topic, one) for topic, count in topics.items() if topic.startswith(ours) for one in range(count)}
+        new -= assigned
+        if new:
+            consumer.incremental_assign([TopicPartition(*where, OFFSET_BEGINNING) for where in new])
+        return new
+
+    def _tell(self, message: Message) -> None:
+        topic, stored_ms = message.topic() or "", message.timestamp()[1]
+        if topic == ORIGIN:
+            place = ((message.offset() or 0) << _PLACE_BITS) | (message.partition() or 0)
+            self.judge.produced(place, failures_in(message.value()), stored_ms)
+            return
+        headers = dict(headers_of(message))
+        if topic == PROCESSED:
+            self.judge.processed(_place(headers[PROCESSED_ORIGIN]), stored_ms)
+        elif topic.startswith(self._names.prefix + "DELAY."):
+            delay_ms = self._names.delay_ms(topic)
+            self.judge.sent_back(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, delay_ms)
+        elif topic in (self._names.retry(GROUP), self._names.dead_letter(GROUP)):
+            dead = topic == self._names.dead_letter(GROUP)
+            self.judge.moved(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, dead=dead)
+
+
+def _times(headers: Mapping[str, bytes | None]) -> int:
+    return int(headers[RECONSUME_TIME] or b"0")
+
+
+def _place(origin: bytes | None) -> Place:
+    _, partition, offset = (origin or b"").decode().rsplit("/", 2)
+    return (int(offset) << _PLACE_BITS) | int(partition)

@@ -1,0 +1,241 @@
+"""The run: a cluster, processes, a workload, one fault after the other, and the verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups_store import write_system
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.cli.chaos.cluster import Cluster
+from reconsume.cli.chaos.faults import Fault, kinds_for, schedule
+from reconsume.cli.chaos.inflict import Inflictor
+from reconsume.cli.chaos.judge import Verdict
+from reconsume.cli.chaos.processes import Processes, UnderTest
+from reconsume.cli.chaos.reading import TopicReader
+from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, recoveries, summary
+from reconsume.cli.chaos.worker import set_ahead
+from reconsume.cli.chaos.workload import LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED, produce
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["ChaosOptions", "ChaosReport", "print_report", "run_chaos"]
+
+_EACH: Final = 3
+"""Schedulers, and consumers."""
+_BEGIN_SECONDS: Final = 60.0
+_QUIET_SECONDS: Final = 3.0
+_BACKLOG: Final = 20_000
+"""Messages that have not ended at which the workload holds back: the run shall end soon after its last fault."""
+_LOOK_SECONDS: Final = 0.2
+
+
+class ChaosFailed(ReconsumeError):
+    """The run itself did not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosOptions:
+    """What to do.
+
+    Attributes:
+        rate: messages per second.
+        faults: None takes the schedule of the seed.
+        worker: the program that schedulers run; its first argument is the file of its clock.
+        patience: seconds in which nothing happens, after which what has not come to its end is lost.
+    """
+
+    seed: int
+    minutes: float
+    brokers: int = 1
+    rate: float = 200.0
+    faults: Sequence[Fault] | None = None
+    worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.worker")
+    patience: float = 90.0
+
+    def schedule(self) -> Sequence[Fault]:
+        """What goes wrong."""
+        return self.faults or schedule(self.seed, self.minutes * 60, kinds_for(sys.platform))
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosReport:
+    """What came of it.
+
+    Attributes:
+        faults: as they were.
+        ended: processes under test that have ended by themselves and were started again, as a supervisor would.
+    """
+
+    options: ChaosOptions
+    faults: Sequence[Inflicted]
+    verdict: Verdict
+    recovery: dict[str, dict[str, float]]
+    ended: list[str]
+    seconds: float
+    folder: Path
+
+    @property
+    def ok(self) -> bool:
+        """Whether all promises were kept."""
+        return self.verdict.ok
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        verdict = self.verdict
+        return {
+            "seed": self.options.seed,
+            "minutes": self.options.minutes,
+            "brokers": self.options.brokers,
+            "seconds": round(self.seconds, 1),
+            "faults": len(self.faults),
+            "messages": verdict.messages,
+            "failures": verdict.failures,
+            "lost": verdict.lost,
+            "early": verdict.early,
+            "duplicates": verdict.duplicates,
+            "ended_by_themselves": self.ended,
+            "recovery": self.recovery,
+            "examples": verdict.examples,
+        }
+
+
+def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | None = None) -> ChaosReport:
+    """Run it all.
+
+    Args:
+        options: what to do.
+        say: told of every step.
+        folder: for the logs of the processes under test; None makes one.
+
+    Raises:
+        ReconsumeError: the cluster did not start, or nothing was ever processed.
+    """
+    begun, folder = time.monotonic(), folder or Path(tempfile.mkdtemp(prefix="reconsume-chaos-"))
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(options.brokers, say))
+        say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
+        settings = Settings(bootstrap_servers=cluster.direct)
+        _make_topics(settings)
+        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names))
+        clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
+        processes = stack.enter_context(_processes(options, cluster, clocks, folder))
+        stop = threading.Event()
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        stack.callback(stop.set)
+        load = pool.submit(
+            produce, settings.client_settings(), options.rate, stop, lambda: reader.judge.behind > _BACKLOG
+        )
+        _wait_for_the_first(reader, processes)
+        inflicted = _inflict(options.schedule(), Inflictor(cluster, processes, clocks, time.sleep), say)
+        stop.set()
+        _drain(load, reader, processes, options.patience, say)
+        with reader.lock:
+            verdict = reader.judge.verdict()
+            seconds = recoveries(inflicted, reader.judge.late(LATE_MS))
+        ended = list(processes.ended)
+    return ChaosReport(options, inflicted, verdict, summary(seconds), ended, time.monotonic() - begun, folder)
+
+
+def _make_topics(settings: Settings) -> None:
+    admin = KafkaAdmin(settings.client_settings())
+    maker = TopicMaker(admin, settings.names, settings.topics)
+    system = SystemConfig(message_delay_level=LEVEL_TABLE)
+    for topic in plan_topics(wanted_topics(maker, Groups(system)), {}, {}).missing:
+        maker.make(topic)
+    for name in (ORIGIN, PROCESSED):
+        admin.create(name, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
+    write_system(settings, system)
+
+
+def _processes(options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], folder: Path) -> Processes:
+    for clock in clocks:
+        set_ahead(clock, 0)
+    schedulers = [
+        UnderTest(
+            f"scheduler-{number}",
+            [
+                *(*options.worker, str(clock), "scheduler", "--instance-id", f"chaos-{number}"),
+                *("--bootstrap-servers", cluster.proxied, "--management", "127.0.0.1:0"),
+            ],
+            folder,
+        )
+        for number, clock in enumerate(clocks)
+    ]
+    consumers = [
+        UnderTest(f"consumer-{number}", [sys.executable, "-m", "reconsume.cli.chaos.consumer", cluster.proxied], folder)
+        for number in range(_EACH)
+    ]
+    return Processes(schedulers, consumers)
+
+
+def _wait_for_the_first(reader: TopicReader, processes: Processes) -> None:
+    deadline = time.monotonic() + _BEGIN_SECONDS
+    while not reader.judge.any_processed:
+        reader.check()
+        if time.monotonic() > deadline or any(one.has_ended for one in processes.all()):
+            raise ChaosFailed(f"no message was processed; see the logs in {processes.all()[0].folder}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _inflict(faults: Sequence[Fault], inflictor: Inflictor, say: Callable[[str], None]) -> list[Inflicted]:
+    inflicted = []
+    for number, fault in enumerate(faults, start=1):
+        say(f"{number}/{len(faults)}: {fault}")
+        began_ms = time.time() * 1000
+        inflictor.inflict(fault)
+        inflicted.append(Inflicted(fault.kind, began_ms, time.time() * 1000))
+        inflictor.rest(fault.pause)
+        inflictor.processes.revive()
+    return inflicted
+
+
+def _drain(
+    load: Future[int], reader: TopicReader, processes: Processes, patience: float, say: Callable[[str], None]
+) -> None:
+    """Until everything has come to its end and nothing more comes, or nothing happens for long."""
+    produced = load.result()
+    say(f"{produced:,} messages produced; waiting for the last of them")
+    quiet = 0.0
+    while quiet < patience:
+        reader.check()
+        processes.revive()
+        quiet = time.monotonic() - reader.quiet_since
+        with reader.lock:
+            done = reader.judge.complete and reader.judge.messages == produced
+        if done and quiet > _QUIET_SECONDS:
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def print_report(report: ChaosReport, *, as_json: bool) -> None:
+    """The figures."""
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_json(), indent=2) + "\n")
+        return
+    console = Console(highlight=False)
+    verdict = report.verdict
+    console.print(
+        f"seed {report.options.seed}: {len(report.faults)} faults, {verdict.messages:,} messages, "
+        f"{verdict.failures:,} failures, {report.seconds:.0f} s"
+    )
+    for kind, figures in report.recovery.items():
+        console.print(f"  {kind:24} lateness under 1 s again after {figures['max_seconds']:.1f} s at most")
+    for example in verdict.examples:
+        console.print(f"  [red]{example}[/red]")
+    for name in report.ended:
+        console.print(f"  [red]{name} has ended by itself; see {report.folder}[/red]")
+    console.print(f"lost {verdict.lost}, early {verdict.early}, duplicates {verdict.duplicates}")

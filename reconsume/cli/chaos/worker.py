@@ -1,0 +1,39 @@
+"""A scheduler worker whose clock can be set wrong: `python -m reconsume.cli.chaos.worker CLOCK ARGUMENTS…`.
+
+CLOCK is a file of 8 bytes, a float: by how many seconds this process's clock is ahead, now. The arguments are those of
+the command `reconsume`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import runpy
+import struct
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["run", "set_ahead"]
+
+_AHEAD = struct.Struct("d")
+
+
+def set_ahead(clock: Path, seconds: float) -> None:
+    """Set the clock of who uses this file; at once, in place, for it is mapped."""
+    with clock.open("r+b" if clock.exists() else "w+b") as file:
+        file.write(_AHEAD.pack(seconds))
+
+
+def run(clock: Path, arguments: list[str]) -> None:
+    """The program, with that clock."""
+    right = time.time
+    with clock.open("rb") as file:
+        ahead = mmap.mmap(file.fileno(), _AHEAD.size, access=mmap.ACCESS_READ)
+    time.time = lambda: right() + _AHEAD.unpack_from(ahead)[0]
+    # As `python -m reconsume` would: imported with the clock set, whatever way it asks for the time.
+    sys.argv = ["reconsume", *arguments]
+    runpy.run_module("reconsume", run_name="__main__")
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,77 @@
+"""What the messages of a run are, and what becomes of each when all is well."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Producer
+
+__all__ = [
+    "DEAD",
+    "GROUP",
+    "LEVEL_TABLE",
+    "MAX_RECONSUME_TIMES",
+    "ORIGIN",
+    "PARTITIONS",
+    "PROCESSED",
+    "PROCESSED_ORIGIN",
+    "body_of",
+    "failures_in",
+    "produce",
+]
+
+ORIGIN: Final = "chaos.orders"
+PROCESSED: Final = "chaos.processed"
+PROCESSED_ORIGIN: Final = "origin"
+"""Header by which the listener names the message that it has processed."""
+GROUP: Final = "chaos"
+PARTITIONS: Final = 6
+LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
+"""The first retry waits 1 s, the second 2 s, the third 3 s."""
+MAX_RECONSUME_TIMES: Final = 3
+DEAD: Final = MAX_RECONSUME_TIMES + 1
+"""So many failures and the message is dead."""
+_FAILURES: Final = (0,) * 70 + (1,) * 15 + (2,) * 8 + (3,) * 2 + (DEAD,) * 5
+_SPREAD: Final = 37
+"""Has no factor in common with 100, so that neighbours differ and every 100 messages are alike."""
+_TURN_SECONDS: Final = 0.02
+
+
+def body_of(number: int) -> bytes:
+    """`<number> <failures>`: 30 of 100 messages fail, 5 of them until they are dead."""
+    return b"%d %d" % (number, _FAILURES[number * _SPREAD % len(_FAILURES)])
+
+
+def failures_in(body: bytes | None) -> int:
+    """How often the message fails before it succeeds."""
+    return int((body or b"0 0").split()[1])
+
+
+def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: Callable[[], bool]) -> int:
+    """Produce at a steady rate until told to stop, then wait until all are stored; gives their number.
+
+    Args:
+        conf: librdkafka settings.
+        rate: messages per second.
+        stop: ends it.
+        limit: whether to hold back for a moment.
+    """
+    producer = Producer(
+        dict(conf) | {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 0, "log_level": 2}
+    )
+    number, begun, held = 0, time.monotonic(), 0.0
+    while not stop.wait(_TURN_SECONDS):
+        if limit():
+            held += _TURN_SECONDS
+            producer.poll(0)
+            continue
+        while number < (time.monotonic() - begun - held) * rate:
+            producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS)
+            number += 1
+        producer.poll(0)
+    producer.flush()
+    producer.close()
+    return number

@@ -1,0 +1,59 @@
+"""Faults while messages flow: nothing lost, nothing early, nothing twice; and what would break that is found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconsume.cli.chaos.faults import Fault, Kind
+from reconsume.cli.chaos.run import ChaosOptions, run_chaos
+from tests.chaos.schedule import say
+
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+SEED = 6
+
+
+def test_nothing_is_lost_early_or_twice_whatever_goes_wrong() -> None:
+    """As a user runs it; the machine runs other tests too, so there are no more messages than it can take."""
+    command = [sys.executable, "-m", "reconsume", "chaos", "--seed", str(SEED), "--minutes", "1.5"]
+    run = subprocess.run([*command, "--rate", "60", "-o", "json"], capture_output=True, text=True, check=False)
+    say(run.stderr)
+    report = json.loads(run.stdout)
+    say(run.stdout)
+    assert (report["lost"], report["early"], report["duplicates"]) == (0, 0, 0), report["examples"]
+    assert run.returncode == 0
+    assert report["faults"] >= 6
+    assert report["messages"] > 1_000
+    assert report["failures"] > report["messages"] / 3
+
+
+SCHEDULERS_DIE = [Fault(Kind.SCHEDULER_KILLED, number, 0.5, 3) for number in range(4)]
+BATCHES_ABORT = [
+    Fault(kind, 0, seconds, 4)
+    for kind, seconds in [
+        (Kind.BROKER_KILLED, 0),
+        (Kind.SCHEDULERS_COME_AND_GO, 5),
+        (Kind.BROKER_RESTARTED, 0),
+        (Kind.BROKER_KILLED, 0),
+    ]
+]
+
+
+@pytest.mark.parametrize(
+    ("bug", "faults", "word"),
+    [
+        ("commit_before_the_produce", SCHEDULERS_DIE, "LOST"),
+        ("no_rewind_after_an_abort", BATCHES_ABORT, "LOST"),
+        ("due_by_the_workers_clock", [Fault(Kind.CLOCK_AHEAD, 0, 5, 1)], "EARLY"),
+    ],
+)
+def test_a_planted_bug_is_found(bug: str, faults: list[Fault], word: str, tmp_path: Path) -> None:
+    worker = (sys.executable, "-m", "tests.chaos.planted", bug)
+    report = run_chaos(ChaosOptions(SEED, 1, rate=100, faults=faults, worker=worker, patience=30), say, tmp_path)
+    assert any(one.startswith(word) for one in report.verdict.examples), report.as_json()
+    assert not report.ok

@@ -1,0 +1,150 @@
+"""`reconsume quarantine`: every kind of poison is listed with its reason, and goes back once when it was mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from reconsume.bridge.quarantine import Place, read_quarantine, release
+from reconsume.cli.quarantine import list_quarantine, release_records, show_record
+from reconsume.cli.status import collect_status
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.properties import Header
+from tests.integration.installation import Installation, Record, installation
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+USER: list[Header] = [("user", b"\x00\xff"), ("user", None)]
+WAITED: list[Header] = [("RETRY_TOPIC", b"orders"), ("ORIGIN_MESSAGE_ID", b"orders/0/7"), ("RECONSUME_TIME", b"1")]
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Iterator[Installation]:
+    with installation(bootstrap_servers) as one:
+        yield one
+
+
+def listed(here: Installation, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    list_quarantine(here.settings, as_json=True)
+    return list(json.loads(capsys.readouterr().out))
+
+
+def put_in(here: Installation, topic: str, value: bytes, headers: list[Header]) -> Place:
+    """A record that is poison, in the quarantine."""
+    here.produce(here.settings.topic_prefix + topic, value, key=b"k", headers=[*USER, *headers])
+    found = wait_until(
+        lambda: [one.place for one in read_quarantine(here.settings) if one.value == value], 60, "it is quarantined"
+    )
+    return found[0]
+
+
+def delivered(here: Installation, group: str, value: bytes) -> list[Record]:
+    return [one for one in here.retries(group) if one.value == value]
+
+
+@pytest.mark.parametrize(
+    ("topic", "headers", "reason", "wrong", "arrives_with"),
+    [
+        pytest.param("DELAY.0s", WAITED, "REAL_TOPIC is missing", "REAL_TOPIC", "1", id="no target"),
+        pytest.param(
+            "DELAY.1s",
+            [*WAITED, ("REAL_TOPIC", b"payments")],
+            "allowed_real_topics",
+            "REAL_TOPIC",
+            "1",
+            id="not allowed",
+        ),
+        pytest.param("DELAY.0s", [*WAITED, ("REAL_TOPIC", b"\xff")], "not UTF-8", "REAL_TOPIC", "1", id="no text"),
+        pytest.param("SEND_BACK", WAITED, "REAL_TOPIC is missing", "REAL_TOPIC", "2", id="send-back of nobody"),
+        pytest.param(
+            "SEND_BACK",
+            [("RETRY_TOPIC", b"orders"), ("RECONSUME_TIME", b"many"), ("REAL_TOPIC", b"%RETRY%{}")],
+            "RECONSUME_TIME must be a whole number",
+            "RECONSUME_TIME",
+            "1",
+            id="no count",
+        ),
+    ],
+)
+def test_what_is_mended_goes_back_once_as_it_was(
+    here: Installation,
+    capsys: pytest.CaptureFixture[str],
+    topic: str,
+    headers: list[Header],
+    reason: str,
+    wrong: str,
+    arrives_with: str,
+) -> None:
+    group = here.unique("g")
+    value = group.encode()
+    headers = [(name, (text or b"").replace(b"{}", value)) for name, text in headers]
+    place = put_in(here, topic, value, headers)
+    [shown] = [one for one in listed(here, capsys) if one["record"] == str(place)]
+    assert reason in shown["reason"]
+    assert shown["stood_at"].startswith(f"{here.settings.topic_prefix}{topic}/")
+    before = collect_status(here.settings)["quarantined"]
+    mended = f"{wrong}=%RETRY%{group}" if wrong == "REAL_TOPIC" else f"{wrong}=0"
+    release_records(here.settings, [str(place)], [mended], all_of_them=False, yes=True, as_json=True)
+    [arrived] = wait_until(lambda: delivered(here, group, value), 60, "it arrives")
+    assert arrived.key == b"k"
+    assert arrived.headers[: len(USER)] == USER
+    assert arrived["RECONSUME_TIME"] == arrives_with
+    assert not [name for name, _ in arrived.headers if name.startswith("QUARANTINE")]
+    assert str(place) not in [one["record"] for one in listed(here, capsys)]
+    assert collect_status(here.settings)["quarantined"] == before - 1
+    with pytest.raises(IllegalSetting, match="released before"):
+        release(here.settings, [place], {})
+    capsys.readouterr()
+    show_record(here.settings, str(place), as_json=True)
+    assert json.loads(capsys.readouterr().out)["released"]
+
+
+def test_what_was_not_mended_comes_back(here: Installation) -> None:
+    value = here.unique("again").encode()
+    place = put_in(here, "DELAY.0s", value, [])
+    release(here.settings, [place], {})
+
+    def places() -> list[Place]:
+        return [one.place for one in read_quarantine(here.settings) if one.value == value]
+
+    wait_until(lambda: len(places()) == 2, 60, "it is quarantined again")
+    [again] = [one for one in read_quarantine(here.settings) if one.value == value and not one.is_released]
+    assert again.quarantined.headers == USER
+
+
+def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
+    group = here.unique("g")
+    places = [put_in(here, "DELAY.0s", b"%s%d" % (group.encode(), number), []) for number in range(3)]
+
+    def try_to(_: int) -> int:
+        try:
+            return len(release(here.settings, places, {"REAL_TOPIC": f"%RETRY%{group}"}))
+        except ReconsumeError:
+            return 0
+
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(try_to, range(4)))
+    if not any(counts):
+        assert try_to(0), "all were fenced, so nothing is released yet"
+    wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
+    assert sum(one > 0 for one in counts) <= 1
+    assert all(one.is_released for one in read_quarantine(here.settings) if one.place in places)
+    assert len(here.retries(group)) == 3
+
+
+@pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "0/99999999"])
+def test_a_place_where_nothing_is_is_refused(here: Installation, wrong: str) -> None:
+    with pytest.raises(IllegalSetting, match=r"PARTITION/OFFSET|no such record"):
+        show_record(here.settings, wrong, as_json=False)
+
+
+@pytest.mark.parametrize(("places", "everything"), [([], False), (["0/1"], True)])
+def test_release_wants_either_names_or_all(here: Installation, places: list[str], everything: bool) -> None:
+    with pytest.raises(IllegalSetting, match="--all"):
+        release_records(here.settings, places, [], all_of_them=everything, yes=True, as_json=False)

@@ -1,0 +1,56 @@
+"""What a client for questions does when no answer comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import Clients, forget, serve
+from reconsume.delay_levels.errors import KafkaNotReachable
+
+ADDRESS = "kafka:1"
+
+
+class Deaf:
+    """A client that waits for its controller for ever, as librdkafka's can."""
+
+    def list_topics(self, timeout: float) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"Failed while waiting for controller: {timeout}"))
+
+
+class Found:
+    """A client that was made later."""
+
+    cluster_id = "it answers"
+
+    def list_topics(self, timeout: float) -> Any:
+        assert timeout
+        return self
+
+
+class Made(Clients):
+    def __init__(self) -> None:
+        self._next: list[Any] = [Deaf(), Found()]
+
+    def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+        assert settings["bootstrap.servers"] == ADDRESS
+        return cast("AdminClient", self._next.pop(0))
+
+
+@pytest.fixture(autouse=True)
+def _served() -> Iterator[None]:
+    serve(ADDRESS, Made())
+    yield
+    forget(ADDRESS)
+
+
+def test_after_no_answer_the_next_question_goes_to_a_new_client() -> None:
+    admin = KafkaAdmin({"bootstrap.servers": ADDRESS})
+    with pytest.raises(KafkaNotReachable, match="waiting for controller"):
+        admin.cluster_id()
+    assert admin.cluster_id() == "it answers"

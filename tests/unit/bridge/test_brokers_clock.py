@@ -1,0 +1,78 @@
+"""The brokers' clock as acknowledgements tell it: never ahead of it, whatever this machine's clock says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconsume.bridge.brokers_clock import BrokersClock
+
+EPOCH = 1_700_000_000_000
+
+
+class Bench:
+    """Brokers whose clock is right; `passed` is the monotonic clock of the machine, `ahead` its other clock's error."""
+
+    def __init__(self, ahead: float = 0.0) -> None:
+        self.passed = 5_000.0
+        self.brokers_ahead = EPOCH
+        self.clock = BrokersClock(lambda: self.brokers + ahead, lambda: self.passed)
+
+    @property
+    def brokers(self) -> float:
+        return self.brokers_ahead + self.passed
+
+    def write(self, there: float, back: float) -> None:
+        """A record takes so long to the broker, and its acknowledgement so long back."""
+        sent = self.passed
+        self.passed += there
+        stored = int(self.brokers)
+        self.passed += back
+        self.clock.heard(stored, sent)
+
+
+@pytest.mark.parametrize("ahead", [-30_000.0, 0.0, 30_000.0])
+def test_before_anything_was_heard_it_is_the_machines_clock_and_then_the_brokers(ahead: float) -> None:
+    bench = Bench(ahead)
+    assert bench.clock() == bench.brokers + ahead
+    bench.write(2, 3)
+    assert bench.brokers - 4 <= bench.clock() <= bench.brokers
+
+
+@given(st.lists(st.tuples(st.floats(0, 10_000), st.floats(0, 10_000), st.floats(0, 100_000)), min_size=1))
+def test_it_is_never_ahead_and_behind_by_no_more_than_the_quickest_answer_and_the_drift(
+    writes: list[tuple[float, float, float]],
+) -> None:
+    bench = Bench(ahead=60_000)
+    best = float("inf")
+    for there, back, pause in writes:
+        best += (there + back) * 0.0002
+        bench.write(there, back)
+        best = min(best, back + 1)
+        bench.passed += pause
+        best += pause * 0.0002
+        assert bench.brokers - best - 0.01 <= bench.clock() <= bench.brokers
+
+
+def test_brokers_whose_clock_was_set_back_are_followed() -> None:
+    bench = Bench()
+    bench.write(1, 1)
+    bench.brokers_ahead -= 10_000
+    bench.write(1, 1)
+    assert bench.brokers - 3 <= bench.clock() <= bench.brokers
+
+
+def test_brokers_whose_clock_was_set_forward_are_followed() -> None:
+    bench = Bench()
+    bench.write(1, 1)
+    bench.brokers_ahead += 10_000
+    bench.write(50, 50)
+    assert bench.brokers - 52 <= bench.clock() <= bench.brokers
+
+
+def test_what_was_heard_is_trusted_less_the_older_it_is() -> None:
+    bench = Bench()
+    bench.write(1, 0)
+    bench.passed += 3_600_000
+    assert bench.clock() == pytest.approx(bench.brokers - 720, abs=1)

@@ -1,0 +1,309 @@
+"""A model of two workers, a delay log and Kafka's transactions; hypothesis explores what may happen between them.
+
+The workers are the real ones. Kafka is modelled by what it promises: a transaction's records and offsets become visible
+together or not at all, and one that carries an old generation of the group is refused.
+
+In words, at every moment:
+
+1. **Together.** What is delivered of a partition is exactly what its committed offset, and what is kept beside it as
+   done ahead, say.
+2. **Once.** No record is delivered twice.
+3. **Not early.** No record is delivered before its append time plus the delay of its lane, nor before its own moment.
+4. **In order.** Of a lane whose records all wait equally long, what was appended first is delivered first.
+
+And in the end, when nothing goes wrong any more: all is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import hypothesis.strategies as st
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.worker import Worker
+from reconsume.bridge.scheduler.writers import BatchAborted, WriterBroken
+from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.names import TopicNames
+
+NAMES: Final = TopicNames()
+LANES: Final = {NAMES.delay(1_000): 1_000, NAMES.delay(2_000): 2_000, NAMES.delay(0): 0}
+PARTITIONS: Final = [(topic, number) for topic in LANES for number in (0, 1)]
+WORKERS: Final = ("a", "b")
+READ_AT_ONCE: Final = 3
+HOLD_MS: Final = 20_000
+"""Longer than any worker holds a partition."""
+
+Where = tuple[str, int]
+
+
+@dataclass
+class Kafka:
+    """The delay log, the group's offsets, and what was delivered, each with its moment."""
+
+    now: float = 0.0
+    logs: dict[Where, list[Message]] = field(default_factory=lambda: {where: [] for where in PARTITIONS})
+    committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
+    delivered: dict[Where, list[tuple[int, float]]] = field(default_factory=lambda: {one: [] for one in PARTITIONS})
+    owners: dict[Where, str] = field(default_factory=dict)
+
+    def append(self, where: Where, wait: int) -> None:
+        """A record of `DELAY.0s` has its own moment, in its value."""
+        stored = (TIMESTAMP_LOG_APPEND_TIME, int(self.now))
+        due = int(self.now) + (wait if LANES[where[0]] == 0 else LANES[where[0]])
+        topic, partition = where
+        log = self.logs[where]
+        log.append(
+            Message(topic=topic, partition=partition, offset=len(log), value=b"%d" % due, timestamp=stored, headers=[])
+        )
+
+    def commit(self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition]) -> None:
+        """Together or not at all."""
+        if any(self.owners.get((one.topic, one.partition)) != worker for one in offsets):
+            raise BatchAborted(KafkaNotReachable("ILLEGAL_GENERATION"), passing=True)
+        for one in batch:
+            where = one.topic, one.partition
+            self.delivered[where].append((int(one.key or b""), self.now))
+        for position in offsets:
+            self.committed[position.topic, position.partition] = position.offset, position.metadata or ""
+
+
+@dataclass
+class Member:
+    """The consumer and the producer of one worker, as far as it uses them.
+
+    Attributes:
+        fate: what becomes of the next transactions, in turn; then all is well.
+        believed: what it owns as far as it knows, with the next offset to read.
+    """
+
+    kafka: Kafka
+    name: str
+    fate: list[str] = field(default_factory=list)
+    believed: dict[Where, int] = field(default_factory=dict)
+    paused: set[Where] = field(default_factory=set)
+
+    def poll(self, _timeout: float) -> Message | None:
+        read = self.consume(1, 0)
+        return read[0] if read else None
+
+    def consume(self, count: int, _timeout: float) -> list[Message]:
+        found: list[Message] = []
+        for where in self.believed:
+            if where in self.paused:
+                continue
+            position = self.believed[where]
+            part = self.kafka.logs[where][position : position + min(READ_AT_ONCE, count - len(found))]
+            self.believed[where] += len(part)
+            found += part
+        return found
+
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        found = {one: self.kafka.committed.get((one.topic, one.partition), (-1001, "")) for one in partitions}
+        return [TopicPartition(one.topic, one.partition, *at) for one, at in found.items()]
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {(one.topic, one.partition) for one in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {(one.topic, one.partition) for one in partitions}
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            where = one.topic, one.partition
+            self.believed[where] = one.offset if one.offset >= 0 else self.kafka.committed.get(where, (0, ""))[0]
+
+    def start(self) -> None: ...
+
+    def idle(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
+        fate = self.fate.pop(0) if self.fate else "commits"
+        if fate == "aborts":
+            raise BatchAborted(KafkaNotReachable("away"), passing=True)
+        if fate == "is refused":
+            raise BatchAborted(KafkaRefused("too large"), passing=False)
+        if fate == "breaks":
+            raise WriterBroken(KafkaNotReachable("fenced"))
+        self.kafka.commit(self.name, batch, offsets())
+        if fate == "commits without an answer":
+            raise WriterBroken(KafkaNotReachable("no answer"))
+
+
+class Routes:
+    """Delivers everything; the key of a delivery tells where its record stood."""
+
+    def __init__(self) -> None:
+        self.timers = self
+
+    @staticmethod
+    def due_ms(message: Message) -> float:
+        return float(message.value() or b"")
+
+    def route(self, message: Message, *, inbox: bool) -> Delivery:
+        assert not inbox
+        return self._written(message, "delivered")
+
+    def quarantine(self, message: Message, reason: str) -> Delivery:
+        return self._written(message, "quarantined")._replace(headers=[("QUARANTINE_REASON", reason.encode())])
+
+    @staticmethod
+    def _written(message: Message, outcome: str) -> Delivery:
+        key = b"%d" % (message.offset() or 0)
+        return Delivery(message.topic() or "", message.partition() or 0, key, message.value(), [], outcome, "g")
+
+    def forget(self) -> None: ...
+
+
+class Workers(RuleBasedStateMachine):
+    """Two workers of a group share the partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kafka = Kafka()
+        self.members: dict[str, Member] = {}
+        self.workers: dict[str, Worker] = {}
+        for name in WORKERS:
+            self._start(name)
+        self._give(PARTITIONS[:3], "a")
+        self._give(PARTITIONS[3:], "b")
+
+    def _start(self, name: str) -> None:
+        member = self.members[name] = Member(self.kafka, name)
+        self.workers[name] = Worker(
+            cast("Any", member),
+            member,
+            router=cast("Any", Routes()),
+            names=NAMES,
+            read_ahead=ReadAhead(4, 10**9),
+            observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.kafka.now),
+            refused=lambda _topic: None,
+            max_batch_records=5,
+            clock=lambda: self.kafka.now,
+        )
+
+    def _give(self, wheres: Sequence[Where], name: str) -> None:
+        for where in wheres:
+            self.kafka.owners[where] = name
+        partitions = [TopicPartition(*where) for where in wheres]
+        self.workers[name]._assigned(cast("Any", self.members[name]), partitions)
+
+    def _take(self, wheres: Sequence[Where], name: str) -> None:
+        """It is told."""
+        for where in wheres:
+            self.members[name].believed.pop(where, None)
+        self.workers[name]._revoked(cast("Any", self.members[name]), [TopicPartition(*where) for where in wheres])
+
+    @rule(where=st.sampled_from(PARTITIONS), wait=st.integers(0, 5_000))
+    def a_record_is_appended(self, where: Where, wait: int) -> None:
+        self.kafka.append(where, wait)
+
+    @rule(passes=st.integers(1, 3_000))
+    def time_passes(self, passes: int) -> None:
+        self.kafka.now += passes
+
+    @rule(
+        name=st.sampled_from(WORKERS),
+        fate=st.sampled_from(["commits", "aborts", "is refused", "breaks", "commits without an answer"]),
+    )
+    def a_worker_turns(self, name: str, fate: str) -> None:
+        self.members[name].fate = [fate]
+        try:
+            self.workers[name].run_once(0)
+        except WriterBroken:
+            self._dies(name)
+
+    @rule(name=st.sampled_from(WORKERS))
+    def a_worker_dies(self, name: str) -> None:
+        self._dies(name)
+
+    def _dies(self, name: str) -> None:
+        """The next one of that name is given what it had."""
+        self._start(name)
+        self._give([where for where, owner in self.kafka.owners.items() if owner == name], name)
+
+    @rule(where=st.sampled_from(PARTITIONS), told=st.booleans())
+    def a_partition_moves(self, where: Where, told: bool) -> None:
+        """One that is not told goes on with it, as a process that was stopped does."""
+        old = self.kafka.owners[where]
+        if told:
+            self._take([where], old)
+        self._give([where], "b" if old == "a" else "a")
+
+    @precondition(lambda self: any(set(self.members[name].believed) - self._owned(name) for name in WORKERS))
+    @rule()
+    def who_was_put_out_learns_it(self) -> None:
+        self._tell()
+
+    def _owned(self, name: str) -> set[Where]:
+        return {where for where, owner in self.kafka.owners.items() if owner == name}
+
+    def _tell(self) -> None:
+        for name in WORKERS:
+            if gone := sorted(set(self.members[name].believed) - self._owned(name)):
+                self._take(gone, name)
+
+    @invariant()
+    def what_is_delivered_is_what_is_committed(self) -> None:
+        for where in PARTITIONS:
+            offset, metadata = self.kafka.committed.get(where, (0, ""))
+            done = {*range(offset), *decode_done(offset, metadata)}
+            assert sorted(one for one, _ in self.kafka.delivered[where]) == sorted(done)
+
+    @invariant()
+    def nothing_is_early(self) -> None:
+        for where in PARTITIONS:
+            for offset, moment in self.kafka.delivered[where]:
+                assert moment >= Routes.due_ms(self.kafka.logs[where][offset])
+
+    @invariant()
+    def lanes_keep_their_order(self) -> None:
+        for where in PARTITIONS:
+            offsets = [one for one, _ in self.kafka.delivered[where]]
+            assert LANES[where[0]] == 0 or offsets == sorted(offsets)
+
+    def teardown(self) -> None:
+        """Nothing goes wrong any more."""
+        self._tell()
+        for _ in range(200):
+            self.kafka.now += HOLD_MS
+            for name in WORKERS:
+                self.members[name].fate = []
+                self.workers[name].run_once(0)
+        for where in PARTITIONS:
+            assert len(self.kafka.delivered[where]) == len(self.kafka.logs[where]), where
+
+
+Workers.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorkers = Workers.TestCase
+
+
+def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(self: Worker, runs: list[Any], *_: object) -> None:
+        del self
+        for one in runs:
+            one.drop()
+
+    monkeypatch.setattr(Worker, "_learn", forgets)
+    machine = Workers()
+    where = PARTITIONS[0]
+    machine.a_record_is_appended(where, 0)
+    machine.a_record_is_appended(where, 0)
+    machine.time_passes(3_000)
+    machine.workers["a"]._limit = 1
+    machine.a_worker_turns("a", "aborts")
+    machine.a_worker_turns("a", "commits")
+    with pytest.raises(AssertionError):
+        machine.what_is_delivered_is_what_is_committed()

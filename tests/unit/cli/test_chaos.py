@@ -1,0 +1,129 @@
+"""The pure parts of `reconsume chaos`: schedule, judge, times of recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconsume.cli.chaos.faults import Kind, kinds_for, schedule
+from reconsume.cli.chaos.judge import Judge
+from reconsume.cli.chaos.recovery import Inflicted, recoveries, summary
+from reconsume.cli.chaos.workload import DEAD, body_of, failures_in
+
+
+def test_a_seed_is_a_schedule() -> None:
+    assert schedule(7, 300) == schedule(7, 300)
+    assert len({tuple(schedule(seed, 300)) for seed in range(50)}) == 50
+
+
+def test_each_kind_comes_once_before_any_comes_again() -> None:
+    for seed in range(20):
+        kinds = [one.kind for one in schedule(seed, 3_600)]
+        assert len(kinds) > 100
+        assert set(kinds[: len(Kind)]) == set(kinds[len(Kind) : 2 * len(Kind)]) == set(Kind)
+
+
+@pytest.mark.parametrize("minutes", [1.5, 3, 60])
+def test_a_schedule_fills_its_time(minutes: float) -> None:
+    for seed in range(20):
+        faults = schedule(seed, minutes * 60)
+        assert minutes * 60 <= sum(one.seconds + one.pause for one in faults) <= minutes * 60 + 70
+
+
+def test_only_linux_can_fill_a_disk() -> None:
+    assert set(Kind) - set(kinds_for("darwin")) == {Kind.DISK_FULL, Kind.BROKER_STOPPED}
+    assert kinds_for("linux") == tuple(Kind)
+
+
+def test_thirty_of_a_hundred_messages_fail_and_five_of_them_die() -> None:
+    failures = [failures_in(body_of(number)) for number in range(100, 200)]
+    assert len([one for one in failures if one]) == 30
+    assert failures.count(DEAD) == 5
+
+
+def all_is_well(judge: Judge, place: int = 1) -> None:
+    """A message that fails twice, then succeeds."""
+    judge.produced(place, 2, 1_000)
+    judge.sent_back(place, 1, 1_100, 1_000)
+    judge.moved(place, 1, 2_100, dead=False)
+    judge.sent_back(place, 2, 2_200, 2_000)
+    judge.moved(place, 2, 4_300, dead=False)
+    judge.processed(place, 4_400)
+
+
+def dies(judge: Judge, place: int = 2) -> None:
+    judge.produced(place, DEAD, 0)
+    for times in range(1, DEAD + 1):
+        judge.sent_back(place, times, times * 1_000, 0 if times == DEAD else 1_000)
+        judge.moved(place, times, (times + 1) * 1_000, dead=times == DEAD)
+
+
+def figures(*told: Callable[[Judge], None]) -> tuple[int, int, int]:
+    judge = Judge()
+    for tell in told:
+        tell(judge)
+    verdict = judge.verdict()
+    assert judge.complete == (verdict.lost == 0)
+    assert verdict.ok == (not verdict.examples)
+    return verdict.lost, verdict.early, verdict.duplicates
+
+
+def test_a_message_that_succeeds_and_one_that_dies_are_well() -> None:
+    assert figures(all_is_well, dies) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        pytest.param([lambda one: one.produced(1, 0, 0)], (1, 0, 0), id="not processed"),
+        pytest.param(
+            [lambda one: one.produced(1, 1, 0), lambda one: one.processed(1, 9)], (1, 0, 0), id="failure not sent back"
+        ),
+        pytest.param(
+            [lambda one: one.produced(1, 1, 0), lambda one: one.sent_back(1, 1, 5, 0), lambda one: one.processed(1, 9)],
+            (1, 0, 0),
+            id="not delivered",
+        ),
+        pytest.param([all_is_well, lambda one: one.sent_back(1, 2, 2_300, 2_000)], (0, 0, 1), id="sent back twice"),
+        pytest.param([all_is_well, lambda one: one.moved(1, 2, 5_000, dead=False)], (0, 0, 1), id="delivered twice"),
+        pytest.param([dies, lambda one: one.moved(2, DEAD, 9_000, dead=True)], (0, 0, 1), id="dead twice"),
+        pytest.param([all_is_well, lambda one: one.processed(1, 9_000)], (0, 0, 0), id="processed twice"),
+        pytest.param([all_is_well, lambda one: one.sent_back(1, 3, 9_000, 0)], (0, 0, 1), id="a failure too many"),
+        pytest.param([all_is_well, lambda one: one.moved(1, 2, 9_000, dead=True)], (0, 0, 1), id="dead all the same"),
+        pytest.param([lambda one: one.sent_back(1, 1, 0, 0)], (1, 0, 0), id="never produced"),
+        pytest.param(
+            [
+                lambda one: one.produced(1, 1, 0),
+                lambda one: one.sent_back(1, 1, 100, 1_000),
+                lambda one: one.moved(1, 1, 1_099, dead=False),
+                lambda one: one.processed(1, 1_200),
+            ],
+            (0, 1, 0),
+            id="early by a millisecond",
+        ),
+    ],
+)
+def test_what_went_wrong_is_found(told: list[Callable[[Judge], None]], found: tuple[int, int, int]) -> None:
+    assert figures(*told) == found
+
+
+def test_late_steps_are_those_of_schedulers_and_of_consumers() -> None:
+    judge = Judge()
+    judge.produced(1, 1, 0)
+    judge.sent_back(1, 1, 5_000, 1_000)  # the consumer took 5 s
+    judge.moved(1, 1, 9_000, dead=False)  # the scheduler was 3 s late
+    judge.processed(1, 9_500)
+    assert sorted(judge.late(1_000)) == [(0, 5_000), (6_000, 9_000)]
+
+
+def test_a_late_step_belongs_to_the_fault_that_began_before_it_was_late() -> None:
+    faults = [Inflicted(Kind.SCHEDULER_KILLED, 10_000, 11_000), Inflicted(Kind.BROKER_KILLED, 20_000, 24_000)]
+    late = [(9_500, 15_000), (12_000, 13_500), (19_500, 30_000), (0, 5_000)]
+    found = recoveries(faults, late)
+    assert found == {Kind.SCHEDULER_KILLED: [4.0], Kind.BROKER_KILLED: [6.0]}
+    assert summary(found)["broker killed"] == {"faults": 1, "median_seconds": 6.0, "max_seconds": 6.0}
+
+
+def test_without_late_steps_recovery_takes_no_time() -> None:
+    assert recoveries([Inflicted(Kind.NETWORK_CUT, 0, 1)], []) == {Kind.NETWORK_CUT: [0.0]}
