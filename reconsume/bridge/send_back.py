@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
-OnWritten = Callable[[SendBackCopy, int], None]
-"""Called before that with the copy that was acknowledged, and when it was appended, in milliseconds."""
+OnWritten = Callable[[SendBackCopy, Message], None]
+"""Called before that with the copy that was acknowledged, and the record, which tells when it was appended."""
 
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
 
 
-def _nobody_asks(_copy: SendBackCopy, _appended_ms: int) -> None:
+def _nobody_asks(_copy: SendBackCopy, _record: Message) -> None:
     """Most callers only want to know that it was acknowledged."""
 
 
@@ -142,7 +142,7 @@ class SendBackWriter:
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                on_written(copy, message.timestamp()[1])
+                on_written(copy, message)
                 on_done(None)
             else:
                 self._existing.forget(copy.topic)
@@ -200,7 +200,7 @@ class SendBackWriter:
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                on_written(copy, message.timestamp()[1])
+                on_written(copy, message)
                 logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
                 on_done(None)
             else:

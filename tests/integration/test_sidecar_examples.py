@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from tests.integration.installation import Installation, installation
 from tests.integration.sidecars import Running, running_sidecar, sidecar_settings
+from tests.integration.test_cli import reconsume
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
 
@@ -78,3 +80,16 @@ def test_what_it_cannot_process_is_retried_and_then_dead_lettered(
     assert all(letter["__dlq.errors.exception.class"] for letter in letters)
     done = Counter(line.split(maxsplit=1)[1] for line in log.read_text().splitlines() if line.endswith(" send-backs"))
     assert done == {"flown after 0 send-backs": VALUES.count(b"flown"), "late after 1 send-backs": late}
+
+
+def test_reconcile_finds_nothing_wrong_with_what_they_have_done(here: Installation) -> None:
+    """Of all languages that ran before; each attempt ended in exactly one state."""
+    if not any(here.dead_letters(f"{language}-group") for language in LANGUAGES):
+        pytest.skip("none of the examples ran")
+    run = reconsume(
+        *("reconcile", "-o", "json", "--master", "local[2]"),
+        RECONSUME_BOOTSTRAP_SERVERS=here.settings.bootstrap_servers,
+        RECONSUME_TOPIC_PREFIX=here.settings.topic_prefix,
+    )
+    assert run.returncode == 0, run.stdout[-4_000:] + run.stderr[-4_000:]
+    assert json.loads(run.stdout)["findings"] == {}, run.stdout

@@ -7,13 +7,14 @@ from concurrent.futures import Executor
 from datetime import timedelta
 from functools import partial
 
+from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clock import Clock
 from reconsume.consumers.delay_producer import DelayProducer
 from reconsume.consumers.sidecar.models import NewMessage, SentMessage
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.settings import ProcessSettings
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
 
 __all__ = ["DelayedMessages"]
 
@@ -34,6 +35,8 @@ class DelayedMessages:
         self._executor = executor
         self._names = settings.names
         self._once: Once[SentMessage] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, clock)
+        self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar")
+        self._known: set[str] = set()
         self._producer = DelayProducer(
             bootstrap_servers=settings.bootstrap_servers,
             conf=settings.client_settings(),
@@ -82,7 +85,15 @@ class DelayedMessages:
             tell(IllegalSetting(f"sending to {message.topic}: {type(error).__name__}; the sidecar's log says more"))
             raise
 
+    def _require_topic(self, topic: str) -> None:
+        """Or brokers that make topics by themselves would make one for each misspelt name."""
+        if topic not in self._known:
+            if topic not in self._admin.partitions([topic]):
+                raise TopicNotReady(f"topic {topic} does not exist; make it, or mend its name")
+            self._known.add(topic)
+
     def _send(self, message: NewMessage) -> SentMessage:
+        self._require_topic(message.topic)
         send = partial(
             self._producer.send,
             message.topic,

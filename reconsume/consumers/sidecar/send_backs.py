@@ -153,8 +153,8 @@ class SendBacks:
         request = failed.request
         answers = [Answer(outcome=Outcome.DROPPED, message_id=failed.message_id)]
 
-        def on_written(copy: SendBackCopy, appended_ms: int) -> None:
-            answers[0] = self._answer(request.group, copy, appended_ms, failed.message_id)
+        def on_written(copy: SendBackCopy, record: KafkaMessage) -> None:
+            answers[0] = self._answer(request.group, copy, record.timestamp()[1], failed.message_id)
 
         def on_done(error: SendBackFailed | None) -> None:
             tell(answers[0] if error is None else error)
