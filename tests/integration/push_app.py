@@ -56,6 +56,7 @@ class App:
     socket: Path | None = None
     tls: ssl.SSLContext | None = None
     subscriptions: list[dict[str, Any]] | None = None
+    largest: int = 2**20
     seen: list[Delivered] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -90,7 +91,7 @@ class App:
         self._loop.run_forever()
 
     async def _listen(self) -> None:
-        site = web.Application()
+        site = web.Application(client_max_size=self.largest)
         site.router.add_get("/{prefix:.*}dapr/subscribe", self._subscribe)
         site.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(site, shutdown_timeout=0)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -99,7 +100,7 @@ def made(message: Message, group: str) -> Event:
     attributes = {
         "specversion": "1.0",
         "id": message.stored.origin_message_id,
-        "source": f"/kafka/topics/{quote(message.topic)}",
+        "source": _source(message.topic),
         "type": _TYPE,
         "time": rfc3339(message.born_timestamp),
         "retrygroup": group,
@@ -108,6 +109,11 @@ def made(message: Message, group: str) -> Event:
     if message.key is not None:
         attributes["partitionkey"] = message.key.decode(errors="surrogateescape")
     return Event(attributes, content_type_of(message), message.body)
+
+
+@cache
+def _source(topic: str) -> str:
+    return f"/kafka/topics/{quote(topic)}"
 
 
 def binary_headers(event: Event) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -173,6 +174,7 @@ class _Subscription:
         settings = self._settings
         template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
 
+        @cache
         def route(topic: str) -> str:
             return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
 
