@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: throughput, lateness, delayed messages, memory, the cost of consumers, replay with Spark."""
+"""`python -m benchmarks`: throughput, lateness, delays, memory, the cost of consumers, push, replay with Spark."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from benchmarks.drop_in import measure_drop_in
 from benchmarks.lateness import measure_lateness
 from benchmarks.memory import measure_memory
 from benchmarks.push_consumer import measure_push_consumer
+from benchmarks.sidecar_push import measure_sidecar_push
 from benchmarks.spark_replay import measure_spark_replay
 from benchmarks.throughput import measure_throughput
 from reconsume.cli.broker.kafka import LocalKafka
@@ -22,6 +23,7 @@ def main() -> None:
         measure_memory(kafka.bootstrap_servers)
         measure_drop_in(kafka.bootstrap_servers)
         measure_push_consumer(kafka.bootstrap_servers)
+        measure_sidecar_push(kafka.bootstrap_servers)
         measure_spark_replay(kafka.bootstrap_servers)
 
 

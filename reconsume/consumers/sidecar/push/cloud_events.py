@@ -39,6 +39,8 @@ _TYPE: Final = "reconsume.message"
 _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000
 _REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
+_DATA: Final = frozenset({"data", "datacontenttype"})
+"""No attributes of an event in Kafka's binary mode: value and `content-type` are."""
 _ATTRIBUTE: Final = re.compile(r"[a-z0-9]+", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"[!-~][ -~]*", re.ASCII)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE | re.ASCII)
@@ -88,7 +90,12 @@ def carried(message: Message) -> Event | None:
     attributes = {}
     for name, value in message.headers:
         attribute = name[len(_PREFIX) :]
-        if name.startswith(_PREFIX) and value is not None and _ATTRIBUTE.fullmatch(attribute):
+        if (
+            name.startswith(_PREFIX)
+            and value is not None
+            and _ATTRIBUTE.fullmatch(attribute)
+            and attribute not in _DATA
+        ):
             attributes[attribute] = value.decode(errors="surrogateescape")
     if not attributes.keys() >= _REQUIRED:
         return None

@@ -123,7 +123,8 @@ class _Subscription:
         late.start()
         try:
             self._consumer.shutdown()
-            if self._thread.is_alive():
+            if self._thread.ident is not None:
+                # It may have been about to start, and to make what has to be closed.
                 self._thread.join()
                 self._consumer.shutdown()
         except ReconsumeError as error:
