@@ -18,7 +18,7 @@ class Receiver(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         event = from_http_event(HTTPMessage(headers=dict(self.headers.items()), body=body))
         flight = event.get_data()
-        line = f"event {event.get_id()} {event.get_extension('partitionkey')} {flight}\n"
+        line = f"event {event.get_id()} {event.get_extension('partitionkey')} {flight!r}\n"
         print(line, end="", flush=True)  # whole, though other threads print too
         if isinstance(flight, dict) and flight.get("dep_time") is None:
             self.answer(503, {"retry-after": "2"})  # it comes again, no sooner than in 2 s

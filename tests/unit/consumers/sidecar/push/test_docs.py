@@ -73,7 +73,7 @@ def test_the_table_is_whole() -> None:
 
 def test_the_settings_of_the_page_can_be() -> None:
     [block] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    [given] = tomllib.loads(block)["sidecar"]["push"]
+    [given] = tomllib.loads(block)["subscriptions"]
     assert PushSettings(**given).topics == {"flights": "*"}
 
 
