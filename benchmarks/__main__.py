@@ -8,6 +8,7 @@ from benchmarks.fairness import measure_fairness
 from benchmarks.lateness import measure_lateness
 from benchmarks.memory import measure_memory
 from benchmarks.push_consumer import measure_push_consumer
+from benchmarks.sidecar_push import measure_sidecar_push
 from benchmarks.sidecar_send_back import measure_sidecar_send_back
 from benchmarks.spark_replay import measure_spark_replay
 from benchmarks.throughput import measure_throughput
@@ -27,6 +28,7 @@ def main() -> None:
         measure_drop_in(kafka.bootstrap_servers)
         measure_push_consumer(kafka.bootstrap_servers)
         measure_sidecar_send_back(kafka.bootstrap_servers)
+        measure_sidecar_push(kafka.bootstrap_servers)
         measure_spark_replay(kafka.bootstrap_servers)
 
 

@@ -18,7 +18,8 @@ class Receiver(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         event = from_http_event(HTTPMessage(headers=dict(self.headers.items()), body=body))
         flight = event.get_data()
-        print("event", event.get_id(), event.get_extension("partitionkey"), flight, flush=True)
+        line = f"event {event.get_id()} {event.get_extension('partitionkey')} {flight!r}\n"
+        print(line, end="", flush=True)  # whole, though other threads print too
         if isinstance(flight, dict) and flight.get("dep_time") is None:
             self.answer(503, {"retry-after": "2"})  # it comes again, no sooner than in 2 s
         elif isinstance(flight, dict) and flight.get("cancelled"):

@@ -18,7 +18,7 @@ dapr = DaprApp(app)
 
 
 @dapr.subscribe(pubsub="pubsub", topic=topic, route="/flights")  # type: ignore[untyped-decorator]  # Dapr's SDK has no types
-def on_flight(event: Any = Body()) -> dict[str, str]:
+async def on_flight(event: Any = Body()) -> dict[str, str]:
     flight = event["data"]
     print("flight", flight["number"], flush=True)
     if flight.get("dep_time") is None:

@@ -31,6 +31,12 @@ class H2App:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        try:
+            await self._converse(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         h2.initiate_connection()
         requests: dict[int, tuple[dict[str, str], bytes]] = {}
@@ -38,7 +44,6 @@ class H2App:
             writer.write(h2.data_to_send())
             data = await reader.read(65_536)
             if not data:
-                writer.close()
                 return
             for event in h2.receive_data(data):
                 if isinstance(event, RequestReceived):
@@ -68,14 +73,19 @@ def h2_app(socket: Path | None = None) -> Iterator[H2App]:
         one.port = server.sockets[0].getsockname()[1]
         return server
 
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # connections that were aborted are told so
+
     def run() -> None:
         server = loop.run_until_complete(listen())
         started.set()
         loop.run_forever()
         server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.run_until_complete(end())
         loop.close()
 
     thread = threading.Thread(target=run, daemon=True)

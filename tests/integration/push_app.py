@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from reconsume.consumers.sidecar.life_cycle import Life, Part
+from reconsume.consumers.sidecar.push.app_gate import AppGate
 from reconsume.consumers.sidecar.push.settings import PushSettings
 from reconsume.consumers.sidecar.push.subscription import make_subscription
 from tests.integration.installation import Installation
@@ -56,6 +57,8 @@ class App:
     socket: Path | None = None
     tls: ssl.SSLContext | None = None
     subscriptions: list[dict[str, Any]] | None = None
+    largest: int = 2**20
+    healthy: bool = True
     seen: list[Delivered] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -90,8 +93,9 @@ class App:
         self._loop.run_forever()
 
     async def _listen(self) -> None:
-        site = web.Application()
+        site = web.Application(client_max_size=self.largest)
         site.router.add_get("/{prefix:.*}dapr/subscribe", self._subscribe)
+        site.router.add_get("/healthz", self._health)
         site.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(site, shutdown_timeout=0)
         await self._runner.setup()
@@ -104,6 +108,9 @@ class App:
 
     async def _subscribe(self, _request: web.Request) -> web.Response:
         return web.Response(status=404) if self.subscriptions is None else web.json_response(self.subscriptions)
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response(status=200 if self.healthy else 500)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         delivered = _delivered(request.path, request.headers, await request.read(), str(request.version))
@@ -170,8 +177,12 @@ class Push:
     @property
     def pause_ms(self) -> float:
         """Between two probes of an app that is down, 100 for the first; 0 before anything was delivered."""
-        delivery = self.part._delivery  # type: ignore[attr-defined]  # nobody else asks
-        return 0 if delivery is None or delivery._gate.down_since is None else float(delivery._gate._pause_ms)
+        return 0 if self.gate.down_since is None else self.gate._pause_ms
+
+    @property
+    def gate(self) -> AppGate:
+        """The gate of its deliveries."""
+        return self.part._delivery._gate  # type: ignore[attr-defined,no-any-return]  # nobody else asks
 
 
 @contextmanager

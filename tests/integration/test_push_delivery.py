@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from reconsume.consumers.outcomes import NotNow
+from reconsume.consumers.sidecar.push import delivery
 from tests.integration.h2_app import h2_app
 from tests.integration.installation import Installation, installation
 from tests.integration.push_app import App, Delivered, app, free_port, pushing
@@ -259,6 +261,32 @@ def test_a_batch_succeeds_in_part(here: Installation) -> None:
         wait_until(lambda: here.committed(group, topic) == 8, 60, "all are committed")
         wait_until(lambda: any(delivered.times == 1 for delivered in list(one.seen)), 60, "some came back")
     assert max(one.batches) > 1
+
+
+def test_while_the_probe_of_the_app_is_red_nothing_is_delivered(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PROBE_EVERY_SECONDS", 0.1)
+    group, topic = produced(here, "red", "m0")
+    with app(succeeds) as one, pushing(here, group, topic, one.url, probe_route="/healthz") as push:
+        wait_until(lambda: one.times("m0") == [0], 60, "it was delivered while the probe is green")
+        one.healthy = False
+        wait_until(lambda: push.pause_ms, 60, "the probe is red")
+        held, enter = [], push.gate.enter
+
+        async def enters() -> bool:
+            try:
+                return await enter()
+            except NotNow as told:
+                held.append(told)
+                raise
+
+        monkeypatch.setattr(push.gate, "enter", enters)
+        here.produce(topic, b"m1")
+        wait_until(lambda: held, 60, "it is held")
+        assert one.times("m1") == []
+        one.healthy = True
+        wait_until(lambda: one.times("m1") == [0], 60, "it was delivered when the probe was green again")
 
 
 def test_drop_may_discard(here: Installation) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -38,6 +39,8 @@ _TYPE: Final = "reconsume.message"
 _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000
 _REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
+_DATA: Final = frozenset({"data", "datacontenttype"})
+"""No attributes of an event in Kafka's binary mode: value and `content-type` are."""
 _ATTRIBUTE: Final = re.compile(r"[a-z0-9]+", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"[!-~][ -~]*", re.ASCII)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE | re.ASCII)
@@ -87,7 +90,12 @@ def carried(message: Message) -> Event | None:
     attributes = {}
     for name, value in message.headers:
         attribute = name[len(_PREFIX) :]
-        if name.startswith(_PREFIX) and value is not None and _ATTRIBUTE.fullmatch(attribute):
+        if (
+            name.startswith(_PREFIX)
+            and value is not None
+            and _ATTRIBUTE.fullmatch(attribute)
+            and attribute not in _DATA
+        ):
             attributes[attribute] = value.decode(errors="surrogateescape")
     if not attributes.keys() >= _REQUIRED:
         return None
@@ -99,7 +107,7 @@ def made(message: Message, group: str) -> Event:
     attributes = {
         "specversion": "1.0",
         "id": message.stored.origin_message_id,
-        "source": f"/kafka/topics/{quote(message.topic)}",
+        "source": _source(message.topic),
         "type": _TYPE,
         "time": rfc3339(message.born_timestamp),
         "retrygroup": group,
@@ -108,6 +116,11 @@ def made(message: Message, group: str) -> Event:
     if message.key is not None:
         attributes["partitionkey"] = message.key.decode(errors="surrogateescape")
     return Event(attributes, content_type_of(message), message.body)
+
+
+@cache
+def _source(topic: str) -> str:
+    return f"/kafka/topics/{quote(topic)}"
 
 
 def binary_headers(event: Event) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -122,7 +123,8 @@ class _Subscription:
         late.start()
         try:
             self._consumer.shutdown()
-            if self._thread.is_alive():
+            if self._thread.ident is not None:
+                # It may have been about to start, and to make what has to be closed.
                 self._thread.join()
                 self._consumer.shutdown()
         except ReconsumeError as error:
@@ -173,6 +175,7 @@ class _Subscription:
         settings = self._settings
         template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
 
+        @cache
         def route(topic: str) -> str:
             return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
 

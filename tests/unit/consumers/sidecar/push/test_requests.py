@@ -274,7 +274,8 @@ def test_dapr_takes_an_event_that_was_published_as_one() -> None:
     published = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"n": 1}, "topic": "old"}
     event, _ = of_dapr(message_at(0, body=json.dumps(published).encode()))
     assert event == published | {"topic": "flights", "pubsubname": "pubsub"}
-    binary, _ = of_dapr(message_at(0, headers=CLOUD_EVENT, body=b'{"n": 1}'))
+    also: list[Header] = [("ce_data", b"x"), ("ce_datacontenttype", b"x")]
+    binary, _ = of_dapr(message_at(0, headers=[*CLOUD_EVENT, *also], body=b'{"n": 1}'))
     assert (binary["id"], binary["source"], binary["data"]) == ("1234", "/ünter wegs", {"n": 1})
 
 
