@@ -19,8 +19,8 @@ _INDEX: Final = """# Runbooks
 
 <!-- made by `make docs` from deploy/helm/reconsume/files/alerts.yaml; do not edit -->
 
-One page for each alert of `deploy/alerts/reconsume.yaml` and of the chart: what it means at three in the morning, what to do, what not to do.
-Records that wait for their time never cause one.
+One page for each alert of `deploy/alerts/reconsume.yaml` and of the chart: what it means at three in the morning, what
+to do, what not to do. Records that wait for their time never cause one.
 """
 _METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
 
