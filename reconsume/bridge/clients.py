@@ -5,13 +5,14 @@ Addresses that somebody serves in this process are the exception: `reconsume.tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = [
     "Clients",
@@ -26,6 +27,18 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound=Consumer)
+M = TypeVar("M")
+
+
+def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M:
+    """A client; what librdkafka does not take of the settings is told as the user's setting that it is."""
+    try:
+        return kind(dict(settings))
+    except KafkaException as error:
+        cause = error.args[0]
+        if isinstance(cause, KafkaError) and cause.code() == KafkaError._INVALID_ARG:
+            raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}") from error
+        raise
 
 
 class Clients:
@@ -38,15 +51,15 @@ class Clients:
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         """A consumer with librdkafka's settings."""
-        return Consumer(dict(settings))
+        return _made(Consumer, settings)
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
         """A producer with librdkafka's settings."""
-        return Producer(dict(settings))
+        return _made(Producer, settings)
 
     def admin(self, settings: Mapping[str, Any]) -> AdminClient:
         """An admin client with librdkafka's settings."""
-        return AdminClient(dict(settings))
+        return _made(AdminClient, settings)
 
     def consumer_class(self, derived: type[C]) -> type[C]:
         """The class to make an object of where a class derived from `confluent_kafka.Consumer` was called."""

@@ -21,7 +21,15 @@ from reconsume.delay_levels.names import SYSTEM_KEY, check_group
 from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
 from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
 
-__all__ = ["Groups", "SubscriptionGroupConfig", "SystemConfig", "parse_group_config", "parse_system_config"]
+__all__ = [
+    "Groups",
+    "SubscriptionGroupConfig",
+    "SystemConfig",
+    "parse_group_config",
+    "parse_group_value",
+    "parse_system_config",
+    "parse_system_value",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +109,16 @@ def parse_system_config(text: str | bytes) -> SystemConfig:
     return _parse(SystemConfig, f"key {SYSTEM_KEY}", text, {})
 
 
+def parse_group_value(group: str, value: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """The same of what JSON or YAML held."""
+    return _check(SubscriptionGroupConfig, f"group {group!r}", {"groupName": group} | dict(value))
+
+
+def parse_system_value(value: Mapping[str, Any]) -> SystemConfig:
+    """The same of what JSON or YAML held."""
+    return _check(SystemConfig, f"key {SYSTEM_KEY}", value)
+
+
 def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, Any]) -> T:
     try:
         value = json.loads(text)
@@ -108,8 +126,12 @@ def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, 
         raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise IllegalSetting(f"{what}: the value must be a JSON object, not {text[:80]!r}")
+    return _check(model, what, dict(defaults) | value)
+
+
+def _check(model: type[T], what: str, value: Mapping[str, Any]) -> T:
     try:
-        return model.model_validate(dict(defaults) | value)
+        return model.model_validate(dict(value))
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()

@@ -79,12 +79,12 @@ class GroupsFollower:
         while not self._stop.is_set():
             try:
                 partitions = admin.partitions([self._topic]).get(self._topic, 0)
+                self._refusal = None
                 if partitions:
                     self._follow(partitions)
                 else:
                     # No GROUPS topic: everything has its default. It may be made later.
                     self._loaded.set()
-                self._refusal = None
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
             except KafkaRefused as error:

@@ -46,9 +46,7 @@ class Inspector(KafkaAdmin):
 
     def members(self, group: str) -> dict[str, set[Partition]]:
         """The members of a group and what each has."""
-        found = self._ask(
-            self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT)[group], f"looking at group {group}"
-        )
+        found = self._patiently(lambda: self._describe_group(group))
         return {
             one.member_id: {(part.topic, part.partition) for part in one.assignment.topic_partitions}
             for one in found.members
@@ -80,13 +78,16 @@ class Inspector(KafkaAdmin):
 
     def rights_on_group(self, group: str) -> set[str]:
         """What this client may do to a group."""
+        try:
+            return _names(self._patiently(lambda: self._describe_group(group)).authorized_operations)
+        except KafkaRefused:
+            return set()
+
+    def _describe_group(self, group: str) -> Any:
         future = self._client.describe_consumer_groups(
             [group], include_authorized_operations=True, request_timeout=_TIMEOUT
         )[group]
-        try:
-            return _names(self._ask(future, f"looking at group {group}").authorized_operations)
-        except KafkaRefused:
-            return set()
+        return self._ask(future, f"looking at group {group}")
 
     def may_create(self, topic: str) -> bool:
         """Whether this client may make a topic of that name; none is made."""

@@ -1,10 +1,11 @@
-"""`/metrics`, `/livez` and `/readyz` on a port of their own."""
+"""`/metrics`, `/livez`, `/readyz` and `/loglevel` on a port of their own."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from ipaddress import ip_address
+from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -12,8 +13,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Health", "ManagementServer"]
+__all__ = ["Health", "LogLevel", "ManagementServer"]
 
+_LONGEST_LEVEL: Final = 20
 _Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
@@ -25,6 +27,16 @@ class Health(Protocol):
 
     def is_ready(self) -> bool:
         """False asks for patience."""
+
+
+class LogLevel(Protocol):
+    """What the process logs."""
+
+    def get(self) -> str:
+        """The name of the level in force."""
+
+    def set(self, name: str, /) -> None:
+        """Change it; raises `IllegalSetting`."""
 
 
 class _QuietHandler(WSGIRequestHandler):
@@ -39,9 +51,12 @@ class ManagementServer:
         IllegalSetting: the address cannot be used.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, health: Health) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, health: Health, log_level: LogLevel | None = None
+    ) -> None:
         self._metrics = make_wsgi_app(registry)
         self._health = health
+        self._log_level = log_level
         try:
             self._server = make_server(host, port, self._answer, ThreadingWSGIServer, _QuietHandler)
         except OSError as error:
@@ -68,11 +83,30 @@ class ManagementServer:
         if path == "/metrics":
             return self._metrics(environ, start)  # type: ignore[no-any-return]  # wsgiref has no types for apps
         checks = {"/livez": self._health.is_alive, "/readyz": self._health.is_ready}
-        if path not in checks:
-            status, body = "404 Not Found", "try /metrics, /livez or /readyz\n"
+        if path == "/loglevel" and self._log_level is not None:
+            status, body = _change_level(self._log_level, environ)
+        elif path not in checks:
+            status, body = "404 Not Found", "try /metrics, /livez, /readyz or /loglevel\n"
         elif checks[path]():
             status, body = "200 OK", "ok\n"
         else:
             status, body = "503 Service Unavailable", "not yet\n"
         start(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [body.encode()]
+
+
+def _change_level(level: LogLevel, environ: dict[str, Any]) -> tuple[str, str]:
+    """GET shows the level; PUT changes it, from this machine alone (`kubectl port-forward` counts as such)."""
+    method, body = environ["REQUEST_METHOD"], ""
+    if method == "PUT":
+        if not ip_address(environ["REMOTE_ADDR"]).is_loopback:
+            return "403 Forbidden", "the log level is changed from this machine alone: kubectl port-forward, or curl\n"
+        length = environ.get("CONTENT_LENGTH", "")
+        body = environ["wsgi.input"].read(min(int(length), _LONGEST_LEVEL)).decode(errors="replace") if length else ""
+        try:
+            level.set(body.strip())
+        except IllegalSetting as error:
+            return "400 Bad Request", f"{error}\n"
+    elif method != "GET":
+        return "405 Method Not Allowed", "use GET or PUT\n"
+    return "200 OK", f"{level.get()}\n"

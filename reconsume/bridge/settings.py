@@ -21,18 +21,20 @@ from reconsume.delay_levels.errors import IllegalName, IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 
-__all__ = ["ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
+__all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class TopicSettings(_Strict):
     """How our topics are made; what exists already is never changed by these."""
 
     delay_partitions: Annotated[int, Field(ge=1)] = 4
+    """Of each delay topic and of SEND_BACK: so many workers can share it."""
     dead_letter_partitions: Annotated[int, Field(ge=1)] = 1
+    """Of each dead-letter topic."""
     replication_factor: Annotated[int, Field(ge=1)] | None = None
     """None takes the cluster's default, and at least 3 where there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0)] = 7
@@ -47,6 +49,7 @@ class SchedulerSettings(_Strict):
     instance_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Stable over restarts and unique among the live workers; None takes the host's name."""
     delivery: Literal["transactional", "at_least_once"] = "transactional"
+    """The second for clusters without transactions: a crash may deliver a batch twice."""
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
     """At most so many records in a transaction."""
     read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
@@ -58,37 +61,46 @@ class SchedulerSettings(_Strict):
 
 
 class ManagementSettings(_Strict):
-    """`/metrics`, `/livez` and `/readyz`."""
+    """`/metrics`, `/livez`, `/readyz` and `/loglevel`."""
 
     host: str = "127.0.0.1"
+    """Where it listens; in a container `0.0.0.0`."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8081
     """0 takes a free one."""
 
 
+class LoggingSettings(_Strict):
+    """Logs of a process; the library itself leaves them to the program."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is less is left out; may be changed while it runs: PUT /loglevel."""
+    format: Literal["console", "json"] = "console"
+    """Lines for people, or one JSON object in each."""
+
+
 class Settings(BaseSettings):
-    """All settings of a process.
+    """All settings of a process."""
 
-    Attributes:
-        bootstrap_servers: `host:port`, more of them parted by commas.
-        kafka: librdkafka's own settings, passed through to every client.
-        topic_prefix: all our topics start with it.
-        message_delay_level: the level table for this process alone; None takes the one in the GROUPS topic.
-        auto_create_subscription_group: whether an unknown group is served with defaults (RocketMQ: BR-01, BR-02);
-            None takes what the GROUPS topic says.
-        allowed_real_topics: regular expressions of other topics that a REAL_TOPIC header may name; none by default.
-    """
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="RECONSUME_")
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="RECONSUME_", use_attribute_docstrings=True
+    )
 
     bootstrap_servers: str = "localhost:9092"
+    """`host:port`, more of them parted by commas."""
     kafka: dict[str, SecretStr] = {}
+    """librdkafka's own settings, passed through to every client."""
     topic_prefix: str = "reconsume."
+    """All our topics start with it."""
     message_delay_level: str | None = None
+    """The level table for this process alone; None takes the one in the GROUPS topic."""
     auto_create_subscription_group: bool | None = None
+    """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); None takes what GROUPS says."""
     allowed_real_topics: list[str] = []
+    """Regular expressions of other topics that a REAL_TOPIC header may name; none by default."""
     topics: TopicSettings = TopicSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()
+    logging: LoggingSettings = LoggingSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,7 +23,6 @@ __all__ = [
     "SparkRemote",
     "Yes",
     "check_output",
-    "configure_logging",
     "confirm",
     "has_spark",
     "need_spark",
@@ -73,11 +71,6 @@ def check_output(output: str) -> bool:
     if output not in ("table", "json"):
         raise IllegalSetting(f"-o {output!r}: use table or json")
     return output == "json"
-
-
-def configure_logging(level: str = "INFO") -> None:
-    """For processes; the library itself never configures logging."""
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def print_json(value: Any) -> None:

@@ -18,7 +18,6 @@ from reconsume.cli.common import (
     SparkRemote,
     Yes,
     check_output,
-    configure_logging,
     confirm,
     need_spark,
     print_json,
@@ -79,7 +78,8 @@ def scheduler(
         str | None, typer.Option(help="stable over restarts, one for each worker; default: the host's name")
     ] = None,
     management: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /livez, /readyz")] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR")] = "INFO",
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
@@ -87,13 +87,13 @@ def scheduler(
     """Run a scheduler worker: it moves due records to %RETRY% and exhausted ones to %DLQ%."""
     from reconsume.cli.scheduler import run_scheduler
 
-    configure_logging(log_level.upper())
     settings = read_settings(
         config,
         bootstrap_servers,
         kafka,
         scheduler={"instance_id": instance_id},
         management=_host_and_port(management),
+        logging={"level": log_level and log_level.upper(), "format": log_format},
     )
     run_scheduler(settings)
 
@@ -224,15 +224,16 @@ def send_back(
 
 @app.command()
 def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Show what waits on each level and what each group has in its retry and dead-letter topics."""
-    from reconsume.cli.status import show_status
+    """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
+    from reconsume.cli.status import run_status
 
-    show_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+    run_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output), watch=watch)
 
 
 @app.command()

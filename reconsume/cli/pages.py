@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from reconsume.bridge.metrics_catalogue import CATALOGUE, MOST_GROUPS, ROCKETMQ_NAMES, MetricSpec
+from reconsume.cli.settings_page import settings_page
 
 __all__ = ["PAGES", "metrics_page", "write_pages"]
 
@@ -56,7 +57,7 @@ def _code(expression: str) -> str:
     return "`" + expression.replace("|", "\\|") + "`"
 
 
-PAGES: Final = {"metrics.md": metrics_page}
+PAGES: Final = {"metrics.md": metrics_page, "settings.md": settings_page}
 
 
 def write_pages(folder: Path) -> None:

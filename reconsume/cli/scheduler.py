@@ -6,8 +6,11 @@ import logging
 import signal
 import threading
 
+from prometheus_client import disable_created_metrics
+
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import Settings
+from reconsume.cli.logs import configure_logs
 
 __all__ = ["run_scheduler"]
 
@@ -16,10 +19,12 @@ logger = logging.getLogger(__name__)
 
 def run_scheduler(settings: Settings) -> None:
     """Run one worker until SIGTERM or Ctrl-C; the batch in hand is finished first."""
+    level = configure_logs(settings.logging.level, settings.logging.format)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    service = SchedulerService(settings, lambda address: logger.info("management: http://%s", address))
+    service = SchedulerService(settings, lambda address: logger.info("management: http://%s", address), level)
     logger.info("scheduler worker starts, Kafka at %s", settings.bootstrap_servers)
     service.run(stop)
     logger.info("scheduler worker has stopped")

@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
+from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.counting import Count, Span, count_records, total
+from reconsume.bridge.lanes import look_at_lanes
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json, print_table
 from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
-__all__ = ["collect_status", "show_status"]
+__all__ = ["collect_status", "run_status", "show_status", "watch_status"]
+
+
+_EVERY_SECONDS: Final = 2.0
+_CLEAR: Final = "\x1b[H\x1b[2J"
+
+
+def run_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
+    """Print it once, or until Ctrl-C."""
+
+    def show() -> None:
+        show_status(settings, as_json=as_json)
+
+    def clear() -> None:
+        if sys.stdout.isatty() and not as_json:
+            sys.stdout.write(_CLEAR)
+
+    def pause() -> bool:
+        sys.stdout.flush()
+        time.sleep(_EVERY_SECONDS)
+        return True
+
+    if not watch:
+        show()
+        return
+    with suppress(KeyboardInterrupt):
+        watch_status(show, clear, pause)
+
+
+def watch_status(show: Callable[[], None], clear: Callable[[], None], pause: Callable[[], bool]) -> None:
+    """Show it again and again.
+
+    Args:
+        show: prints it once.
+        clear: makes room before it.
+        pause: waits; False ends.
+    """
+    while True:
+        clear()
+        show()
+        if not pause():
+            return
 
 
 def show_status(settings: Settings, *, as_json: bool) -> None:
@@ -23,7 +69,11 @@ def show_status(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    print_table("waiting", ("topic", "waiting"), [(one["topic"], _shown(one, "waiting")) for one in report["waiting"]])
+    lanes = [
+        (one["topic"], _shown(one, "waiting"), _shown(one, "overdue"), _when(one["next_due_ms"], report["at_ms"]))
+        for one in report["waiting"]
+    ]
+    print_table("waiting", ("topic", "waiting", "overdue", "next due"), lanes)
     rows = [(one["group"], _shown(one, "retry_lag"), _shown(one, "dead_letters")) for one in report["groups"]]
     print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
     sys.stdout.write(f"quarantined: {_shown(report, 'quarantined')}\n")
@@ -32,7 +82,7 @@ def show_status(settings: Settings, *, as_json: bool) -> None:
         sys.stdout.write("~: too many to be read; by offsets, which count the end marks of transactions too\n")
 
 
-def collect_status(settings: Settings) -> dict[str, Any]:
+def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
     """What waits on each scheduled topic, and the retry and dead-letter topics of each group.
 
     Beside each number stands `<its name>_exact`: false for those that are estimated from offsets.
@@ -69,8 +119,26 @@ def collect_status(settings: Settings) -> dict[str, Any]:
         count = total(counts[where] for where in wanted[topic])
         return {name: count.number, f"{name}_exact": count.exact}
 
+    lanes = look_at_lanes(
+        admin,
+        base,
+        {topic: _delay_ms(names, topic) for topic in scheduled},
+        {topic: wanted[topic] for topic in scheduled},
+        now_ms=int(clock()),
+        client_id=names.prefix + "status",
+    )
+
+    def due(topic: str) -> dict[str, Any]:
+        lane = lanes[topic]
+        return {
+            "overdue": lane.overdue.number,
+            "overdue_exact": lane.overdue.exact,
+            "next_due_ms": lane.next_due_ms,
+        }
+
     return {
-        "waiting": [{"topic": topic} | counted("waiting", topic) for topic in scheduled],
+        "at_ms": int(clock()),
+        "waiting": [{"topic": topic} | counted("waiting", topic) | due(topic) for topic in scheduled],
         "groups": [
             {"group": group}
             | counted("retry_lag", names.retry(group))
@@ -78,6 +146,18 @@ def collect_status(settings: Settings) -> dict[str, Any]:
             for group in groups
         ],
     } | counted("quarantined", names.quarantine)
+
+
+def _delay_ms(names: TopicNames, topic: str) -> int | None:
+    """After how long its records are due; None where each has a moment of its own."""
+    return None if topic == names.delay(0) else names.delay_ms(topic)
+
+
+def _when(due_ms: int | None, now: int) -> str:
+    if due_ms is None:
+        return ""
+    left = (due_ms - now) // 1000 * 1000
+    return f"in {format_duration(left)}" if left >= 0 else f"{format_duration(-left)} ago"
 
 
 def _shown(report: Mapping[str, Any], name: str) -> str:

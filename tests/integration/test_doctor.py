@@ -188,7 +188,7 @@ PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
     "CreateTime": (
         clock_of_producers,
         r"DELAY\.1s: message.timestamp.type is CreateTime",
-        r"kafka-configs.sh --bootstrap-server \S+ --alter .*DELAY\.1s --add-config message.timestamp.type=LogAppendTime",
+        r"kafka-configs.sh --bootstrap-server \S+ --alter .*1s --add-config message.timestamp.type=LogAppendTime",
     ),
     "GROUPS not compacted": (
         groups_not_compacted,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.cli.status import collect_status, show_status
+from reconsume.cli.status import collect_status, show_status, watch_status
 from reconsume.delay_levels.done_ahead import encode_done
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
@@ -68,6 +69,36 @@ def test_what_was_delivered_out_of_turn_does_not_wait(one: Installation) -> None
     held = TopicPartition(lane, 0, 1, encode_done(1, [2, 4]))
     commit(one, f"{one.settings.topic_prefix}scheduler", held)
     assert waiting(collect_status(one.settings))[lane] == (3, True)
+
+
+def lane_of(report: dict[str, Any], topic: str) -> dict[str, Any]:
+    return next(line for line in report["waiting"] if line["topic"] == topic)
+
+
+def test_what_is_overdue_and_when_the_next_record_is_due(one: Installation) -> None:
+    names, hour = one.settings.names, 3_600_000
+    one.admin.create(names.delay(hour), 2, -1, {"message.timestamp.type": "LogAppendTime"})
+    before = int(time.time() * 1_000)
+    one.produce(names.delay(hour), b"first", partition=1)
+    one.produce(names.delay(hour), b"second", partition=0)
+    after = int(time.time() * 1_000)
+    waits = lane_of(collect_status(one.settings), names.delay(hour))
+    assert (waits["waiting"], waits["overdue"]) == (2, 0)
+    assert before + hour <= waits["next_due_ms"] <= after + hour
+    late = collect_status(one.settings, clock=lambda: after + hour + 5_000)
+    assert (lane_of(late, names.delay(hour))["overdue"], lane_of(late, names.delay(hour))["overdue_exact"]) == (2, True)
+    # Where each record has its own moment nobody can tell.
+    one.produce(names.delay(0), b"now")
+    held = lane_of(collect_status(one.settings), names.delay(0))
+    assert (held["waiting"], held["overdue"], held["next_due_ms"]) == (1, 0, None)
+    empty = lane_of(collect_status(one.settings), names.delay(1_000))
+    assert (empty["waiting"], empty["overdue"], empty["next_due_ms"]) == (0, 0, None)
+
+
+def test_it_is_shown_again_and_again_until_it_is_stopped(one: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    left = [True, True, False]
+    watch_status(lambda: show_status(one.settings, as_json=True), lambda: None, lambda: left.pop(0))
+    assert capsys.readouterr().out.count('"quarantined"') == 3
 
 
 @pytest.mark.parametrize(("count", "exact", "shown"), [(500, True, " 500 "), (501, False, " ~501 ")])

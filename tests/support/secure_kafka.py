@@ -162,7 +162,7 @@ def secure_kafka() -> Iterator[SecureKafka]:
     """One that is stopped, whatever happens."""
     kafka = SecureKafka()
     try:
-        kafka.start()
+        kafka.start(deadline_seconds=240)
         yield kafka
     finally:
         kafka.stop()

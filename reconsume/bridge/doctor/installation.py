@@ -30,15 +30,21 @@ def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: R
                 found |= admin.settings([topic.name])
     plan = plan_topics(wanted, {name: state.partitions for name, state in states.items()}, found)
     before = len(report.findings)
-    for missing in plan.missing:
-        # One that this client may not see is listed nowhere, and may be there.
-        with report.looking_at(f"topic {missing.name}"):
-            if missing.name not in admin.partitions([missing.name]):
-                report.problem("topics", f"topic {missing.name} is missing", "reconsume topics apply")
-    for one in plan.differences:
-        what = f"topic {one.topic}: {one.setting} is {one.is_now}, it should be {one.should_be}"
-        tell = report.problem if one.breaks else report.warning
-        tell("topics", what, one.remedy.replace(".sh ", f".sh --bootstrap-server {settings.bootstrap_servers} ", 1))
+    missing = []
+    for one in plan.missing:
+        # A topic that this client may not see is listed nowhere, and may be there.
+        with report.looking_at(f"topic {one.name}"):
+            if one.name not in admin.partitions([one.name]):
+                missing.append(one.name)
+    if missing:
+        others = f", and {len(missing) - 1} others are missing" if len(missing) > 1 else " is missing"
+        report.problem("topics", f"topic {missing[0]}{others}", "reconsume topics apply")
+    for different in plan.differences:
+        what = f"topic {different.topic}: {different.setting} is {different.is_now}, it should be {different.should_be}"
+        tell = report.problem if different.breaks else report.warning
+        tell(
+            "topics", what, different.remedy.replace(".sh ", f".sh --bootstrap-server {settings.bootstrap_servers} ", 1)
+        )
     for name, state in states.items():
         if names.is_ours(name):
             _check_state(settings, name, state, found.get(name, {}), report)

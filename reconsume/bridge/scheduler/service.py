@@ -16,7 +16,7 @@ from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.management import ManagementServer
+from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -77,11 +77,18 @@ class SchedulerService:
     Args:
         settings: of the process.
         on_start: called with the management address when it is served.
+        log_level: what `/loglevel` shows and changes; None leaves that path out.
     """
 
-    def __init__(self, settings: Settings, on_start: Callable[[str], None] = lambda _address: None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        on_start: Callable[[str], None] = lambda _address: None,
+        log_level: LogLevel | None = None,
+    ) -> None:
         self._settings = settings
         self._on_start = on_start
+        self._log_level = log_level
         self._base = settings.client_settings()
         self._metrics = SchedulerMetrics()
         self._observer = WorkerObserver(settings.names, self._metrics)
@@ -100,7 +107,9 @@ class SchedulerService:
             KafkaRefused: rights are missing.
         """
         management = self._settings.management
-        server = ManagementServer(management.host, management.port, self._metrics.registry, self._observer)
+        server = ManagementServer(
+            management.host, management.port, self._metrics.registry, self._observer, self._log_level
+        )
         self._on_start(server.address)
         self._follower.start()
         self._cancels.start()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import reconsume
+from reconsume.bridge.clients import make_admin, make_consumer, make_producer
+from reconsume.delay_levels.errors import IllegalSetting
 
 PACKAGE = Path(reconsume.__path__[0])
 MODULES = sorted(
@@ -43,3 +45,13 @@ def test_a_module_makes_no_client_by_itself(module: Path) -> None:
 def test_a_client_that_is_made_is_found() -> None:
     text = "from confluent_kafka import Consumer as C, TopicPartition\nTopicPartition('t')\nC({})\nclass D(C): ...\n"
     assert sorted(made(ast.parse(text))) == [3, 4]
+
+
+@pytest.mark.parametrize("make", [make_admin, make_consumer, make_producer])
+def test_a_setting_that_librdkafka_refuses_is_told_as_a_setting(make: Callable[[dict[str, str]], object]) -> None:
+    settings = {"bootstrap.servers": "nowhere:1", "group.id": "g", "sasl.pasword": "secret"}
+    with pytest.raises(
+        IllegalSetting, match=r'setting kafka: .*No such configuration property: "sasl.pasword"'
+    ) as told:
+        make(settings)
+    assert "secret" not in str(told.value)

@@ -75,9 +75,13 @@ def test_the_topic_is_followed_record_by_record(caplog: pytest.LogCaptureFixture
     assert str(groups.table) == "7s"
     assert groups.with_record(b"g", None).find("g").retry_max_times == 16
     assert str(groups.with_record(b"%SYS%", None).table).startswith("1s 5s 10s")
-    assert groups.with_record(b"g", b"garbage") is groups
-    assert groups.with_record(None, b"{}") is groups
+    spoilt = groups.with_record(b"g", b"garbage").with_record(None, b"{}")
+    assert (spoilt.system, spoilt.by_name) == (groups.system, groups.by_name)
     assert "it is ignored" in caplog.text
+    assert spoilt.unreadable.keys() == {"g", ""}
+    assert "not JSON" in spoilt.unreadable["g"]
+    mended = spoilt.with_record(b"g", b"{}").with_record(b"", None)
+    assert not mended.unreadable
 
 
 def test_an_explicit_table_of_the_process_wins() -> None:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from reconsume.bridge.metrics_catalogue import CATALOGUE, MetricSpec
+from reconsume.bridge.settings import Settings
 from reconsume.cli.pages import PAGES
 
 DOCS = Path(__file__).parents[3] / "docs"
+
+
+def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from leaves(field.annotation, f"{name}.")
+        else:
+            yield prefix + name, field.description
+
+
+@pytest.mark.parametrize(("path", "description"), list(leaves(Settings)))
+def test_every_setting_is_on_the_page_with_its_meaning(path: str, description: str | None) -> None:
+    assert description
+    assert f"| `{path}` |" in PAGES["settings.md"]()
+
+
+@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+def test_every_metric_is_on_the_page(spec: MetricSpec) -> None:
+    assert f"| `{spec.exported}` | {spec.kind.value} |" in PAGES["metrics.md"]()
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,0 +1,124 @@
+"""Groups as a file: what should be, compared with what is. Nothing that is not in the file is removed unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from reconsume.bridge.groups import (
+    Groups,
+    SubscriptionGroupConfig,
+    SystemConfig,
+    parse_group_value,
+    parse_system_value,
+)
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["Change", "GroupsFile", "GroupsPlan", "parse_groups_file", "plan_groups"]
+
+_TOP: Final = ("system", "defaults", "groups")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsFile:
+    """What a file says: the groups as they should be, and what it says of the switches for all."""
+
+    groups: Mapping[str, SubscriptionGroupConfig]
+    system: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of a group, or of `%SYS%`; None where it was not there before."""
+
+    name: str
+    is_now: Any
+    will_be: Any
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsPlan:
+    """What `groups apply` would write.
+
+    Attributes:
+        added: groups that are registered.
+        changed: by group, what changes.
+        unlisted: registered groups that the file does not name; they stay unless their removal is asked for.
+        system: what changes for all.
+        wanted: the groups and the table as they are then.
+    """
+
+    added: list[SubscriptionGroupConfig] = field(default_factory=list)
+    changed: dict[str, list[Change]] = field(default_factory=dict)
+    unlisted: list[str] = field(default_factory=list)
+    system: list[Change] = field(default_factory=list)
+    wanted: Groups = field(default_factory=Groups)
+
+    def is_empty(self, *, delete: bool) -> bool:
+        """Whether nothing is to be written."""
+        return not (self.added or self.changed or self.system or (delete and self.unlisted))
+
+
+def parse_groups_file(value: Any) -> GroupsFile:
+    """Read what a YAML file holds: `system`, `defaults` for all groups of the file, and `groups` by name.
+
+    Raises:
+        IllegalSetting: an unknown key, or a value that cannot be; the message names it.
+    """
+    top = _mapping("the file", value, _TOP)
+    system = _mapping("system", top.get("system"), _fields(SystemConfig))
+    parse_system_value(system)
+    known = tuple(name for name in _fields(SubscriptionGroupConfig) if name != "groupName")
+    defaults = _mapping("defaults", top.get("defaults"), known)
+    groups = {}
+    for name, own in _mapping("groups", top.get("groups"), None).items():
+        group = str(name)
+        groups[group] = parse_group_value(group, defaults | _mapping(f"group {group!r}", own, known))
+    return GroupsFile(groups, system)
+
+
+def _fields(model: type[SubscriptionGroupConfig | SystemConfig]) -> tuple[str, ...]:
+    return tuple(one.alias or name for name, one in model.model_fields.items())
+
+
+def _mapping(what: str, value: Any, known: tuple[str, ...] | None) -> dict[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise IllegalSetting(f"{what} must hold names and values, not {value!r}")
+    unknown = [] if known is None else [str(name) for name in value if name not in known]
+    if unknown:
+        raise IllegalSetting(f"{what}: unknown {', '.join(unknown)}; known here: {', '.join(known or ())}")
+    return value
+
+
+def plan_groups(file: GroupsFile, current: Groups) -> GroupsPlan:
+    """Compare; what a newer version has stored beside the fields that we know is kept."""
+    plan = GroupsPlan()
+    wanted = dict(current.by_name)
+    for name, config in file.groups.items():
+        known = current.by_name.get(name)
+        if known is None:
+            plan.added.append(config)
+            wanted[name] = config
+            continue
+        merged = parse_group_value(name, (known.model_extra or {}) | _values(config))
+        changes = _changes(_values(known), _values(merged))
+        if changes:
+            plan.changed[name] = changes
+            wanted[name] = merged
+    plan.unlisted.extend(sorted(current.by_name.keys() - file.groups.keys()))
+    before = current.system.model_dump(by_alias=True)
+    system = parse_system_value(before | dict(file.system))
+    plan.system.extend(_changes(before, system.model_dump(by_alias=True)))
+    return GroupsPlan(plan.added, plan.changed, plan.unlisted, plan.system, Groups(system, wanted))
+
+
+def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    return config.model_dump(by_alias=True, exclude_none=True)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    names = [*before, *(name for name in after if name not in before)]
+    return [Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]

@@ -1,0 +1,104 @@
+"""`reconsume groups plan` and `apply`: groups as a file that lives in version control."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
+from reconsume.bridge.groups_store import read_groups, remove_group, write_group, write_system
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
+from reconsume.cli.common import confirm, print_json
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["apply_groups", "show_groups_plan"]
+
+
+def show_groups_plan(settings: Settings, file: Path, *, delete: bool, as_json: bool) -> bool:
+    """Print what would change; whether anything would."""
+    _, plan, topics = _plan(settings, file)
+    _show(plan, topics, delete=delete, as_json=as_json)
+    return not (plan.is_empty(delete=delete) and not topics)
+
+
+def apply_groups(settings: Settings, file: Path, *, delete: bool, yes: bool, as_json: bool) -> None:
+    """Make the topics first, so that no level is used before its topic is there; then write the groups."""
+    maker, plan, topics = _plan(settings, file)
+    if not as_json or (plan.is_empty(delete=delete) and not topics):
+        _show(plan, topics, delete=delete, as_json=as_json)
+    if plan.is_empty(delete=delete) and not topics:
+        return
+    if not confirm("Apply this?", yes=yes):
+        raise IllegalSetting("nothing was applied")
+    for topic in topics:
+        maker.make(topic)
+    if plan.system:
+        write_system(settings, plan.wanted.system)
+    for name in (*(one.group_name for one in plan.added), *plan.changed):
+        write_group(settings, plan.wanted.by_name[name])
+    for name in plan.unlisted if delete else ():
+        remove_group(settings, name)
+    if as_json:
+        print_json(_as_json(plan, topics, delete=delete))
+    else:
+        sys.stdout.write("applied\n")
+
+
+def _plan(settings: Settings, file: Path) -> tuple[TopicMaker, GroupsPlan, list[WantedTopic]]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        value: Any = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"-f {file}: it cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise IllegalSetting(f"-f {file}: it is not YAML: {error}") from None
+    try:
+        wanted = parse_groups_file(value)
+    except IllegalSetting as error:
+        raise IllegalSetting(f"-f {file}: {error}") from None
+    admin = KafkaAdmin(settings.client_settings())
+    existing = admin.topics()
+    current = read_groups(settings) if settings.names.groups in existing else Groups()
+    plan = plan_groups(wanted, current)
+    maker = TopicMaker(admin, settings.names, settings.topics)
+    return maker, plan, plan_topics(wanted_topics(maker, plan.wanted), existing, {}).missing
+
+
+def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_json(plan, topics, delete=delete))
+        return
+    lines = [f"+ topic {one.name}, {one.partitions} partitions" for one in topics]
+    lines += [_changed("for all", plan.system)] if plan.system else []
+    lines += [f"+ group {one.group_name}: {one.to_json()}" for one in plan.added]
+    lines += [_changed(f"group {name}", changes) for name, changes in plan.changed.items()]
+    unlisted = "" if delete else " is not in the file and stays; --delete removes it"
+    lines += [f"{'-' if delete else ' '} group {name}{unlisted}" for name in plan.unlisted]
+    if plan.is_empty(delete=delete) and not topics:
+        lines.append("nothing changes")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _changed(what: str, changes: Iterable[Change]) -> str:
+    return f"~ {what}: " + ", ".join(f"{one.name} {one.is_now!r} -> {one.will_be!r}" for one in changes)
+
+
+def _as_json(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool) -> dict[str, Any]:
+    def listed(changes: Iterable[Change]) -> list[dict[str, Any]]:
+        return [{"name": one.name, "is_now": one.is_now, "will_be": one.will_be} for one in changes]
+
+    return {
+        "topics": [one.name for one in topics],
+        "system": listed(plan.system),
+        "added": [one.model_dump(by_alias=True, exclude_none=True) for one in plan.added],
+        "changed": {name: listed(changes) for name, changes in plan.changed.items()},
+        "removed": plan.unlisted if delete else [],
+        "unlisted": [] if delete else plan.unlisted,
+    }

@@ -1,0 +1,123 @@
+"""The page of all settings, made from the models that check them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from reconsume.bridge.settings import Settings
+
+__all__ = ["settings_page"]
+
+_HEAD: Final = """\
+# Settings
+
+<!-- made by `make docs` from reconsume/bridge/settings.py; do not edit -->
+
+Every command reads, each over the one before: the file of `--config` (or `RECONSUME_CONFIG`), the environment, the
+command line. Unknown settings are refused, with the known ones and the place where the wrong one stands.
+
+```toml
+bootstrap_servers = "kafka-1:9092,kafka-2:9092"
+allowed_real_topics = ["orders\\\\..*"]       # topics that delayed messages may be for
+
+[kafka]                                     # librdkafka's names, passed through to every client
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "SCRAM-SHA-512"
+"sasl.username" = "reconsume"
+
+[scheduler]
+max_batch_records = 5000
+```
+"""
+_POLICY: Final = '{"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}'
+_TAIL: Final = """\
+## In the environment
+
+A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's settings are
+`RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`. With `_FILE` at its end a variable names a file that holds the
+value, as secrets are mounted: `RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces. The
+variables by which Kubernetes describes a Service that is called `reconsume` are ignored.
+
+## Groups and the level table
+
+They live in the GROUPS topic, so that all processes use the same: see
+[groups as a file](operate.md#groups-as-a-file), or `reconsume groups set --delay-levels "1s 5s 10s"` and
+`reconsume groups set departures --retry-max-times 3`. With a policy of RocketMQ 5:
+
+    {example}
+
+After a change `reconsume topics apply` makes the delay topics that it needs.
+"""
+_BOUNDS: Final = {"Ge": "from {}", "Gt": "over {}", "Le": "to {}", "MinLen": "from {} characters", "MaxLen": "to {}"}
+
+
+def settings_page() -> str:
+    """`docs/settings.md`."""
+    top = {name: one for name, one in Settings.model_fields.items() if not _is_section(one)}
+    parts = [_HEAD, _table("All processes", None, top, "")]
+    for name, field in Settings.model_fields.items():
+        if _is_section(field):
+            model: type[BaseModel] = field.annotation  # type: ignore[assignment]  # it is a section
+            parts.append(_table(f"`[{name}]`", model.__doc__, model.model_fields, f"{name}."))
+    example = f"reconsume groups set departures --retry-policy '{_POLICY}'"
+    return "\n".join([*parts, _TAIL.replace("{example}", example)])
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+
+
+def _table(title: str, words: str | None, fields: dict[str, FieldInfo], prefix: str) -> str:
+    rows = [_row(prefix + name, field) for name, field in fields.items()]
+    head = f"## {title}\n\n" + (f"{words}\n\n" if words else "")
+    return head + "\n".join(["| setting | values | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _row(path: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    shown = (
+        ""
+        if default is None or default in ({}, [])
+        else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    )
+    meaning = re.sub(r"\s+", " ", field.description or "").replace("|", "\\|")
+    return f"| `{path}` | {_values(field)} | {shown} | {meaning} |"
+
+
+def _values(field: FieldInfo) -> str:
+    words = [_type(field.annotation)]
+    words += [_BOUNDS[kind].format(_bound(one)) for one in field.metadata if (kind := type(one).__name__) in _BOUNDS]
+    return ", ".join(word for word in words if word)
+
+
+def _bound(constraint: Any) -> str:
+    return f"{getattr(constraint, constraint.__slots__[0]):,}"
+
+
+def _type(annotation: Any) -> str:
+    names = {int: "integer", float: "number", str: "text", bool: "`true` or `false`", SecretStr: "text", type(None): ""}
+    if annotation in names:
+        return names[annotation]
+    arguments = get_args(annotation)
+    if get_origin(annotation) is list:
+        return "list"
+    if get_origin(annotation) is dict:
+        return "names and values"
+    if all(isinstance(one, str) for one in arguments):
+        return " or ".join(f"`{one}`" for one in arguments)
+    bounds = [
+        _BOUNDS[type(one).__name__].format(_bound(one))
+        for part in arguments
+        for one in getattr(next(iter(getattr(part, "__metadata__", ())), None), "metadata", ())
+        if type(one).__name__ in _BOUNDS
+    ]
+    return ", ".join(word for word in [*(_type(_plain(one)) for one in arguments), *bounds] if word)
+
+
+def _plain(annotation: Any) -> Any:
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation

@@ -1,0 +1,90 @@
+"""What the code writes today, as text that can be kept: headers, GROUPS records, metadata beside offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from reconsume.bridge.groups import SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.scheduler.routing import quarantine_headers
+from reconsume.delay_levels.done_ahead import encode_done
+from reconsume.delay_levels.inbox import inbox_copy
+from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.progress_metadata import encode_progress
+from reconsume.delay_levels.properties import Header, Headers
+from reconsume.delay_levels.send_back import Cause, Position, SendBackCopy, SendBackRequest, Stored, send_back_copy
+from reconsume.delay_levels.timer import delayed_copy, rolled
+
+__all__ = ["FOLDER", "as_headers", "as_text", "written_today"]
+
+FOLDER: Final = Path(__file__).parents[1] / "golden"
+_NAMES: Final = TopicNames()
+_TABLE: Final = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
+_USERS: Final[Headers] = [
+    ("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ("twice", b"1"),
+    ("nothing", None),
+    ("twice", b"2"),
+    ("bytes", b"\x00\xff\xfe"),
+    ("TAGS", "Löwe".encode()),
+]
+
+
+def as_text(headers: Headers) -> list[list[str | None]]:
+    """Values as text, one character for each byte."""
+    return [[name, None if value is None else value.decode("latin-1")] for name, value in headers]
+
+
+def as_headers(text: list[list[str | None]]) -> list[Header]:
+    """The headers that `as_text` wrote down."""
+    return [(str(name), None if value is None else value.encode("latin-1")) for name, value in text]
+
+
+def written_today() -> dict[str, Any]:
+    """By what it is: a topic and its headers, or a text."""
+    group = "a group/ü"
+    first = SendBackRequest(group, _USERS, Stored.first_copy(Position("flights", 3, 42), 1_700_000_000_123))
+    once = _direct(first, real_qid=1)
+    again = SendBackRequest(
+        group,
+        once.headers,
+        Stored.of_retry(once.headers, Position(_NAMES.retry(group), 1, 7), 1_700_000_010_456),
+        delay_level=18,
+        max_reconsume_times=20,
+    )
+    cause = Cause("no connection", "builtins.ConnectionError", "Traceback …")
+    exhausted = SendBackRequest(
+        group,
+        once.headers,
+        Stored.of_retry(once.headers, Position(_NAMES.retry(group), 1, 7), 1_700_000_010_456),
+        delay_level=-1,
+        cause=cause,
+    )
+    timer: Headers = [("REAL_TOPIC", b"orders.eu"), ("TIMER_DELAY_MS", b"5400000"), ("UNIQ_KEY", b"k")]
+    _, lane, delayed = delayed_copy(timer, Position(_NAMES.send_back, 0, 9), 1_700_000_000_000, _TABLE, _NAMES)
+    kept = quarantine_headers(_USERS, "because", Position(lane, 0, 5), 1_700_000_000_789)
+    return {
+        "first send-back": _record(once),
+        "second send-back": _record(_direct(again)),
+        "dead letter": _record(_direct(exhausted)),
+        "inbox": _record(inbox_copy(SendBackRequest(group, _USERS, first.stored, 5, 3, cause), _NAMES)),
+        "delayed message": {"topic": lane, "headers": as_text(delayed)},
+        "delayed message on its next lane": {"topic": lane, "headers": as_text(rolled(delayed))},
+        "quarantine": {"topic": _NAMES.quarantine, "headers": as_text(kept)},
+        "GROUPS: a group": SubscriptionGroupConfig(group_name=group, retry_max_times=3, retry_queue_nums=4).to_json(),
+        "GROUPS: a group with its own policy": SubscriptionGroupConfig(
+            group_name="g", group_retry_policy={"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}}
+        ).to_json(),
+        "GROUPS: %SYS%": SystemConfig().to_json(),
+        "metadata of DELAY.0s": encode_done(100, [101, 109, 130]),
+        "metadata of a consumer": encode_progress(100, [102, 117], {100: 2, 105: 1}),
+    }
+
+
+def _direct(request: SendBackRequest, real_qid: int = 0) -> SendBackCopy:
+    return send_back_copy(request, _NAMES, _TABLE, real_qid=real_qid)
+
+
+def _record(copy: SendBackCopy) -> dict[str, Any]:
+    return {"topic": copy.topic, "headers": as_text(copy.headers)}

@@ -1,0 +1,96 @@
+"""Records of earlier versions are read, and those of the newest format are written, byte for byte.
+
+A change of the format adds a file to tests/golden; the files that are there are never changed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconsume.bridge.groups import Groups
+from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.inbox import inbox_request
+from reconsume.delay_levels.names import SYSTEM_KEY, TopicNames
+from reconsume.delay_levels.progress_metadata import decode_progress
+from reconsume.delay_levels.properties import text_property
+from reconsume.delay_levels.send_back import Position, Stored
+from reconsume.delay_levels.timer import deliver_ms_of
+from tests.support.golden import FOLDER, as_headers, written_today
+
+FORMATS = sorted(FOLDER.glob("format-*.json"))
+NEWEST = FORMATS[-1]
+NAMES = TopicNames()
+RETRY = Position(NAMES.retry("a group/ü"), 1, 7)
+
+
+def kept(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(params=FORMATS, ids=lambda file: file.stem)
+def format_kept(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return kept(request.param)
+
+
+@pytest.mark.parametrize("what", kept(NEWEST))
+def test_the_newest_format_is_written_byte_for_byte(what: str) -> None:
+    assert written_today()[what] == kept(NEWEST)[what], f"{what}: a new format needs a new file in tests/golden"
+
+
+def test_everything_that_is_written_is_kept() -> None:
+    assert written_today().keys() == kept(NEWEST).keys()
+
+
+@pytest.mark.parametrize(("what", "times"), [("first send-back", 1), ("second send-back", 2), ("dead letter", 2)])
+def test_a_retry_or_dead_letter_is_read(format_kept: dict[str, Any], what: str, times: int) -> None:
+    headers = as_headers(format_kept[what]["headers"])
+    stored = Stored.of_retry(headers, RETRY, 1)
+    assert stored == Stored("flights", "flights/3/42", times, 1_700_000_000_123)
+    users = [header for header in headers if header[0] in ("trace", "twice", "nothing", "bytes", "TAGS")]
+    assert [name for name, _ in users] == ["trace", "twice", "nothing", "twice", "bytes", "TAGS"]
+    assert ("bytes", b"\x00\xff\xfe") in users
+    real_topic = text_property(headers, "REAL_TOPIC") or ""
+    prefix = "reconsume.DLQ." if what == "dead letter" else "reconsume.RETRY."
+    assert NAMES.kafka_topic(real_topic) == prefix + "a.20group.2F.C3.BC"
+
+
+@pytest.mark.parametrize(
+    ("what", "delay_ms"), [("first send-back", 10_000), ("second send-back", 7_200_000), ("dead letter", 0)]
+)
+def test_a_delay_topic_tells_its_delay(format_kept: dict[str, Any], what: str, delay_ms: int) -> None:
+    assert NAMES.delay_ms(format_kept[what]["topic"]) == delay_ms
+
+
+def test_a_send_back_through_the_inbox_is_read(format_kept: dict[str, Any]) -> None:
+    request = inbox_request(as_headers(format_kept["inbox"]["headers"]), Position(NAMES.send_back, 0, 1), 2)
+    assert (request.group, request.delay_level, request.max_reconsume_times) == ("a group/ü", 5, 3)
+    assert request.stored == Stored("flights", "flights/3/42", 0, 1_700_000_000_123)
+    assert request.cause is not None
+    assert request.cause.message == "no connection"
+
+
+@pytest.mark.parametrize("what", ["delayed message", "delayed message on its next lane"])
+def test_a_delayed_message_keeps_its_moment(format_kept: dict[str, Any], what: str) -> None:
+    assert deliver_ms_of(as_headers(format_kept[what]["headers"]), 1_700_000_000_000) == 1_700_005_400_000
+
+
+def test_groups_are_read(format_kept: dict[str, Any]) -> None:
+    groups = Groups().with_record(SYSTEM_KEY.encode(), format_kept["GROUPS: %SYS%"].encode())
+    groups = groups.with_record("a group/ü".encode(), format_kept["GROUPS: a group"].encode())
+    groups = groups.with_record(b"g", format_kept["GROUPS: a group with its own policy"].encode())
+    assert not groups.unreadable
+    found = groups.find("a group/ü")
+    assert (found.retry_max_times, found.retry_queue_nums, found.consume_enable) == (3, 4, True)
+    assert groups.find("g").policy(groups.table).distinct_delays_ms() == (1_000, 5_000)
+
+
+def test_metadata_beside_offsets_is_read(format_kept: dict[str, Any]) -> None:
+    assert decode_done(100, format_kept["metadata of DELAY.0s"]) == {101, 109, 130}
+    progress = decode_progress(100, format_kept["metadata of a consumer"])
+    assert progress.done == {102, 117}
+    assert progress.failures == {100: 2, 105: 1}
