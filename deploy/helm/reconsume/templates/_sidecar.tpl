@@ -14,7 +14,6 @@ args:
   - sidecar
   - --listen=127.0.0.1:{{ $sidecar.port }}
   - --management=0.0.0.0:{{ $sidecar.managementPort }}
-  - --log-level={{ $sidecar.logLevel }}
 env:
   - name: RECONSUME_BOOTSTRAP_SERVERS
     value: {{ .Values.kafka.bootstrapServers | quote }}
