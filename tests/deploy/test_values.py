@@ -228,8 +228,7 @@ def test_the_topics_job_runs_before_workers() -> None:
 @pytest.mark.parametrize("scenario", ["full", "groups"])
 def test_the_topics_job_writes_level_table_and_groups(scenario: str) -> None:
     spec = find(render(scenario), "Job", "-topics")["spec"]["template"]["spec"]
-    assert [one["args"] for one in spec["initContainers"]] == [["topics", "apply", "--yes"]]
-    container = spec["containers"][0]
+    (container,) = spec["containers"]
     assert container["args"] == ["groups", "apply", "--file=/etc/reconsume-groups/groups.yaml", "--yes"]
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert mounts == mounts | {"groups": "/etc/reconsume-groups", "settings": "/etc/reconsume"}
