@@ -298,7 +298,7 @@ def _of_rocketmq(expression: str, physical: bool = True) -> str:
     if not physical:
         return f"sum without (group) ({renamed})"
     flagged = f'label_replace({renamed}, "is_retry", "false", "", "")'
-    flagged = f'label_replace({flagged}, "is_retry", "true", "physical_topic", ".*[.]RETRY[.].*")'
+    flagged = f'label_replace({flagged}, "is_retry", "true", "physical_topic", ".*RETRY[.].*")'
     return f"sum by (consumer_group, topic, is_retry) ({flagged})"
 
 
@@ -340,7 +340,11 @@ ROCKETMQ_NAMES: Final[tuple[RocketMqName, ...]] = (
     ),
     RocketMqName(
         "rocketmq_messages_out_total",
-        _of_rocketmq("reconsume_consumer_ok_total + reconsume_consumer_failed_total"),
+        # A label keeps the two apart: `or` would drop one of two series with the same labels.
+        _of_rocketmq(
+            'label_replace(reconsume_consumer_ok_total, "said", "ok", "", "") or '
+            'label_replace(reconsume_consumer_failed_total, "said", "failed", "", "")'
+        ),
         "messages that listeners answered for, not those that were fetched",
     ),
     RocketMqName("rocketmq_consumer_lag_messages", "", "the lag of the group on its topics: any exporter of Kafka"),

@@ -178,8 +178,8 @@ def _console(names: TopicNames) -> list[Right]:
 
 def _spark(names: TopicNames) -> list[Right]:
     return [
-        Right("topic", names.prefix, ("Read", "DescribeConfigs"), "all records, topics' settings", prefixed=True),
-        Right("group", "*", ("Describe",), "how far the scheduler is"),
+        Right("topic", names.prefix, ("Read",), "all records", prefixed=True),
+        Right("group", "*", ("Describe",), "how far the scheduler and the groups are"),
         Right("group", "spark-kafka-source", ("Read",), "Spark's own groups", prefixed=True),
     ]
 

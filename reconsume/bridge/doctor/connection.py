@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ _SECONDS: Final = 10.0
 _SLICE_SECONDS: Final = 1.0
 _SOCKET_SECONDS: Final = 3.0
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+_ADVERTISED: Final = re.compile(r"(\S+:\d+)/\d+: Connect to ")
+"""librdkafka's words for a broker that it knows by its number, so from the brokers; else it says `bootstrap`."""
 _OLDEST: Final = (2, 5)
 """KIP-447: offsets in a transaction are fenced by the group's generation."""
 
@@ -43,12 +46,7 @@ def check_connection(settings: Settings, report: Report) -> bool:
         return False
     unreachable = [address for address in brokers if not _answers(*address)]
     for host, port in unreachable:
-        report.problem(
-            "connection",
-            f"Kafka says that a broker is at {host}:{port}, and nobody answers there from here",
-            "set advertised.listeners of that broker to an address that this machine can reach, or open the way to it; "
-            f"try: nc -vz {host} {port}",
-        )
+        report.problem("connection", *_nobody_at(f"{host}:{port}"))
     if not unreachable:
         report.passed.append(f"connection: {len(brokers)} brokers answer")
     return not unreachable
@@ -77,6 +75,14 @@ def _answers(host: str, port: int) -> bool:
         return False
 
 
+def _nobody_at(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return f"Kafka says that a broker is at {address}, and nobody answers there from here", (
+        "set advertised.listeners of that broker to an address that this machine can reach, or open the way to it; "
+        f"try: nc -vz {host} {port}"
+    )
+
+
 def explain_connection(heard: list[KafkaError], base: Mapping[str, Any]) -> tuple[str, str]:
     """What librdkafka's errors mean, and what to do."""
     by_code = {error.code(): error.str() for error in heard}
@@ -93,6 +99,9 @@ def explain_connection(heard: list[KafkaError], base: Mapping[str, Any]) -> tupl
             f"set ssl.ca.location to a file with the authority that signed the brokers' certificates; see them: "
             f"openssl s_client -showcerts -connect {base['bootstrap.servers']}"
         )
+    for error in heard:
+        if advertised := _ADVERTISED.search(error.str()):
+            return _nobody_at(advertised[1])
     text = "; ".join(sorted(set(by_code.values()))) or "no answer"
     first = str(base["bootstrap.servers"]).split(",")[0]
     host, _, port = first.rpartition(":")

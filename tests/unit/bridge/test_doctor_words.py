@@ -1,0 +1,68 @@
+"""What the doctor makes of librdkafka's errors and of versions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from confluent_kafka import KafkaError
+
+from reconsume.bridge.doctor.connection import check_versions, explain_connection, versions_of
+from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.doctor.trip import Stamp, check_clock
+
+BASE = {"bootstrap.servers": "127.0.0.1:1", "sasl.username": "me", "sasl.mechanism": "PLAIN"}
+
+
+@pytest.mark.parametrize(
+    ("errors", "what", "mend"),
+    [
+        ([(KafkaError._AUTHENTICATION, "wrong")], "do not accept user 'me': wrong", "of a user with PLAIN"),
+        ([(KafkaError._SSL, "no trust")], "no TLS connection: no trust", "openssl s_client .* 127.0.0.1:1"),
+        (
+            [
+                (KafkaError._TRANSPORT, "kafka-0.internal:9092/1: Connect to ipv4#10.0.0.1:9092 failed: timed out"),
+                (KafkaError._TRANSPORT, "Failed to get metadata"),
+            ],
+            "a broker is at kafka-0.internal:9092",
+            "advertised.listeners",
+        ),
+        (
+            [(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: refused")],
+            "bootstrap: Connect",
+            "is Kafka running there",
+        ),
+        ([], "no answer", "is Kafka running there"),
+    ],
+)
+def test_an_error_of_the_connection_is_explained(errors: list[tuple[int, str]], what: str, mend: str) -> None:
+    said = explain_connection([KafkaError(code, text) for code, text in errors], BASE)
+    assert re.search(what, said[0])
+    assert re.search(mend, said[1])
+
+
+@pytest.mark.parametrize(("version", "old"), [("2.4-IV1", True), ("2.5-IV0", False), ("3.9-IV0", False)])
+def test_a_kafka_that_cannot_fence_is_a_problem(version: str, old: bool) -> None:
+    report = Report()
+    check_versions(versions_of({"inter.broker.protocol.version": version}), report)
+    assert [one.check for one in report.findings] == (["versions"] if old else [])
+
+
+def test_versions_are_told_where_the_brokers_tell_none() -> None:
+    assert versions_of({})["kafka"] == "4.0 or newer"
+    assert versions_of(None)["kafka"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("stored_ms", "ahead_ms"), [(1_050, 0), (999, -1), (1_000, 0), (1_100, 0), (1_101, 1), (5_000, 3_900), (0, -1_000)]
+)
+def test_the_time_that_a_request_takes_is_no_skew(stored_ms: int, ahead_ms: float) -> None:
+    assert Stamp(1, 1_000, stored_ms, 1_100).ahead_ms == ahead_ms
+
+
+def test_clocks_within_half_a_second_are_in_order() -> None:
+    report = Report()
+    check_clock([Stamp(1, 1_000, 1_600, 1_100)], report)
+    assert not report.findings
+    check_clock([Stamp(1, 1_000, 1_601, 1_100)], report)
+    assert report.findings[0].check == "clock"
