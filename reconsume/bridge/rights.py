@@ -80,7 +80,7 @@ def rights_of(
         role: who.
         names: the installation's topics.
         group: the consumer group of a consumer or sidecar.
-        topics: the origin topics that it reads, or that replays may be sent to.
+        topics: the origin topics that it reads, that delayed messages are for, or that replays may be sent to.
         exactly_once: whether it sends back in transactions.
         allowed_real_topics: the setting; the scheduler writes to these topics. A pattern that is neither a name nor a
             beginning with `.*` cannot be said in ACLs; it is left out, see `unsayable`.
@@ -89,11 +89,10 @@ def rights_of(
         return _scheduler(names, allowed_real_topics)
     if role in (Role.CONSUMER, Role.SIDECAR):
         return _consumer(names, group, topics, exactly_once=exactly_once)
-    if role is Role.PRODUCER:
-        return _producer(names, topics)
-    if role is Role.REPLAY:
-        return _replay(names, topics)
-    return {Role.SENDER: _sender, Role.CONSOLE: _console, Role.SPARK: _spark, Role.ADMIN: _admin}[role](names)
+    of_topics = {Role.PRODUCER: _producer, Role.SPARK: _spark, Role.REPLAY: _replay}
+    if role in of_topics:
+        return of_topics[role](names, topics)
+    return {Role.SENDER: _sender, Role.CONSOLE: _console, Role.ADMIN: _admin}[role](names)
 
 
 def unsayable(allowed_real_topics: Iterable[str]) -> list[str]:
@@ -176,17 +175,17 @@ def _console(names: TopicNames) -> list[Right]:
     ]
 
 
-def _spark(names: TopicNames) -> list[Right]:
+def _spark(names: TopicNames, topics: Sequence[str]) -> list[Right]:
     return [
         Right("topic", names.prefix, ("Read",), "all records", prefixed=True),
         Right("group", "*", ("Describe",), "how far the scheduler and the groups are"),
-        Right("group", "spark-kafka-source", ("Read",), "Spark's own groups", prefixed=True),
+        *(Right("topic", topic, ("Read",), "first copies, for reconcile --origins") for topic in topics),
     ]
 
 
 def _replay(names: TopicNames, topics: Sequence[str]) -> list[Right]:
     return [
-        *_spark(names),
+        *_spark(names, ()),
         Right("topic", f"{names.prefix}RETRY.", ("Write",), "replays to the groups' retry topics", prefixed=True),
         *(Right("topic", topic, ("Read", "Write"), "replays to the origin topic") for topic in topics),
     ]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from typing import Final
 
 __all__ = ["main"]
 
 
+_NEEDED: Final = {"pyyaml": "yaml", "rich": "rich", "structlog": "structlog", "typer": "typer"}
+
+
 def main() -> None:
     """Run the command line."""
-    if find_spec("typer") is None or find_spec("rich") is None:
-        sys.stderr.write("error: the command line needs typer and rich: pip install 'reconsume[cli]'\n")
+    missing = [package for package, module in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        needed = ", ".join(missing)
+        sys.stderr.write(f"error: the command line needs {needed}: pip install 'reconsume[cli]'\n")
         sys.exit(1)
     from reconsume.cli.main import main as run
 

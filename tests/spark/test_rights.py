@@ -1,0 +1,65 @@
+"""`reconsume reconcile` with the rights of its role on a Kafka with TLS, SCRAM and ACLs, and with one less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from reconsume.bridge.rights import Right, Role, rights_of
+from tests.integration.installation import Installation, scheduler, settings_for
+from tests.integration.test_cli import reconsume
+from tests.support.secure_kafka import SecureKafka, secure_kafka
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+
+SECRET = "open-sesame-2208"
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[SecureKafka]:
+    with secure_kafka() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def lived_once(kafka: SecureKafka) -> Installation:
+    """One message was sent back and came."""
+    one = Installation(settings_for(kafka.bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    group = one.name("g")
+    back = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("ORIGIN_MESSAGE_ID", b"flights/0/1")]
+    with scheduler(one.settings):
+        one.produce(one.settings.names.send_back, b"v", headers=back)
+        wait_until(lambda: one.retries(group), 60, "the retry")
+    return one
+
+
+def reconciled(kafka: SecureKafka, one: Installation, rights: list[Right]) -> tuple[int, str, str]:
+    conf = kafka.user("spark", SECRET)
+    kafka.grant("spark", rights)
+    done = reconsume(
+        *("reconcile", "-o", "json", "--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
+        RECONSUME_BOOTSTRAP_SERVERS=kafka.secure_bootstrap_servers,
+        RECONSUME_TOPIC_PREFIX=one.settings.topic_prefix,
+        **{f"RECONSUME_KAFKA_{name.upper().replace('.', '_')}": value for name, value in conf.items()},
+    )
+    assert SECRET not in done.stdout + done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_it_runs_with_the_rights_that_are_printed(kafka: SecureKafka, lived_once: Installation) -> None:
+    code, out, err = reconciled(kafka, lived_once, rights_of(Role.SPARK, lived_once.settings.names))
+    assert code == 0, err
+    assert json.loads(out)["moved"] == 1
+
+
+@pytest.mark.parametrize(("resource", "said"), [("topic", "has no topics"), ("group", "the consumer group")])
+def test_it_fails_with_one_less(kafka: SecureKafka, lived_once: Installation, resource: str, said: str) -> None:
+    rights = rights_of(Role.SPARK, lived_once.settings.names)
+    code, _, err = reconciled(kafka, lived_once, [right for right in rights if right.resource != resource])
+    assert code == 1
+    assert said in err
