@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from deploy.generate.values import Value
+from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.bridge.settings import Settings
 
 __all__ = ["values_schema"]
@@ -23,7 +24,12 @@ def values_schema(root: Value) -> dict[str, Any]:
     schema["properties"] |= _OF_OTHERS
     schema["patternProperties"] = {"^x-": {}}
     settings = Settings.model_json_schema()
-    definitions = settings.pop("$defs", {}) | {"Settings": settings}
+    group = SubscriptionGroupConfig.model_json_schema(by_alias=True)
+    group["properties"].pop("groupName")
+    group |= {"additionalProperties": False}
+    group.pop("required")
+    definitions = settings.pop("$defs", {}) | group.pop("$defs", {})
+    definitions |= {"Settings": settings, "SubscriptionGroupConfig": group}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart reconsume",

@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from deploy.generate.values import CHART
-from tests.deploy.tools import helm
+from tests.deploy.tools import ToolMissing, helm
 
 __all__ = ["KUBERNETES", "SCENARIOS", "find", "helm_template", "pod_specs", "render", "run_helm"]
 
@@ -20,7 +21,11 @@ KUBERNETES: Final = tuple(f"1.{minor}" for minor in range(28, 38))
 
 def run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run helm; the caller looks at the exit code."""
-    return subprocess.run([str(helm()), *arguments], capture_output=True, text=True, check=False)
+    try:
+        tool = helm()
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    return subprocess.run([str(tool), *arguments], capture_output=True, text=True, check=False)
 
 
 def helm_template(

@@ -15,7 +15,7 @@ from deploy.generate.rules import read_alerts
 from deploy.generate.values import CHART
 from reconsume.bridge.metrics_catalogue import CATALOGUE, ROCKETMQ_NAMES
 from tests.deploy.charts import find, helm_template, render
-from tests.deploy.tools import ROOT, ToolMissing, promtool
+from tests.deploy.tools import ROOT, NotBrought, ToolMissing, promtool
 
 ALERTS: Final = read_alerts()
 NAMES: Final = [one["alert"] for one in ALERTS]
@@ -39,7 +39,7 @@ def rules() -> list[dict[str, Any]]:
 def run_promtool(*arguments: str) -> str:
     try:
         tool = promtool()
-    except ToolMissing as missing:
+    except (ToolMissing, NotBrought) as missing:
         pytest.skip(str(missing))
     run = subprocess.run([str(tool), *arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

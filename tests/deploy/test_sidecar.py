@@ -79,14 +79,17 @@ def test_its_probes_and_hook_are_the_management_ports(application: dict[str, Any
     port = sidecar["ports"][0]
     assert port == {"name": "reconsume-mgmt", "containerPort": 8081}
     paths = {name: sidecar[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    paths["preStop"] = sidecar["lifecycle"]["preStop"]["httpGet"]
     assert {one["port"] for one in paths.values()} == {port["name"]}
     assert {name: one["path"] for name, one in paths.items()} == {
         "startupProbe": "/startupz",
         "livenessProbe": "/livez",
         "readinessProbe": "/readyz",
-        "preStop": "/quiesce",
     }
+    # From inside: /quiesce answers its own machine alone, and the kubelet is another.
+    command = sidecar["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[:2] == ["python", "-c"]
+    assert "http://127.0.0.1:8081/quiesce" in command[2]
+    compile(command[2], "preStop", "exec")
 
 
 def test_its_settings_reach_it_by_the_environment(application: dict[str, Any], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import yaml
 from deploy.generate.values import read_values
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups_file import parse_groups_file
 from reconsume.bridge.metrics_catalogue import CATALOGUE
 from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.settings import Settings, TopicSettings, load_settings
@@ -24,7 +25,8 @@ REFUSED = {
     "schedulr.replicas=2": "additional properties 'schedulr' not allowed",
     "scheduler.replica=2": "at '/scheduler': additional properties 'replica' not allowed",
     "scheduler.replicas=two": "at '/scheduler/replicas': got string, want integer",
-    "scheduler.logLevel=LOUD": "'DEBUG', 'INFO', 'WARNING', 'ERROR'",
+    "config.logging.level=LOUD": "'DEBUG', 'INFO', 'WARNING', 'ERROR'",
+    "groups.departures.retryTimes=3": "at '/groups/departures': additional properties 'retryTimes' not allowed",
     "kafka.security.protocol=SASL": "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'",
     "config.scheduler.max_batch=3": "at '/config/scheduler': additional properties 'max_batch' not allowed",
     "config.scheduler.delivery=twice": "'transactional', 'at_least_once'",
@@ -213,13 +215,31 @@ def test_strimzi_gives_the_user_the_rights_of_a_scheduler(prefix: str) -> None:
     assert granted == needed
 
 
-def test_the_topics_job_runs_before_workers_and_writes_the_level_table() -> None:
-    job = find(render("full"), "Job", "-topics")
+def test_the_topics_job_runs_before_workers() -> None:
+    job = find(render("minimal"), "Job", "-topics")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     spec = job["spec"]["template"]["spec"]
-    commands = [one["args"] for one in (*spec["initContainers"], *spec["containers"])]
-    apply = ["topics", "apply", "--yes"]
-    assert commands == [apply, ["groups", "set", "--delay-levels=1s 5s 10s 30s 1m 10m 1h 90m"], apply]
-    used = find(render("full"), "ConfigMap", "-topics")["metadata"]
+    assert [one["args"] for one in spec["containers"]] == [["topics", "apply", "--yes"]]
+    used = find(render("minimal"), "ConfigMap", "-topics")["metadata"]
     assert used["annotations"]["helm.sh/hook-weight"] == "-5"
     assert {"name": "settings", "configMap": {"name": used["name"]}} in spec["volumes"]
+
+
+@pytest.mark.parametrize("scenario", ["full", "groups"])
+def test_the_topics_job_writes_level_table_and_groups(scenario: str) -> None:
+    spec = find(render(scenario), "Job", "-topics")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"] == ["groups", "apply", "--file=/etc/reconsume-groups/groups.yaml", "--yes"]
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert mounts == mounts | {"groups": "/etc/reconsume-groups", "settings": "/etc/reconsume"}
+    assert {one["name"] for one in spec["volumes"]} >= mounts.keys()
+
+
+def test_the_groups_file_is_one() -> None:
+    text = find(render("groups"), "ConfigMap", "-topics")["data"]["groups.yaml"]
+    found = parse_groups_file(yaml.safe_load(text))
+    assert found.system == {"messageDelayLevel": "1s 10s 1m"}
+    assert {name: (one.retry_max_times, one.retry_queue_nums) for name, one in found.groups.items()} == {
+        "departures": (3, 1),
+        "shop%arrivals": (10, 4),
+    }

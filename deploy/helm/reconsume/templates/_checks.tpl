@@ -64,7 +64,7 @@
 {{- $wrong = append $wrong "topics.manage is strimziKafkaTopic: name the Kafka resource in topics.strimzi.cluster" -}}
 {{- end -}}
 {{- if and (ne $values.topics.manage "job") (or $values.groups (and $values.delayLevels (ne $values.topics.manage "strimziKafkaTopic"))) -}}
-{{- $wrong = append $wrong (printf "groups and delayLevels are written by the topics Job, and topics.manage is %s: set it to job, or use reconsume groups set" $values.topics.manage) -}}
+{{- $wrong = append $wrong (printf "groups and delayLevels are written by the topics Job, and topics.manage is %s: set it to job, or use reconsume groups apply" $values.topics.manage) -}}
 {{- end -}}
 {{- if and $values.reconcile.enabled (has $security.sasl.mechanism (list "OAUTHBEARER")) -}}
 {{- $wrong = append $wrong "reconcile cannot log in with OAUTHBEARER: set reconcile.enabled to false, or use SCRAM" -}}

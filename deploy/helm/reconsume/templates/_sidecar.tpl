@@ -14,7 +14,6 @@ args:
   - sidecar
   - --listen=127.0.0.1:{{ $sidecar.port }}
   - --management=0.0.0.0:{{ $sidecar.managementPort }}
-  - --log-level={{ $sidecar.logLevel }}
 env:
   - name: RECONSUME_BOOTSTRAP_SERVERS
     value: {{ .Values.kafka.bootstrapServers | quote }}
@@ -43,12 +42,15 @@ readinessProbe:
     path: /readyz
     port: reconsume-mgmt
   periodSeconds: 5
-# Runs when the pod begins to end, before the application is told: from then on nothing new is taken.
+# Runs when the pod begins to end, before the application is told: from then on nothing new is taken. Not by the
+# kubelet, which calls from another machine: the sidecar listens to its own alone.
 lifecycle:
   preStop:
-    httpGet:
-      path: /quiesce
-      port: reconsume-mgmt
+    exec:
+      command:
+        - python
+        - -c
+        - import urllib.request as u; u.urlopen("http://127.0.0.1:{{ $sidecar.managementPort }}/quiesce")
 resources:
   {{- toYaml $sidecar.resources | nindent 2 }}
 {{- with include "reconsume.secretMounts" . | trim }}
