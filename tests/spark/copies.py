@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from reconsume.delay_levels.properties import Header
 from tests.support.waiting import wait_until
 
-__all__ = ["Copied", "Copy", "take", "write"]
+__all__ = ["Copied", "Copy", "add", "take", "write"]
 
 _EARLIER_MS: Final = 3_600_000
 
@@ -151,6 +152,16 @@ def write(bootstrap_servers: str, copy: Copy) -> str:
     return prefix
 
 
+def add(bootstrap_servers: str, prefix: str, records: list[Copied]) -> None:
+    """More records for topics that `write` has made, of just now."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    now = time.time_ns() // 1_000_000
+    later_ms = now - max(one.timestamp for one in records) + _EARLIER_MS
+    _produce(producer, prefix, [one.changed(later_ms=later_ms) for one in records])
+    assert producer.flush(30) == 0
+    producer.close()
+
+
 def _produce(producer: Producer, prefix: str, records: list[Copied]) -> None:
     for one in records:
         headers = cast("Any", list(one.headers))
@@ -164,7 +175,7 @@ def _transactions(bootstrap_servers: str, prefix: str, record: Copied) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
-    _produce(producer, prefix, [record.changed(ORIGIN_MESSAGE_ID=b"never/0/1")])
+    _produce(producer, prefix, [record.changed(ORIGIN_MESSAGE_ID=b"aborted/0/1")])
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
     producer.begin_transaction()
