@@ -22,25 +22,6 @@ from tests.spark.dead_letters import GROUP, replayed, with_dead_letters
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
-class Shared:
-    """The session of all tests, which a command must not stop."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
-
-
-@pytest.fixture
-def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands in this process take the session that is there; starting one takes long."""
-    monkeypatch.setattr("reconsume.cli.spark.replay.open_session", lambda *_arguments: Shared(spark))
-
-
 def invoke(one: Installation, *arguments: str) -> Result:
     settings = one.settings
     environment = {
