@@ -123,6 +123,7 @@ def fly(bootstrap_servers: str, flights: int, kills: int) -> Flown:
         for _ in _counting(one, count):
             if count.deliveries >= expected.total():
                 break
+            assert all(worker.is_alive() for worker in workers)
             if done < kills and count.deliveries > expected.total() * (done + 1) // (kills + 1):
                 workers[done % 2].kill_and_start_again()
                 done += 1
@@ -138,8 +139,10 @@ class _Worker:
         self._stack = stack
         self._process = stack.enter_context(self._start())
 
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def kill_and_start_again(self) -> None:
-        assert self._process.poll() is None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self._process = self._stack.enter_context(self._start())
