@@ -1,34 +1,23 @@
-"""Reconcile against a count that reads the headers of the same topics, in the same Spark.
-
-`python -m benchmarks.spark_reconcile [ATTEMPTS …]`; by default 250,000, 500,000 and 1,000,000 attempts, of two records
-each.
-"""
+"""Reconcile against a count that reads the headers of the same topics, in the same Spark; see `spark_scale`."""
 
 from __future__ import annotations
 
-import os
-import re
-import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, cast
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from benchmarks.installation import install
+from benchmarks.ratios import Measured, in_turns
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker
-from reconsume.cli.broker.kafka import LocalKafka
-from reconsume.cli.spark.session import local_session
 from reconsume.spark_connectors import read_kinds, reconcile
 
 GROUPS = 8
-RUNS = 3
 Headers = list[tuple[str, bytes]]
 
 
@@ -90,48 +79,8 @@ def run_reconcile(spark: SparkSession, settings: Settings) -> int:
     return wrong
 
 
-def timed(work: Callable[[SparkSession, Settings], object], spark: SparkSession, settings: Settings) -> float:
-    began = time.perf_counter()
-    work(spark, settings)
-    return time.perf_counter() - began
-
-
-def measure_reconcile(bootstrap_servers: str, sizes: list[int]) -> None:
-    """Print seconds and records per second of both, and their ratio, for each size."""
-    spark = local_session(
-        print, master="local[2]", settings={"spark.sql.shuffle.partitions": "8", "spark.driver.memory": "2g"}
-    )
-    for count in sizes:
-        settings = install(bootstrap_servers, "1s")
-        fill(settings, count)
-        records = 2 * count
-        # The first of each compiles what the others use; the two take turns, so that a busy machine meets both.
-        count_headers(spark, settings), run_reconcile(spark, settings)
-        pairs = [(timed(count_headers, spark, settings), timed(run_reconcile, spark, settings)) for _ in range(RUNS)]
-        counts, runs = (statistics.median(one) for one in zip(*pairs, strict=True))
-        ratio = statistics.median(count / run for count, run in pairs)
-        print(
-            f"{records:,} records: count {counts:.1f} s ({records / counts:,.0f}/s), reconcile {runs:.1f} s "
-            f"({records / runs:,.0f}/s), ratio {ratio:.2f}"
-        )
-    print(f"peak memory of Spark's JVM: {peak_of_spark():.0f} MiB")
-    spark.stop()
-
-
-def peak_of_spark() -> float:
-    """Peak resident memory of the child that runs Spark, in MiB (Linux)."""
-    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-        if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
-            (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{child}/status").read_text())
-            return int(peak) / 1024
-    raise RuntimeError("Spark's JVM is no child of this process")
-
-
-def main() -> None:
-    sizes = [int(one) for one in sys.argv[1:]] or [250_000, 500_000, 1_000_000]
-    with LocalKafka(progress=print) as kafka:
-        measure_reconcile(kafka.bootstrap_servers, sizes)
-
-
-if __name__ == "__main__":
-    main()
+def measure_reconcile(spark: SparkSession, bootstrap_servers: str, records: int) -> Measured:
+    """Both on a history of so many records, two for each attempt."""
+    settings = install(bootstrap_servers, "1s")
+    fill(settings, records // 2)
+    return in_turns(lambda: count_headers(spark, settings), lambda: run_reconcile(spark, settings))

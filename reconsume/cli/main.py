@@ -351,6 +351,9 @@ def reconcile(
     lang: Annotated[str, typer.Option(help="of the report: en or zh")] = "en",
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
     ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="keep a ledger that grows by run")] = None,
+    follow: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="run again so often until stopped; needs --ledger")
+    ] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-21T08:00Z, or 24h; default: all")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="send-backs before; default: now")] = None,
     late: Annotated[str, typer.Option(metavar="DURATION", help="later than this is a finding")] = "1m",
@@ -369,6 +372,7 @@ def reconcile(
     """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
     as_json = check_output(output)
     need_spark()
+    from reconsume.cli.spark.follow import follow_topics
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 
     options = ReconcileOptions(
@@ -376,6 +380,7 @@ def reconcile(
         language=lang,
         out=out,
         ledger=ledger,
+        follow=follow,
         since=since,
         until=until,
         late=late,
@@ -385,7 +390,8 @@ def reconcile(
         remote=remote,
         spark_options=spark_option or (),
     )
-    if not reconcile_topics(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json):
+    carry_out = reconcile_topics if follow is None else follow_topics
+    if not carry_out(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json):
         raise typer.Exit(1)
 
 

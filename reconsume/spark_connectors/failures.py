@@ -41,7 +41,7 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
         IllegalSetting,
-        "the checkpoint in the stream's folder cannot be read; go on with a new folder, what was replayed is left out",
+        "the checkpoint in the stream's folder cannot be read; {checkpoint}",
     ),
     (
         r"AuthorizationException|AuthenticationException|SaslAuthentication|not authorized",
@@ -58,8 +58,12 @@ _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?((?:[\w$]+\.)+[\w$]+(?:Exceptio
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def explained(what: str, checkpoint: str = "go on with a new folder, what was replayed is left out") -> Iterator[None]:
     """Errors of Spark that leave this block become ours, with what was being done.
+
+    Args:
+        what: was being done.
+        checkpoint: how to go on where that of a stream cannot be read.
 
     Raises:
         ReconsumeError: one of the tree, or `SparkFailed` with the first line of each Java cause.
@@ -71,13 +75,13 @@ def explained(what: str) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
-        raise _meaning(what, str(error)) from error
+        raise _meaning(what, checkpoint, str(error)) from error
 
 
-def _meaning(what: str, text: str) -> ReconsumeError:
+def _meaning(what: str, checkpoint: str, text: str) -> ReconsumeError:
     causes = list(dict.fromkeys(match[1][:300] for match in _CAUSE.finditer(text)))
     told = "\n  ".join(causes[-3:] or [text.strip()[:600]])
     for pattern, kind, meaning in _KNOWN:
         if re.search(pattern, text):
-            return kind(f"{what}: {meaning}. Spark says:\n  {told}")
+            return kind(f"{what}: {meaning.format(checkpoint=checkpoint)}. Spark says:\n  {told}")
     return SparkFailed(f"{what}: Spark failed:\n  {told}")

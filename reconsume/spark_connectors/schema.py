@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from reconsume.delay_levels import properties as p
 from reconsume.spark_connectors.dialects import dialect_of, foreign_columns
-from reconsume.spark_connectors.headers import HeaderColumns, moment
+from reconsume.spark_connectors.headers import HeaderColumns, moment, present_texts
 from reconsume.spark_connectors.names import decoded_name, delay_ms, group_of_name, kind_of, rest_of, shown_name
 
 __all__ = ["REPLAY_ID", "REPLAY_TIMES", "SCHEMA", "typed"]
@@ -75,6 +75,13 @@ _DIALECT: Final = "_dialect"
 _TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
 
 
+_COUNTS: Final = (p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES)
+_INTEGERS: Final = (p.DELAY, p.REAL_QID)
+_MOMENTS: Final = (p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)
+_LOOKED_UP: Final = (*_TEXTS, *_COUNTS, *_INTEGERS, *_MOMENTS, REPLAY_TIMES)
+"""Headers of ours that several columns need."""
+
+
 def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign: bool = False) -> DataFrame:
     """Kafka's columns as Spark gives them, with headers, in `SCHEMA`.
 
@@ -89,7 +96,9 @@ def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign
     # Steps of their own: as parts of each column these would be computed again for each.
     last_first = F.reverse(F.col("headers"))
     raw = raw.withColumns({_NAMES: last_first["key"], _VALUES: last_first["value"]})
-    headers = HeaderColumns(F.col(_NAMES), F.col(_VALUES))
+    places = {name: f"_at_{name}" for name in _LOOKED_UP}
+    raw = raw.withColumns({column: F.array_position(_NAMES, name) for name, column in places.items()})
+    headers = HeaderColumns(F.col(_NAMES), F.col(_VALUES), {name: F.col(at) for name, at in places.items()})
     if foreign:
         raw = raw.withColumn(_DIALECT, dialect_of(headers))
     columns = {
@@ -114,7 +123,7 @@ def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[st
     told = foreign_columns(headers, F.col(_DIALECT))
     known = F.col(_DIALECT).isNotNull()
     nothing = dict.fromkeys(("target", "level", "delay_ms", "due", "deliver_at"), F.lit(None))
-    nothing["malformed"] = F.array_compact(F.array(headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES))))
+    nothing["malformed"] = present_texts(headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES)))
     chosen = {
         name: F.when(known, value.cast(_COLUMNS[name])).otherwise(columns[name])
         for name, value in (nothing | told).items()
@@ -172,12 +181,10 @@ def _origin(headers: HeaderColumns, loop: Column, topic: Column) -> dict[str, Co
 
 def _malformed(headers: HeaderColumns) -> Column:
     """Names of our headers that do not hold what they must."""
-    return F.array_compact(
-        F.array(
-            *(headers.spoiled_text(name) for name in _TEXTS),
-            *(headers.spoiled(name, headers.count(name)) for name in (p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES)),
-            *(headers.spoiled(name, headers.integer(name)) for name in (p.DELAY, p.REAL_QID)),
-            *(headers.spoiled(name, headers.moment(name)) for name in (p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)),
-            headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES)),
-        )
+    return present_texts(
+        *(headers.spoiled_text(name) for name in _TEXTS),
+        *(headers.spoiled(name, headers.count(name)) for name in _COUNTS),
+        *(headers.spoiled(name, headers.integer(name)) for name in _INTEGERS),
+        *(headers.spoiled(name, headers.moment(name)) for name in _MOMENTS),
+        headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES)),
     )

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,8 +21,17 @@ __all__ = ["lived", "taken"]
 
 _HERE: Final = Path(__file__).parent
 _PY4J_LEAVES_SOCKETS: Final = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-_UNCOMPILED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FEW_RECORDS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 """Compiling a query costs more than interpreting it for a few records; the tests of the commands compile theirs."""
+
+
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For every JVM of these tests: the second compiler takes more time here than it ever gives back."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,11 +44,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(900))  # a Spark job takes seconds on a busy machine
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_lived_java() -> Iterator[None]:
+    """What java itself reads from the environment, so also in the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", " ".join(filter(None, [os.environ.get("JDK_JAVA_OPTIONS"), _SHORT_LIVED])))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A real local Spark with the Kafka connector; one of Spark Connect if `RECONSUME_TEST_SPARK` is `connect`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"} | _UNCOMPILED
+    settings = {"spark.driver.memory": "1g"} | _FEW_RECORDS
     if os.environ.get("RECONSUME_TEST_SPARK") == "connect":
         session = _connected(settings)
     else:
@@ -64,3 +81,23 @@ def _connected(settings: dict[str, str]) -> SparkSession:
 def history(bootstrap_servers: str) -> History:
     """Topics with known records, written by plain producers."""
     return write_history(bootstrap_servers)
+
+
+class Shared:
+    """The session of all tests, which a command must not stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in this process take the session that is there; starting one takes long."""
+    for command in ("replay", "reconcile"):
+        monkeypatch.setattr(f"reconsume.cli.spark.{command}.open_session", lambda *_arguments: Shared(spark))

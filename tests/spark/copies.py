@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -14,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from reconsume.delay_levels.properties import Header
 from tests.support.waiting import wait_until
 
-__all__ = ["Copied", "Copy", "take", "write"]
+__all__ = ["Copied", "Copy", "add", "in_transaction", "take", "write"]
 
 _EARLIER_MS: Final = 3_600_000
 
@@ -151,6 +153,35 @@ def write(bootstrap_servers: str, copy: Copy) -> str:
     return prefix
 
 
+def add(bootstrap_servers: str, prefix: str, records: list[Copied]) -> None:
+    """More records for topics that `write` has made, of just now."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    _produce(producer, prefix, _of_now(records))
+    assert producer.flush(30) == 0
+    producer.close()
+
+
+@contextmanager
+def in_transaction(bootstrap_servers: str, prefix: str, records: list[Copied]) -> Iterator[Producer]:
+    """The same in a transaction that is open still; the caller ends it."""
+    settings = {"transactional.id": uuid.uuid4().hex, "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    _produce(producer, prefix, _of_now(records))
+    assert producer.flush(30) == 0
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+def _of_now(records: list[Copied]) -> list[Copied]:
+    now = time.time_ns() // 1_000_000
+    later_ms = now - max(one.timestamp for one in records) + _EARLIER_MS
+    return [one.changed(later_ms=later_ms) for one in records]
+
+
 def _produce(producer: Producer, prefix: str, records: list[Copied]) -> None:
     for one in records:
         headers = cast("Any", list(one.headers))
@@ -164,7 +195,7 @@ def _transactions(bootstrap_servers: str, prefix: str, record: Copied) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
-    _produce(producer, prefix, [record.changed(ORIGIN_MESSAGE_ID=b"never/0/1")])
+    _produce(producer, prefix, [record.changed(ORIGIN_MESSAGE_ID=b"aborted/0/1")])
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
     producer.begin_transaction()

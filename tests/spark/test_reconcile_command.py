@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from reconsume.cli.main import app
 from tests.integration.test_cli import reconsume
 from tests.spark.copies import Copy, write
 from tests.spark.lived import Lived
@@ -48,9 +50,11 @@ def test_it_prints_figures_writes_report_and_tables_and_fails_on_findings(
     assert json.loads(spark.read.text(f"{out}/summary").collect()[0][0]) == told
 
 
+@pytest.mark.usefixtures("shared")
 def test_a_clean_history_succeeds(lived: Lived) -> None:
-    done = run(lived, lived.prefix)
-    assert done.returncode == 0, done.stderr
+    environment = {"RECONSUME_BOOTSTRAP_SERVERS": lived.bootstrap_servers, "RECONSUME_TOPIC_PREFIX": lived.prefix}
+    done = CliRunner().invoke(app, ["reconcile"], env=environment)
+    assert done.exit_code == 0, done.exception
     assert "every failed message ended in exactly one state" in done.stdout
     for group in lived.groups:
         assert group in done.stdout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,33 +14,17 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+import reconsume
+from reconsume.cli.broker.java import find_java
 from reconsume.cli.main import app
 from reconsume.cli.spark.kafka_options import spark_kafka_options
+from reconsume.cli.spark.session import connector_jars, java_home
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
 from reconsume.spark_connectors.replay.submit import submit
 from tests.integration.installation import Installation
 from tests.spark.dead_letters import GROUP, replayed, with_dead_letters
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
-
-
-class Shared:
-    """The session of all tests, which a command must not stop."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
-
-
-@pytest.fixture
-def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands in this process take the session that is there; starting one takes long."""
-    monkeypatch.setattr("reconsume.cli.spark.replay.open_session", lambda *_arguments: Shared(spark))
 
 
 def invoke(one: Installation, *arguments: str) -> Result:
@@ -127,6 +113,29 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
         submit(spark, [*arguments, "--stream", "nightly"])
     with pytest.raises(TopicNotReady, match="a topic does not exist"):
         submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
+
+
+def test_the_program_runs_under_spark_submit(bootstrap_servers: str, tmp_path: Path) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    package = Path(reconsume.__file__).parent
+    archive = shutil.make_archive(str(tmp_path / "reconsume"), "zip", package.parent, package.name)
+    java = find_java()
+    jars = connector_jars(java, lambda _line: None).glob("*.jar")
+    settings = {"spark.task.maxFailures": "1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+    command = [
+        *(str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"),
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+        *("--jars", ",".join(map(str, jars)), "--py-files", archive),
+        str(package / "spark_connectors" / "replay" / "submit.py"),
+        *("--bootstrap-servers", bootstrap_servers, "--topic-prefix", one.settings.topic_prefix),
+        *("--plan", str(tmp_path / "plan"), "--where", "cause = 'timeout'", "--yes"),
+    ]
+    environment = os.environ | {"JAVA_HOME": str(java_home(java)), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["counts"], told["sent"], told["before"]) == ({"send": 3}, 3, 0)
+    assert sum(replayed(one).values()) == 3
 
 
 def test_a_login_and_certificates_are_said_in_javas_words() -> None:

@@ -144,7 +144,7 @@ def test_a_run_that_was_killed_and_started_again_sends_none_twice(
         result = run_replay(spark, bootstrap_servers, plan, settle_seconds=2)
         assert 0 < result.sent < 120
     else:
-        query = replay_stream(spark, bootstrap_servers, str(tmp_path), "nightly", topic_prefix=prefix)
+        query = replay_stream(spark, bootstrap_servers, str(tmp_path), "nightly", topic_prefix=prefix, settle_seconds=2)
         assert query.awaitTermination(120)
     assert replayed(one) == expected(120)
 

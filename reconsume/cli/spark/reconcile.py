@@ -6,9 +6,10 @@ import datetime as dt
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,15 @@ from reconsume.spark_connectors.reconcile import (
 )
 from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, render_report
 
-__all__ = ["ReconcileOptions", "read_committed", "reconcile_topics"]
+__all__ = [
+    "ReconcileOptions",
+    "absolute",
+    "milliseconds",
+    "print_findings",
+    "read_committed",
+    "reconcile_topics",
+    "screen",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +59,7 @@ class ReconcileOptions:
     language: str = "en"
     out: str | None = None
     ledger: str | None = None
+    follow: str | None = None
     since: str | None = None
     until: str | None = None
     late: str = "1m"
@@ -71,11 +81,11 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
         raise IllegalSetting(f"--lang {options.language!r}: there are {', '.join(LANGUAGES)}")
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
-    late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
+    late = dt.timedelta(milliseconds=milliseconds("--late", options.late))
     session_settings, kafka = spark_options(settings, options.spark_options)
     # Before Spark starts, which takes a minute to say that no broker answers.
     committed = read_committed(settings)
-    with _screen(as_json=as_json) as say:
+    with screen(as_json=as_json) as say:
         spark = open_session(say, options.master, options.remote, session_settings)
         try:
             with explained("reconciling"):
@@ -89,7 +99,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
                     delay_levels=options.delay_levels,
                     tolerances=Tolerances(late=late),
                     origins=options.origins,
-                    ledger=None if options.ledger is None else _absolute(options.ledger),
+                    ledger=None if options.ledger is None else absolute(options.ledger),
                     options=kafka,
                     progress=say,
                 )
@@ -159,7 +169,7 @@ def _write(
         options.report.write_text(page, encoding="utf-8")
     if options.out is None:
         return
-    folder = _absolute(options.out)
+    folder = absolute(options.out)
     tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
     for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
         say(f"writing {folder}/{name}")
@@ -168,7 +178,7 @@ def _write(
     figures.coalesce(1).write.mode("overwrite").text(f"{folder}/summary")
 
 
-def _absolute(folder: str) -> str:
+def absolute(folder: str) -> str:
     """Spark would take a relative path for one of its own working folder."""
     return folder if "://" in folder else str(Path(folder).absolute())
 
@@ -188,14 +198,19 @@ def _print(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], optio
     for name in ("findings", "notes"):
         if summary[name]:
             print_table(name, ("kind", "count"), summary[name].items())
-    for one in [one for one in shown if one["kind"] in summary["findings"]][:_PRINTED]:
-        sys.stdout.write(f"{one['kind']} {one['group']} {one['origin_message_id']} attempt {one['attempt']}\n")
-        sys.stdout.writelines(f"  {command}\n" for command in one["commands"])
+    print_findings(one for one in shown if one["kind"] in summary["findings"])
     if options.report is not None:
         sys.stdout.write(f"report: {options.report}\n")
     wrong = sum(summary["findings"].values())
     text = f"{wrong:,} findings: something is wrong" if wrong else "every failed message ended in exactly one state"
     sys.stdout.write(f"{summary['attempts']:,} send-backs: {text}\n")
+
+
+def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
+    """The first ones, with the commands that show their records."""
+    for one in islice(findings, _PRINTED):
+        sys.stdout.write(f"{one['kind']} {one['group']} {one['origin_message_id']} attempt {one['attempt']}\n")
+        sys.stdout.writelines(f"  {command}\n" for command in one["commands"])
 
 
 def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None:
@@ -215,7 +230,12 @@ def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 
-def _milliseconds(name: str, text: str) -> int:
+def milliseconds(name: str, text: str) -> int:
+    """The duration that an option holds.
+
+    Raises:
+        IllegalSetting: it is none.
+    """
     try:
         return parse_duration(text)
     except IllegalDelayLevels:
@@ -223,7 +243,7 @@ def _milliseconds(name: str, text: str) -> int:
 
 
 @contextmanager
-def _screen(*, as_json: bool) -> Iterator[Callable[[str], None]]:
+def screen(*, as_json: bool) -> Iterator[Callable[[str], None]]:
     """Says what is being done, on a line of its own that goes away."""
     console = Console(stderr=True)
     if as_json or not console.is_terminal:

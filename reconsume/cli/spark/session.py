@@ -15,7 +15,7 @@ from reconsume.cli.broker.jars import JarSet, Progress, cache_folder, cached_jar
 from reconsume.cli.broker.java import find_java
 from reconsume.spark_connectors import configure, packages
 
-__all__ = ["connector_jars", "local_session", "open_session"]
+__all__ = ["connector_jars", "java_home", "local_session", "open_session"]
 
 _MODULES: Final = """<ivy-module version="2.0">
   <info organisation="reconsume" module="spark-kafka"/>
@@ -90,7 +90,7 @@ def local_session(
     java = find_java()
     jars = connector_jars(java, progress)
     progress("starting Spark")
-    os.environ["JAVA_HOME"] = str(_java_home(java))
+    os.environ["JAVA_HOME"] = str(java_home(java))
     builder = SparkSession.builder.master(master).appName("reconsume")
     quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config().as_uri()}"}
     for key, value in {**_LOCAL, **quiet, **(settings or {})}.items():
@@ -132,7 +132,7 @@ def _log_config() -> Path:
     return path
 
 
-def _java_home(java: Path) -> Path:
+def java_home(java: Path) -> Path:
     """A folder whose `bin/java` starts with Spark's flags, also where the Java lacks a module that they name."""
     home = java.resolve().parent.parent
     if (home / "jmods" / "jdk.incubator.vector.jmod").exists() or _has_vector(home):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from reconsume.spark_connectors.reconcile.grown import read_ledger
+from reconsume.spark_connectors.reconcile.grown import ledger_runs, read_ledger
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
+from reconsume.spark_connectors.reconcile.stream import reconcile_stream
 from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES, OUTCOMES
 
@@ -17,7 +18,9 @@ __all__ = [
     "Tolerances",
     "conservation",
     "first_findings",
+    "ledger_runs",
     "read_ledger",
     "reconcile",
+    "reconcile_stream",
     "summarise",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -34,6 +34,11 @@ class Facts:
     known_since_ms: int
     surplus: int
 
+    def with_handled(self, marks: Places) -> Facts:
+        """With what is known from elsewhere."""
+        known = {place: max(mark, self.handled.get(place, 0)) for place, mark in marks.items()}
+        return replace(self, handled={**self.handled, **known})
+
     def is_handled(self, topic: Column, partition: Column, offset: Column) -> Column:
         """Whether a scheduler has gone past a record."""
         if not self.handled:
@@ -62,9 +67,8 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
         if row.first_offset and row.topic != topic_prefix + "SEND_BACK":
             expired = row.first_ms + (row.longest_ms or 0) + _HOUR_MS
             known_since_ms = max(known_since_ms, expired)
-    for place, offset in committed.get(topic_prefix + "scheduler", {}).items():
-        handled[place] = max(offset, handled.get(place, 0))
-    return Facts(handled, known_since_ms, surplus)
+    facts = Facts(handled, known_since_ms, surplus)
+    return facts.with_handled(committed.get(topic_prefix + "scheduler", {}))
 
 
 def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:

@@ -6,6 +6,7 @@ those that it left waiting. A run that dies leaves folders that no later run loo
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,10 +17,12 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.reconcile.records import IDENTITY
 
-__all__ = ["GrownLedger", "read_ledger"]
+__all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
 
 _OVERLAP_MS: Final = 60_000
 """Records that a transaction still hid from the last run may be so much older than its end."""
+_LONGEST_RUN_MS: Final = 86_400_000
+"""A run is named by its beginning; what it saw may be so much younger."""
 _OPEN: Final = ("waiting", "lost")
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
 
@@ -74,6 +77,16 @@ class GrownLedger:
             new = new.unionByName(_as_records(left, side, records))
         return new
 
+    def handled(self) -> dict[tuple[str, int], int]:
+        """Offsets before which all was handled, as far as what is lost tells; by (Kafka topic, partition)."""
+        lost = self._table("open").where((F.col("run") == F.lit(self.last_ms)) & (F.col("outcome") == "lost"))
+        marks: dict[tuple[str, int], int] = {}
+        for side in ("inbox", "sent"):
+            place = [F.col(f"{side}_{name}").alias(name) for name in ("topic", "partition")]
+            rows = lost.where(F.col(f"{side}_offset").isNotNull()).groupBy(*place).agg(F.max(f"{side}_offset"))
+            marks |= {(row[0], row[1]): row[2] + 1 for row in rows.collect()}
+        return marks
+
     def name_repeats(self, pairs: DataFrame) -> DataFrame:
         """Deliveries without a send-back whose attempt an earlier run settled are duplicates."""
         if self.last_ms is None:
@@ -105,7 +118,8 @@ class GrownLedger:
     def _known(self, left: DataFrame, from_ms: int) -> DataFrame:
         """Where the records stand that this run would read a second time."""
         places = []
-        for rows in (self._settled(), left):
+        recent = self._settled().where(F.col("run") >= from_ms - _LONGEST_RUN_MS)
+        for rows in (recent, left):
             for side, moment in _SIDES.items():
                 names = [F.col(f"{side}_{name}").alias(f"known_{name}") for name in ("partition", "offset")]
                 topic = F.col(f"{side}_topic").alias("known_kafka_topic")
@@ -137,10 +151,25 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
     return rows.select(*(known[field.name].cast(field.dataType).alias(field.name) for field in records.schema.fields))
 
 
-def read_ledger(spark: SparkSession, folder: str) -> DataFrame:
-    """All attempts of all complete runs, each once."""
+def ledger_runs(spark: SparkSession, folder: str) -> list[dt.datetime]:
+    """When the complete runs of a ledger began, in their order."""
+    runs = spark.read.parquet(f"{folder}/runs").select("run").distinct().collect()
+    return [dt.datetime.fromtimestamp(row.run / 1_000, dt.UTC) for row in sorted(runs, key=lambda row: row.run)]
+
+
+def read_ledger(spark: SparkSession, folder: str, *, run: dt.datetime | None = None) -> DataFrame:
+    """All attempts of all complete runs, each once.
+
+    Args:
+        spark: the session.
+        folder: of the ledger.
+        run: one of `ledger_runs`; then what that run settled and what it left open, with its findings.
+    """
+    tables = {name: spark.read.parquet(f"{folder}/{name}") for name in ("settled", "open")}
+    if run is not None:
+        both = tables["settled"].unionByName(tables["open"])
+        return both.where(F.col("run") == round(run.timestamp() * 1_000)).drop("run")
     runs = spark.read.parquet(f"{folder}/runs").select("run").distinct()
     last = runs.agg(F.max("run")).collect()[0][0]
-    tables = {name: spark.read.parquet(f"{folder}/{name}") for name in ("settled", "open")}
     settled = tables["settled"].join(F.broadcast(runs), "run", "left_semi")
     return settled.unionByName(tables["open"].where(F.col("run") == last)).drop("run")

@@ -106,11 +106,12 @@ def reconcile(
     grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
     progress("reading the topics")
     start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
-    pairs = source.pairs(now_ms, start_ms, grown).persist()
+    pairs = kept = source.pairs(now_ms, start_ms, grown).persist()
     facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
     if grown is not None and grown.last_ms is not None:
-        # Nothing is unknown of what was sent back before: it is in the ledger.
-        facts = replace(facts, known_since_ms=0)
+        # Nothing is unknown of what was sent back before: it is in the ledger. What was lost stays so.
+        facts = replace(facts.with_handled(grown.handled()), known_since_ms=0)
+        pairs = grown.name_repeats(pairs) if facts.surplus else pairs
     progress("judging the attempts")
     paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
     judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
@@ -120,7 +121,7 @@ def reconcile(
         rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     rows = rows.persist()
     lost = _has_lost(rows)
-    pairs.unpersist()
+    kept.unpersist()
     rows = source.looked_again(rows, now_ms, lost=lost, origins=origins, progress=progress)
     if grown is not None:
         progress(f"adding to the ledger in {grown.folder}")
@@ -152,8 +153,7 @@ class _Source:
         if grown is not None:
             records = grown.with_open(records)
         upstream = (F.col("side") == "arrived") | (F.unix_millis("appended") < now_ms)
-        pairs = pair_attempts(records.where(upstream))
-        return pairs if grown is None else grown.name_repeats(pairs)
+        return pair_attempts(records.where(upstream))
 
     def looked_again(
         self, rows: DataFrame, now_ms: int, *, lost: bool, origins: bool, progress: Callable[[str], None]

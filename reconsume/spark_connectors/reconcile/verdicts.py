@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.spark_connectors.headers import present_texts
 from reconsume.spark_connectors.reconcile.facts import Facts
 from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
 
@@ -134,7 +135,7 @@ def _delivered() -> Column:
 
 
 def _named(cases: dict[str, Column]) -> Column:
-    return F.array_compact(F.array(*(F.when(found, F.lit(name)) for name, found in cases.items())))
+    return present_texts(*(F.when(found, F.lit(name)) for name, found in cases.items()))
 
 
 def _ms(column: str) -> Column:

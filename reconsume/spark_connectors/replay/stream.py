@@ -29,6 +29,7 @@ def replay_stream(
     max_replays: int = 2,
     rate: float | None = None,
     at_least_once: bool = False,
+    settle_seconds: float = 10.0,
     topic_prefix: str = "reconsume.",
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
@@ -50,6 +51,7 @@ def replay_stream(
         max_replays: a message that was replayed so often is refused.
         rate: records per second at most.
         at_least_once: see `run_replay`.
+        settle_seconds: see `run_replay`.
         topic_prefix: of the installation.
         options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
     """
@@ -68,7 +70,15 @@ def replay_stream(
             now = time.time_ns() // 1_000_000
             plan = ReplayPlan(at, f"{name}-{number}", now, where, target, topic_prefix, max_replays)
             plan = plan_from(session, bootstrap_servers, plan, batch, everything, group, batch_options)
-        run_replay(session, bootstrap_servers, plan, rate=rate, at_least_once=at_least_once, options=batch_options)
+        run_replay(
+            session,
+            bootstrap_servers,
+            plan,
+            rate=rate,
+            at_least_once=at_least_once,
+            settle_seconds=settle_seconds,
+            options=batch_options,
+        )
 
     stream = read_dead_letters(
         spark, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, streaming=True, options=options
