@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 _AGAIN_SECONDS: Final = 2.0
 _CLIENT_ID: Final = "reconsume-sidecar"
 _BLOCKING_CALLS: Final = 16
-_MOST_EARLIER: Final = 500_000
+_MOST_EARLIER: Final = 200_000
+"""90 MB of them."""
 _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
 _LINGER_MS: Final = 1

@@ -18,7 +18,8 @@ T = TypeVar("T")
 Tell = Callable[[T | ReconsumeError], None]
 """To be called once, in any thread, with the answer or the error; an error is not remembered."""
 
-_MOST_ANSWERS: Final = 200_000
+_MOST_ANSWERS: Final = 50_000
+"""80 MB of them."""
 
 
 class _Call(NamedTuple, Generic[T]):
