@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from reconsume.bridge.rights import Right, Role, rights_of
 from tests.integration.installation import Installation, scheduler, settings_for
-from tests.integration.test_cli import reconsume
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
@@ -41,11 +43,22 @@ def lived_once(kafka: SecureKafka) -> Installation:
 def reconciled(kafka: SecureKafka, one: Installation, rights: list[Right]) -> tuple[int, str, str]:
     conf = kafka.user("spark", SECRET)
     kafka.grant("spark", rights)
-    done = reconsume(
-        *("reconcile", "-o", "json", "--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
-        RECONSUME_BOOTSTRAP_SERVERS=kafka.secure_bootstrap_servers,
-        RECONSUME_TOPIC_PREFIX=one.settings.topic_prefix,
-        **{f"RECONSUME_KAFKA_{name.upper().replace('.', '_')}": value for name, value in conf.items()},
+    variables = {f"RECONSUME_KAFKA_{name.upper().replace('.', '_')}": value for name, value in conf.items()}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json"),
+            *("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env=os.environ
+        | variables
+        | {
+            "RECONSUME_BOOTSTRAP_SERVERS": kafka.secure_bootstrap_servers,
+            "RECONSUME_TOPIC_PREFIX": one.settings.topic_prefix,
+        },
     )
     assert SECRET not in done.stdout + done.stderr
     return done.returncode, done.stdout, done.stderr
