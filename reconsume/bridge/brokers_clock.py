@@ -26,7 +26,10 @@ class BrokersClock:
     machine's monotonic clock counts, and what was heard is trusted less the older it is. Of several acknowledgements
     the one counts that came quickest, which is a few milliseconds behind.
 
-    Until anything was heard it is this machine's clock. Safe to use from several threads if one of them hears.
+    Records that are read tell it too, so what was sent back a moment ago is late by no more than 0.02 % of its wait.
+
+    Until anything was heard it is this machine's clock. Safe to use from several threads: what one of them overwrites
+    is heard again.
     """
 
     def __init__(self, clock: Clock = now_ms, monotonic: Callable[[], float] = monotonic_ms) -> None:
@@ -52,6 +55,12 @@ class BrokersClock:
             if append_ms - passed < known <= append_ms - sent:
                 return
         self._heard = append_ms - passed, passed
+
+    def saw(self, append_ms: int) -> None:
+        """A record with this append time was read now; of use if it was stored a moment ago."""
+        passed = self._monotonic()
+        if self._heard is not None and append_ms - passed > self._ahead_of(passed, self._heard):
+            self._heard = append_ms - passed, passed
 
     @staticmethod
     def _ahead_of(passed: float, heard: tuple[float, float]) -> float:

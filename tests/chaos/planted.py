@@ -57,6 +57,8 @@ def due_by_the_workers_clock() -> None:
 
         def heard(self, *_: object) -> None: ...
 
+        def saw(self, *_: object) -> None: ...
+
     setattr(service, "BrokersClock", OwnClock)  # noqa: B010
 
 

@@ -176,6 +176,7 @@ class SchedulerService:
             refused=self._refused,
             max_batch_records=scheduler.max_batch_records,
             clock=self._clock,
+            saw=self._clock.saw,
         )
 
     def _groups(self) -> Groups:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.clock import Clock, now_ms
@@ -67,6 +74,7 @@ class Worker:
         refused: Refused,
         max_batch_records: int,
         clock: Clock = now_ms,
+        saw: Callable[[int], None] = lambda _append_ms: None,
     ) -> None:
         self._consumer = consumer
         self._writer = writer
@@ -79,6 +87,7 @@ class Worker:
         self._max_batch = max_batch_records
         self._limit = max_batch_records
         self._clock = clock
+        self._saw = saw
         self._poison: dict[Where, str] = {}
         self._written: set[Where] = set()
         self._refused_partitions: set[Partition] = set()
@@ -105,8 +114,6 @@ class Worker:
         runs = self._read_ahead.take_due(self._clock(), self._limit)
         delivered = self._deliver(runs) if runs else 0
         self._observer.look(self._read_ahead)
-        if not runs and self._seconds_to_wait(_IDLE_SECONDS) == _IDLE_SECONDS:
-            self._writer.idle()
         return delivered
 
     def _seconds_to_wait(self, longest: float) -> float:
@@ -118,8 +125,16 @@ class Worker:
         message = self._consumer.poll(timeout)
         if message is not None:
             self._keep([message])
-            self._keep(self._consumer.consume(self._max_batch, 0))
+            more = self._consumer.consume(self._max_batch, 0)
+            self._keep(more)
+            self._tell_time(more[-1] if more else message)
         self._pause_and_resume()
+
+    def _tell_time(self, last: Message) -> None:
+        """What was read last may have been stored a moment ago."""
+        kind, append_ms = last.timestamp()
+        if last.error() is None and kind == TIMESTAMP_LOG_APPEND_TIME:
+            self._saw(append_ms)
 
     def _keep(self, messages: Iterable[Message]) -> None:
         for message in messages:

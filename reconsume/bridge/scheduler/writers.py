@@ -33,7 +33,6 @@ _SERVE_EVERY: Final = 500
 _PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
 _GRACE_SECONDS: Final = 2.0
-_ASK_FOR_TIME_EVERY_MS: Final = 10_000
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 
@@ -76,9 +75,6 @@ class BatchWriter(Protocol):
     ) -> None:
         """Write all of `batch` and commit the offsets; raises `BatchAborted` or `WriterBroken`."""
 
-    def idle(self) -> None:
-        """Nothing is due for a while; raises `WriterBroken`."""
-
     def close(self) -> None:
         """Let go of the connection."""
 
@@ -91,8 +87,8 @@ class TransactionalWriter:
         transactional_id: stable per worker.
         transaction_timeout_ms: of the brokers.
         time: is told the append times of what is written, so that it knows the brokers' clock.
-        asked: a topic whose append time may be asked for when there is nothing to write: by a record in a transaction
-            that is aborted, which no reader of committed records sees.
+        asked: a topic whose append time is asked for at the start: by a record in a transaction that is aborted, which
+            no reader of committed records sees.
     """
 
     def __init__(
@@ -105,7 +101,6 @@ class TransactionalWriter:
     ) -> None:
         self._time = time
         self._asked = asked
-        self._asked_at = float("-inf")
         self._transactional_id = transactional_id
         # By then the brokers have aborted it, so there is nothing left to wait for.
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
@@ -117,8 +112,8 @@ class TransactionalWriter:
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
         self._register()
-        self._asked_at = float("-inf")
-        self.idle()
+        if self._time is not None:
+            self._ask_once()
 
     def _register(self) -> None:
         try:
@@ -127,16 +122,14 @@ class TransactionalWriter:
             self._broken = True
             raise self._explain(error, "registering the transactional id") from error
 
-    def idle(self) -> None:
-        """Ask for the brokers' time, if it was not told for a while."""
-        if self._time is None or monotonic_ms() < self._asked_at + _ASK_FOR_TIME_EVERY_MS:
-            return
+    def _ask_once(self) -> None:
+        """Before anything is delivered; without the right to ask, the machine's own clock holds until then."""
         try:
             self._bound(self._ask_for_time)
         except BatchAborted as error:
-            # The batch that comes next meets the same trouble, and tells of it.
-            logger.debug("the brokers' time is not known: %s", error)
-        self._asked_at = monotonic_ms()
+            if error.passing:
+                raise KafkaNotReachable(f"asking for the brokers' time: {error}") from error
+            logger.warning("due times go by this machine's clock until the first delivery: %s", error)
 
     def _ask_for_time(self) -> None:
         producer = self._producer
@@ -158,7 +151,6 @@ class TransactionalWriter:
             kind, append_ms = message.timestamp()
             if error is None and kind == TIMESTAMP_LOG_APPEND_TIME:
                 time.heard(append_ms, sent)
-                self._asked_at = sent
 
         return stored
 
@@ -260,9 +252,6 @@ class AtLeastOnceWriter:
 
     def start(self) -> None:
         """Nothing to register."""
-
-    def idle(self) -> None:
-        """Nothing to do."""
 
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer

@@ -76,3 +76,15 @@ def test_what_was_heard_is_trusted_less_the_older_it_is() -> None:
     bench.write(1, 0)
     bench.passed += 3_600_000
     assert bench.clock() == pytest.approx(bench.brokers - 720, abs=1)
+
+
+def test_a_record_that_was_stored_a_moment_ago_tells_the_time_too_and_an_old_one_nothing() -> None:
+    bench = Bench()
+    bench.clock.saw(int(bench.brokers) + 1_000_000)
+    assert bench.clock() == bench.brokers, "before anything of its own was stored there is nothing to compare it with"
+    bench.write(1, 0)
+    bench.passed += 3_600_000
+    bench.clock.saw(int(bench.brokers) - 50_000)
+    assert bench.clock() < bench.brokers - 700
+    bench.clock.saw(int(bench.brokers) - 5)
+    assert bench.brokers - 7 <= bench.clock() <= bench.brokers
