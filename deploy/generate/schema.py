@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deploy.generate.values import Value
 from reconsume.bridge.groups import SubscriptionGroupConfig
-from reconsume.bridge.settings import Settings
+from reconsume.consumers.sidecar.settings import ProcessSettings
 
 __all__ = ["values_schema"]
 
@@ -23,7 +23,7 @@ def values_schema(root: Value) -> dict[str, Any]:
     schema = _object(root)
     schema["properties"] |= _OF_OTHERS
     schema["patternProperties"] = {"^x-": {}}
-    settings = Settings.model_json_schema()
+    settings = ProcessSettings.model_json_schema()
     group = SubscriptionGroupConfig.model_json_schema(by_alias=True)
     group["properties"].pop("groupName")
     group |= {"additionalProperties": False}

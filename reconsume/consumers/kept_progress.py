@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from reconsume.bridge.kafka import translate
+from reconsume.bridge.kafka import metadata_of, translate
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
 from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
@@ -41,7 +41,7 @@ def ask_for_kept(queue: ProcessQueue, committed: Committed, stop: threading.Even
             found = committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
             if found.error is None:
                 if found.offset >= 0:
-                    queue.keep(decode_progress(found.offset, found.metadata), found.offset)
+                    queue.keep(decode_progress(found.offset, metadata_of(found)), found.offset)
                 return True
             refusal = translate(found.error, _DOING)
         except KafkaException as error:
