@@ -29,7 +29,7 @@ from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest
 
-__all__ = ["ExactlyOnceWriter", "Failed"]
+__all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,18 @@ _REBALANCED: Final = frozenset(
 )
 _LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
+
+
+class OutcomeUnknown(KafkaNotReachable):
+    """A transaction got no answer, and neither did the question what became of it.
+
+    Attributes:
+        positions: the offsets that it was to commit.
+    """
+
+    def __init__(self, positions: Sequence[TopicPartition], error: ReconsumeError) -> None:
+        super().__init__(f"{error}; whether the last transaction counts is not known yet")
+        self.positions = positions
 
 
 class Failed(NamedTuple):
@@ -128,6 +140,7 @@ class ExactlyOnceWriter:
 
         Raises:
             PartitionLost: the group has rebalanced, or has put this consumer out; nothing was sent.
+            OutcomeUnknown: all may have been sent, or nothing; ask `was_committed` before the same is sent again.
             KafkaNotReachable: nothing was sent, the same call may succeed later.
             SendBackFailed: refused both ways; nothing was sent.
         """
@@ -176,7 +189,7 @@ class ExactlyOnceWriter:
             self._bounded.close()
             self._bounded = BoundedCalls()
             self._resolve(positions, KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s"))
-        except _OutcomeUnknown as unknown:
+        except _NoAnswer as unknown:
             self._resolve(positions, unknown.error)
         except KafkaRefused:
             for one in copies:
@@ -200,11 +213,11 @@ class ExactlyOnceWriter:
         cause: KafkaError = error.args[0]
         why = translate(cause, f"sending back for group {self._group}")
         if cause.fatal():
-            raise _OutcomeUnknown(KafkaNotReachable(str(why))) from error
+            raise _NoAnswer(KafkaNotReachable(str(why))) from error
         try:
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException:
-            raise _OutcomeUnknown(KafkaNotReachable(str(why))) from error
+            raise _NoAnswer(KafkaNotReachable(str(why))) from error
         if cause.code() in _REBALANCED:
             raise PartitionLost(
                 f"sending back for group {self._group}: {cause.name()}: the group has rebalanced meanwhile; nothing "
@@ -220,15 +233,28 @@ class ExactlyOnceWriter:
     def _resolve(self, positions: Sequence[TopicPartition], why: ReconsumeError) -> None:
         """After a transaction without an answer: end it for certain, then see whether it was committed.
 
-        A new producer with the same transactional id makes the brokers end what the old one has left open. The old
-        one is left as it is: closing it may hang.
+        The producer is left as it is: closing it may hang.
         """
         self._producer = None
-        self._started()
-        committed = self._admin.commits(self._group)
-        if not positions or not all(_is_covered(one, committed) for one in positions):
+        try:
+            committed = self.was_committed(positions)
+        except KafkaNotReachable as error:
+            raise OutcomeUnknown(positions, error) from error
+        if not committed:
             raise why
         logger.warning("%s; but it was committed", why)
+
+    def was_committed(self, positions: Sequence[TopicPartition]) -> bool:
+        """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
+
+        A new producer with the same transactional id makes the brokers end what the old one has left open.
+
+        Raises:
+            KafkaNotReachable: it is still not known.
+        """
+        self._started()
+        committed = self._admin.commits(self._group)
+        return bool(positions) and all(_is_covered(one, committed) for one in positions)
 
     def _started(self) -> Producer:
         """The producer, registered with its transaction coordinator."""
@@ -254,7 +280,7 @@ def _is_member(group_metadata: Any) -> bool:
     return layout != _LAYOUT or int.from_bytes(rest[:4], sys.byteorder, signed=True) > 0
 
 
-class _OutcomeUnknown(Exception):
+class _NoAnswer(Exception):
     """Whether the transaction was committed is not known.
 
     Attributes:

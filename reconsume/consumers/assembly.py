@@ -184,7 +184,7 @@ def _sender(
         )
         closing.insert(0, writer.close)
         writer.register(stop)
-        transactional = TransactionalSender(writer.send_back, consumer.consumer_group_metadata)
+        transactional = TransactionalSender(writer.send_back, writer.was_committed, consumer.consumer_group_metadata)
         closing.insert(0, transactional.close)
         return transactional
     ordinary = SendBackWriter(base, settings.names, lambda: follower.groups, settings.client_id)

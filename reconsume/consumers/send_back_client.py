@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed
+from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.read_again import read_again
@@ -163,11 +163,16 @@ class SendBackClient:
         """
         transactions = self._transactional_writer()
         failed = [self._failed(message, delay_level, cause) for message in messages]
+        unresolved: Sequence[TopicPartition] | None = None
         while True:
             try:
                 with self._transaction_lock:
-                    transactions.send_back(failed, offsets, owned_metadata())
+                    if unresolved is None or not transactions.was_committed(unresolved):
+                        unresolved = None
+                        transactions.send_back(failed, offsets, owned_metadata())
             except KafkaNotReachable as error:
+                if isinstance(error, OutcomeUnknown):
+                    unresolved = error.positions
                 logger.warning("%s; trying again", error)
                 if self._stop.wait(_AGAIN_SECONDS):
                     raise SendBackFailed(str(error)) from error

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import Failed
+from reconsume.bridge.exactly_once import Failed, OutcomeUnknown
 from reconsume.bridge.send_back import OnDone
 from reconsume.consumers.message import Message
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.consumers.senders import as_offset
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.send_back import SendBackRequest
@@ -32,6 +32,8 @@ _PATIENCE_SECONDS: Final = 60.0
 
 WriteBoth = Callable[[Sequence[Failed], Sequence[TopicPartition], Any], None]
 """`ExactlyOnceWriter.send_back`, or what stands in for it."""
+WasCommitted = Callable[[Sequence[TopicPartition]], bool]
+"""`ExactlyOnceWriter.was_committed`."""
 
 
 class _Pending(NamedTuple):
@@ -39,6 +41,11 @@ class _Pending(NamedTuple):
     message: Message
     request: SendBackRequest
     on_done: OnDone
+
+
+class _Unresolved(NamedTuple):
+    batch: Sequence[_Pending]
+    points: Mapping[ProcessQueue, CommitPoint]
 
 
 class TransactionalSender:
@@ -49,16 +56,20 @@ class TransactionalSender:
            sends a message back twice.
         2. The group metadata is taken before a partition is looked at; so if the partition is lost after that look,
            the transaction is fenced by the group coordinator (KIP-447).
-        3. Everything that this consumer commits goes through here, one after the other: offsets never go back.
+        3. A transaction whose outcome is not known is looked up before anything else is written.
+        4. Everything that this consumer commits goes through here, one after the other: offsets never go back.
 
     Args:
         write: writes both in one transaction.
+        was_committed: tells what became of one whose outcome was not known.
         group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
             confluent-kafka lets no other in while it polls.
     """
 
-    def __init__(self, write: WriteBoth, group_metadata: Callable[[], Any]) -> None:
+    def __init__(self, write: WriteBoth, was_committed: WasCommitted, group_metadata: Callable[[], Any]) -> None:
         self._write = write
+        self._was_committed = was_committed
+        self._unresolved: _Unresolved | None = None
         self._group_metadata = group_metadata
         self._changed = threading.Condition()
         self._pending: list[_Pending] = []
@@ -149,7 +160,7 @@ class TransactionalSender:
 
     def _wait(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._pending or self._to_commit or self._closing)
+            self._changed.wait_for(lambda: self._pending or self._to_commit or self._unresolved or self._closing)
             return not self._closing
 
     def _ask_for_metadata(self) -> Any:
@@ -161,15 +172,16 @@ class TransactionalSender:
 
     def _has_something_of(self, queues: set[ProcessQueue]) -> bool:
         with self._changed:
-            return any(one.queue in queues for one in self._pending) or any(
-                queue.to_commit is not None for queue in queues
-            )
+            waiting = [*self._pending, *(self._unresolved.batch if self._unresolved else ())]
+            return any(one.queue in queues for one in waiting) or any(queue.to_commit is not None for queue in queues)
 
     def _settle(self, metadata: Any, seconds: float) -> bool:
         """Write one transaction, if there is something to write; False if that has to be tried again."""
         if metadata is None or not self._writing.acquire(timeout=seconds):
             return False
         try:
+            if not self._resolve():
+                return False
             with self._changed:
                 batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
                 taken = set(map(id, batch))
@@ -193,16 +205,34 @@ class TransactionalSender:
                 [as_offset(queue, point) for queue, point in points.items()],
                 metadata,
             )
+        except OutcomeUnknown as error:
+            logger.warning("%d failed messages may have been sent back: %s", len(batch), error)
+            self._unresolved = _Unresolved(batch, points)
+            return False
         except (PartitionLost, KafkaNotReachable) as error:
             logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
             self._keep(batch)
             return False
         except SendBackFailed as error:
             return self._refused(batch, metadata, error)
-        for queue, point in points.items():
-            queue.committed = point
-        for one in batch:
-            one.on_done(None)
+        _done(batch, points)
+        return True
+
+    def _resolve(self) -> bool:
+        """Whether nothing is unknown any more."""
+        if self._unresolved is None:
+            return True
+        batch, points = self._unresolved
+        try:
+            committed = self._was_committed([as_offset(queue, point) for queue, point in points.items()])
+        except KafkaNotReachable as error:
+            logger.warning("%s", error)
+            return False
+        self._unresolved = None
+        if committed:
+            _done(batch, points)
+        else:
+            self._keep(batch)
         return True
 
     def _refused(self, batch: Sequence[_Pending], metadata: Any, error: SendBackFailed) -> bool:
@@ -211,11 +241,22 @@ class TransactionalSender:
             logger.warning("offsets are not committed: %s", error)
             return False
         if len(batch) > 1:
-            settled = [self._transact([one], (), metadata) for one in batch]
-            return all(settled)
+            settled = True
+            for one in batch:
+                if self._unresolved is not None:
+                    self._keep([one])
+                settled = self._unresolved is None and self._transact([one], (), metadata) and settled
+            return settled
         batch[0].on_done(error)
         return True
 
     def _keep(self, batch: Iterable[_Pending]) -> None:
         with self._changed:
             self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
+
+
+def _done(batch: Iterable[_Pending], points: Mapping[ProcessQueue, CommitPoint]) -> None:
+    for queue, point in points.items():
+        queue.committed = point
+    for one in batch:
+        one.on_done(None)

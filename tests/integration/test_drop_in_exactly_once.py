@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.groups_store import write_system
 from reconsume.consumers import Consumer, polled_from, reconsume_times
@@ -214,6 +215,9 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     def nothing(*_args: Any, **_more: Any) -> None:
         raise TimeoutError
 
+    def away(*_args: Any) -> None:
+        raise KafkaNotReachable("no answer")
+
     with exactly_once(here, group) as consumer:
         consumer.subscribe([topic])
         Reading(consumer).until(2)
@@ -225,9 +229,17 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
             where = [TopicPartition(topic, 0, offset, kept)]
             with pytest.raises(KafkaNotReachable, match="has not ended"):
                 writer.send_back([failed(group, topic)], where, consumer.consumer_group_metadata())
+        monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
+        with monkeypatch.context() as nobody_tells:
+            nobody_tells.setattr(KafkaAdmin, "commits", away)
+            with pytest.raises(OutcomeUnknown) as raised:
+                writer.send_back(
+                    [failed(group, topic)], [TopicPartition(topic, 0, 2)], consumer.consumer_group_metadata()
+                )
+        assert writer.was_committed(raised.value.positions)
     writer.close()
-    committed_is(here, group, topic, 1)
-    assert len(here.waiting(1_000, group)) == 1
+    committed_is(here, group, topic, 2)
+    assert len(here.waiting(1_000, group)) == 2
 
 
 def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:

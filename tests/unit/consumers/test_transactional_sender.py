@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import Failed
+from reconsume.bridge.exactly_once import Failed, OutcomeUnknown
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
@@ -31,12 +31,14 @@ class Kafka:
         errors: what the next transactions fail with.
         refused: bodies that no broker takes.
         written: what was committed: origins, offsets, the group metadata.
+        answers: what the next look-ups of a transaction give, or fail with.
         open: while it is cleared, transactions wait.
     """
 
     errors: list[Exception] = field(default_factory=list)
     refused: set[bytes] = field(default_factory=set)
     written: list[Written] = field(default_factory=list)
+    answers: list[bool | Exception] = field(default_factory=list)
     tried: int = 0
     open: threading.Event = field(default_factory=threading.Event)
     generation: int = 1
@@ -47,8 +49,11 @@ class Kafka:
     def write(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], metadata: Any) -> None:
         self.tried += 1
         assert self.open.wait(10)
+        unknown = None
         if self.errors:
-            raise self.errors.pop(0)
+            unknown = self.errors.pop(0)
+            if not (isinstance(unknown, OutcomeUnknown) and True in self.answers):
+                raise unknown
         if any(one.value in self.refused for one in failed):
             raise SendBackFailed("too large")
         origins = [one.request.stored.origin_message_id for one in failed]
@@ -56,6 +61,15 @@ class Kafka:
             (one.topic, one.partition): (one.offset, decode_progress(one.offset, one.metadata)) for one in offsets
         }
         self.written.append((origins, positions, metadata))
+        if unknown is not None:
+            raise unknown
+
+    def was_committed(self, offsets: Sequence[TopicPartition]) -> bool:
+        assert offsets
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     @property
     def sent(self) -> list[str]:
@@ -80,7 +94,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture
 def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
-    one = TransactionalSender(kafka.write, kafka.metadata)
+    one = TransactionalSender(kafka.write, kafka.was_committed, kafka.metadata)
     with polled(one):
         yield one
         kafka.open.set()
@@ -169,6 +183,34 @@ def test_what_succeeded_is_committed_in_a_transaction_too(kafka: Kafka, sender: 
     assert queue.to_commit is None
 
 
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "undone"])
+def test_what_may_have_been_written_is_looked_up_before_anything_else_is(
+    *, committed: bool, kafka: Kafka, sender: TransactionalSender
+) -> None:
+    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.answers = [KafkaNotReachable("away"), committed]
+    queue = queue_of(2)
+    first = fail(sender, queue, 0)
+    wait_until(lambda: kafka.tried == 1, what="it is tried")
+    later = fail(sender, queue, 1)
+    wait_until(lambda: first.told and later.told, what="both are sent back")
+    assert (first.told, later.told) == ({0: None}, {1: None})
+    assert sorted(kafka.sent) == ["flights/0/0", "flights/0/1"], "each once"
+    assert kafka.answers == []
+    assert queue.to_commit is None
+
+
+def test_at_a_shutdown_what_is_not_known_is_left(kafka: Kafka, sender: TransactionalSender) -> None:
+    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.answers = [KafkaNotReachable("away")] * 1_000
+    queue = queue_of(1)
+    results = fail(sender, queue, 0)
+    wait_until(lambda: kafka.tried == 1, what="it is tried")
+    assert not sender.settle([queue], 0.2)
+    sender.leave([queue], 0.01)
+    assert (results.told, kafka.sent, kafka.tried) == ({}, [], 1)
+
+
 @pytest.mark.parametrize("error", [PartitionLost("rebalanced"), KafkaNotReachable("away")], ids=repr)
 def test_what_was_not_written_is_tried_again(error: ReconsumeError, kafka: Kafka, sender: TransactionalSender) -> None:
     kafka.errors = [error]
@@ -252,7 +294,7 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
             one.forget([queue])
         return 1
 
-    one = TransactionalSender(kafka.write, metadata)
+    one = TransactionalSender(kafka.write, kafka.was_committed, metadata)
     with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)
