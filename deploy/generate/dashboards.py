@@ -174,9 +174,50 @@ _GROUPS: Final[dict[str, Sequence[PanelSpec]]] = {
     ),
 }
 
+_SIDECARS: Final[dict[str, Sequence[PanelSpec]]] = {
+    "Send-backs over HTTP": (
+        _rate("Requests, by status", "reconsume_sidecar_requests", "route, status", legend="{{route}} {{status}}"),
+        _quantiles("Time of a request", "reconsume_sidecar_request_duration_seconds", "route"),
+        _rate(
+            "Sent back, by outcome", "reconsume_sidecar_send_backs", "group, outcome", _GROUP, "{{group}} {{outcome}}"
+        ),
+        PanelSpec(
+            "Not acknowledged yet",
+            "reconsume_sidecar_waiting_send_backs",
+            {"{{instance}}": "sum by (instance) (reconsume_sidecar_waiting_send_backs{SELECTOR})"},
+        ),
+    ),
+    "Pushed to apps": (
+        _rate("Answers, by meaning", "reconsume_push_deliveries", "group, outcome", _GROUP, "{{group}} {{outcome}}"),
+        _quantiles("Time of the app", "reconsume_push_delivery_duration_seconds", "group"),
+        PanelSpec(
+            "In flight",
+            "reconsume_push_in_flight",
+            {"{{group}}": f"sum by (group) (reconsume_push_in_flight{{{_GROUP},SELECTOR}})"},
+        ),
+        PanelSpec(
+            "App away since",
+            "reconsume_push_app_down_since_timestamp_seconds",
+            {
+                "{{group}}": "max by (group) (time() - "
+                f"(reconsume_push_app_down_since_timestamp_seconds{{{_GROUP},SELECTOR}} > 0))"
+            },
+            unit="s",
+        ),
+        _rate("Answers with an unknown status", "reconsume_push_unknown_statuses", "group", _GROUP),
+        _rate("Let go by the app", "reconsume_push_discarded_messages", "group", _GROUP),
+        _rate("Redirects", "reconsume_push_redirects", "group", _GROUP),
+    ),
+}
+
 DASHBOARDS: Final = {
     "reconsume-scheduler": ("reconsume: schedulers", _SCHEDULER),
     "reconsume-groups": ("reconsume: groups", _GROUPS),
+    "reconsume-sidecars": ("reconsume: sidecars", _SIDECARS),
+}
+_COUNTED_BY_GROUP: Final = {
+    "reconsume-groups": "reconsume_scheduler_records_total|reconsume_consumer_ok_total",
+    "reconsume-sidecars": "reconsume_sidecar_send_backs_total|reconsume_push_deliveries_total",
 }
 
 
@@ -207,10 +248,8 @@ def _variables(uid: str) -> Iterator[Any]:
     yield DatasourceVariable("datasource").label("Prometheus").type("prometheus")
     yield _choice("namespace", "label_values(reconsume_scheduler_partitions, namespace)")
     yield _choice("release", 'label_values(reconsume_scheduler_partitions{namespace=~"$namespace"}, release)')
-    if uid == "reconsume-groups":
-        yield _choice(
-            "group", 'label_values({__name__=~"reconsume_scheduler_records_total|reconsume_consumer_ok_total"}, group)'
-        )
+    if (counters := _COUNTED_BY_GROUP.get(uid)) is not None:
+        yield _choice("group", f'label_values({{__name__=~"{counters}"}}, group)')
 
 
 def _choice(name: str, query: str) -> Any:
