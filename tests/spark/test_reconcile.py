@@ -169,10 +169,9 @@ def test_a_first_copy_that_was_compacted_away_is_noted(spark: SparkSession, live
 def test_the_programs_of_the_page_run(
     spark: SparkSession, lived: Lived, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert spark is not None  # they take the session that is there
     programs = [one for one in python_blocks(complete=False) if one.where.startswith("docs/reconcile.md")]
     here = f'"{lived.bootstrap_servers}", topic_prefix="{lived.prefix}"'
-    names: dict[str, object] = {}
+    names: dict[str, object] = {"spark": spark}
     for program in programs:
         # Topics of this test, and a folder; the second program goes on in the session of the first.
         text = program.text.replace('"localhost:9092"', here).replace("/data/ledger", str(tmp_path / "ledger"))
@@ -180,5 +179,5 @@ def test_the_programs_of_the_page_run(
         text = text.replace('/ledger").awaitTermination', f'/ledger", topic_prefix="{lived.prefix}").awaitTermination')
         exec(compile(text, program.where, "exec"), names)  # noqa: S102 - our own page
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "ok"
-    assert re.fullmatch(r"[-0-9]+ [:.0-9]+\+00:00 0", shown[-1])
+    assert re.fullmatch(r"[-0-9]+ [:.0-9]+\+00:00 0", shown[0])
+    assert "ok" in shown

@@ -67,8 +67,7 @@ def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: boo
                 settings.bootstrap_servers,
                 folder,
                 topic_prefix=settings.topic_prefix,
-                # On Spark Connect it would be called where Spark runs, which needs nothing but pyspark.
-                committed=partial(read_committed, settings) if options.remote is None else None,
+                committed=partial(read_committed, settings),
                 delay_levels=options.delay_levels,
                 tolerances=Tolerances(late=late),
                 options=kafka,

@@ -40,14 +40,19 @@ def reconcile_stream(
         every: from the start of a run to that of the next one; a run that takes longer is followed at once. By
             default there is one run, and the query ends (`availableNow`).
         topic_prefix: of the installation.
-        committed: called before each run, see `reconcile`. On Spark Connect it is called on the server.
+        committed: called before each run, see `reconcile`.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
         options: of Spark's Kafka source.
 
     Raises:
-        IllegalSetting: `every` is not positive.
+        IllegalSetting: `every` is not positive, or the session is one of Spark Connect.
     """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        # It keeps plans by numbers that begin anew in the process of each batch: a run would see the files of another.
+        raise IllegalSetting(
+            "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
+        )
     if every is not None and every <= dt.timedelta(0):
         raise IllegalSetting(f"every {every}: runs cannot follow each other faster than at once; use more than 0")
 
