@@ -13,7 +13,7 @@ __all__ = ["read_environment"]
 
 _PREFIX: Final = "RECONSUME_"
 _KAFKA: Final = "KAFKA_"
-_OTHER_USES: Final = frozenset({"CONFIG", "CACHE_DIR", "TEST_BOOTSTRAP", "TEST_FLIGHTS", "TEST_SPARK"})
+_OTHER_USES: Final = frozenset({"CONFIG", "CACHE_DIR", "CHAOS_SEED", "TEST_BOOTSTRAP", "TEST_FLIGHTS", "TEST_SPARK"})
 """Variables of the command line and the tests, which are no settings."""
 _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")
 """Kubernetes describes every Service of a namespace by variables such as RECONSUME_PORT=tcp://…; a Service that
