@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from reconsume.spark_connectors import Tolerances, reconcile
 from tests.spark.copies import Copy, add, in_transaction, write
 from tests.spark.lived import Lived
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 Outcomes = dict[tuple[str, str, int], str]
@@ -46,8 +47,11 @@ def test_what_is_in_open_transactions_waits_until_they_end(spark: SparkSession, 
         assert waiting == {one.attempt for one in (written, behind, given_up, behind_that)}
         first.commit_transaction(30)
         second.abort_transaction(30)
+    told = {("LOST", given_up.attempt[1]), ("ORPHAN", "never/0/1")}
+    # What is missing is called lost when no transaction can be open any more that has it.
+    wait_until(lambda: set(judged(spark, lived, prefix)[1]) == told, 240, "both are told")
     outcomes, findings = judged(spark, lived, prefix)
-    assert sorted(findings) == [("LOST", given_up.attempt[1]), ("ORPHAN", "never/0/1")]
+    assert sorted(findings) == sorted(told)
     assert {outcomes[one.attempt] for one in (written, behind, behind_that)} == {"moved"}
     assert outcomes[given_up.attempt] == "lost"
     assert outcomes[lived.groups[0], "never/0/1", 1] == "unexplained"
