@@ -111,7 +111,7 @@ def unknown_authority(ward: Ward) -> None:
 
 
 def missing_topic(ward: Ward) -> None:
-    ward.delete(ward.here.settings.names.quarantine)
+    ward.delete(ward.here.settings.names.cancel)
 
 
 def level_without_topic(ward: Ward) -> None:
@@ -183,7 +183,7 @@ PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
     "wrong password": (wrong_password, "do not accept user 'u-", "RECONSUME_KAFKA_SASL_PASSWORD_FILE"),
     "no TLS": (no_tls, "no connection to", "security.protocol=SASL_SSL"),
     "unknown authority": (unknown_authority, "no TLS connection", "ssl.ca.location"),
-    "missing topic": (missing_topic, r"QUARANTINE is missing", "reconsume topics apply"),
+    "missing topic": (missing_topic, r"CANCEL is missing", "reconsume topics apply"),
     "level without topic": (level_without_topic, r"DELAY\.7m is missing", "reconsume topics apply"),
     "CreateTime": (
         clock_of_producers,

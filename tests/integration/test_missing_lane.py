@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.kafka
 
 
-def test_it_is_quarantined_and_the_topic_is_not_made(bootstrap_servers: str) -> None:
+def test_the_scheduler_makes_it_with_the_clock_of_the_brokers(bootstrap_servers: str) -> None:
     one = Installation(settings_for(bootstrap_servers))
     one.make_topics()
     one.write_groups()
@@ -26,7 +26,7 @@ def test_it_is_quarantined_and_the_topic_is_not_made(bootstrap_servers: str) -> 
     ]
     one.produce(names.send_back, b"v", headers=wish)
     with scheduler(settings):
-        wait_until(lambda: one.read(names.quarantine), 60, "it is in the quarantine")
-    (kept,) = one.read(names.quarantine)
-    assert kept["QUARANTINE_REASON"] == f"delay topic {lane} does not exist; make it: reconsume topics apply"
-    assert lane not in one.admin.topics()
+        wait_until(lambda: lane in one.admin.topics() and one.read(lane), 60, "it waits on the lane")
+    assert one.admin.settings([lane])[lane]["message.timestamp.type"] == "LogAppendTime"
+    assert len(one.read(lane)) == 1
+    assert one.read(names.quarantine) == []

@@ -63,9 +63,9 @@ def unattended(kafka: SecureKafka) -> Installation:
 
 @pytest.fixture(scope="module")
 def attended(kafka: SecureKafka) -> Iterator[Installation]:
-    """A scheduler that may everything works here."""
+    """A scheduler that may everything works here; with a table of its own, or it would make the missing topic."""
     one = installed(kafka, "attended.")
-    with scheduler(one.settings):
+    with scheduler(one.settings.model_copy(update={"message_delay_level": "1s 1s 1s"})):
         yield one
 
 

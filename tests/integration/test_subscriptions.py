@@ -17,7 +17,7 @@ from reconsume.consumers import (
     ConsumeFromWhere,
     Message,
     PushConsumer,
-    consume_loop,
+    offset_reset,
 )
 from reconsume.consumers.consume_from import ConsumeFrom, first_offset
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
@@ -228,7 +228,7 @@ def test_a_moment_that_nobody_could_look_up_is_looked_up_again(
         away = asked_topic == topic and len(asked) < 3
         return first_offset(asked_topic, partition, consume_from, no_answer if away else ask)
 
-    monkeypatch.setattr(consume_loop, "first_offset", third_time_lucky)
+    monkeypatch.setattr(offset_reset, "first_offset", third_time_lucky)
     listener = Deliveries(succeeds)
     moment = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     with consumer_of(here, group, listener, conf=protocol, consume_from_where=moment).subscribe(topic):
