@@ -13,10 +13,11 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Health", "LogLevel", "ManagementServer"]
+__all__ = ["Health", "HttpServer", "LogLevel", "ManagementServer", "Start"]
 
 _LONGEST_LEVEL: Final = 20
-_Start = Callable[[str, list[tuple[str, str]]], Any]
+Start = Callable[[str, list[tuple[str, str]]], Any]
+"""WSGI's `start_response`."""
 
 
 class Health(Protocol):
@@ -41,24 +42,19 @@ class LogLevel(Protocol):
 
 class _QuietHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """A scrape every few seconds is no news."""
+        """A scrape or a probe every few seconds is no news."""
 
 
-class ManagementServer:
-    """Serves in a thread of its own until closed.
+class HttpServer:
+    """Serves a WSGI application in a thread of its own until closed.
 
     Raises:
         IllegalSetting: the address cannot be used.
     """
 
-    def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, health: Health, log_level: LogLevel | None = None
-    ) -> None:
-        self._metrics = make_wsgi_app(registry)
-        self._health = health
-        self._log_level = log_level
+    def __init__(self, host: str, port: int, answer: Callable[[dict[str, Any], Start], Iterable[bytes]]) -> None:
         try:
-            self._server = make_server(host, port, self._answer, ThreadingWSGIServer, _QuietHandler)
+            self._server = make_server(host, port, answer, ThreadingWSGIServer, _QuietHandler)
         except OSError as error:
             raise IllegalSetting(
                 f"setting management: {host}:{port} cannot be listened on ({error}); use another port, or 0 for any"
@@ -78,7 +74,23 @@ class ManagementServer:
         self._server.server_close()
         self._thread.join()
 
-    def _answer(self, environ: dict[str, Any], start: _Start) -> Iterable[bytes]:
+
+class ManagementServer(HttpServer):
+    """The port of a scheduler worker.
+
+    Raises:
+        IllegalSetting: the address cannot be used.
+    """
+
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, health: Health, log_level: LogLevel | None = None
+    ) -> None:
+        self._metrics = make_wsgi_app(registry)
+        self._health = health
+        self._log_level = log_level
+        super().__init__(host, port, self._answer)
+
+    def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return self._metrics(environ, start)  # type: ignore[no-any-return]  # wsgiref has no types for apps

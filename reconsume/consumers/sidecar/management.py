@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
 
+from reconsume.bridge.management import HttpServer, Start
 from reconsume.bridge.settings import ManagementSettings
 from reconsume.consumers.sidecar.guard import refusal_of_token
 from reconsume.consumers.sidecar.life_cycle import Life, Phase
 from reconsume.consumers.sidecar.problems import Problem
-from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["Management", "Probes"]
 
-_Start = Callable[[str, list[tuple[str, str]]], Any]
 _LONGEST_DRAIN_SECONDS: Final = 3600.0
 _OK: Final = 200
 _NOT_NOW: Final = 503
@@ -72,8 +68,8 @@ class Probes:
         return self._life.phase.value
 
 
-class Management:
-    """Serves in a thread of its own until closed.
+class Management(HttpServer):
+    """The port of a sidecar.
 
     `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.
 
@@ -98,29 +94,9 @@ class Management:
         self._quiesce = quiesce
         self._token = token
         self._from_network = from_network
-        try:
-            self._server = make_server(settings.host, settings.port, self._answer, ThreadingWSGIServer, _QuietHandler)
-        except OSError as error:
-            raise IllegalSetting(
-                f"setting management: {settings.host}:{settings.port} cannot be listened on ({error}); use another "
-                "port, or 0 for any"
-            ) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, name="reconsume-management", daemon=True)
-        self._thread.start()
+        super().__init__(settings.host, settings.port, self._answer)
 
-    @property
-    def address(self) -> str:
-        """`host:port`."""
-        host, port = self._server.server_address[:2]
-        return f"{host if isinstance(host, str) else host.decode()}:{port}"
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _answer(self, environ: dict[str, Any], start: _Start) -> Iterable[bytes]:
+    def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD", "POST"):
             return _json(start, 405, {"error": "use GET"})
         path = environ["PATH_INFO"]
@@ -140,7 +116,7 @@ class Management:
         paths = "/startupz, /livez, /readyz, /metrics, /quiesce and /drain"
         return _json(start, 404, {"error": f"there are {paths}"})
 
-    def _end(self, start: _Start, path: str, query: Mapping[str, list[str]]) -> Iterable[bytes]:
+    def _end(self, start: Start, path: str, query: Mapping[str, list[str]]) -> Iterable[bytes]:
         if path == "/quiesce":
             self._quiesce()
             return _json(start, _OK, {"phase": self._probes.phase, "inFlight": self._life.in_flight})
@@ -168,12 +144,7 @@ class Management:
         return refusal_of_token(environ.get("HTTP_AUTHORIZATION", "").encode(), self._token)
 
 
-class _QuietHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """A probe every few seconds is no news."""
-
-
-def _json(start: _Start, status: int, body: Mapping[str, Any]) -> list[bytes]:
+def _json(start: Start, status: int, body: Mapping[str, Any]) -> list[bytes]:
     start(f"{status} {_REASONS[status]}", [("Content-Type", "application/json")])
     return [json.dumps(body).encode() + b"\n"]
 
