@@ -20,7 +20,16 @@ from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import Header
 from reconsume.delay_levels.send_back import SendBackRequest
 
-__all__ = ["RETRY_TOPIC", "Clock", "RecordingWriter", "chunk_of", "message_at", "safe_offset", "service_of"]
+__all__ = [
+    "RETRY_TOPIC",
+    "Clock",
+    "RecordingWriter",
+    "RunsNothing",
+    "chunk_of",
+    "message_at",
+    "safe_offset",
+    "service_of",
+]
 
 RETRY_TOPIC = "reconsume.RETRY.departures"
 APPENDED_MS = 1_700_000_000_000
@@ -114,6 +123,20 @@ class RecordingWriter:
     def origins(self) -> list[str]:
         """Which messages were sent back, in order."""
         return [request.stored.origin_message_id for request in self.requests]
+
+
+class RunsNothing:
+    """The part of a pool that ends it, where nothing runs unless a test says so."""
+
+    def stop(self) -> None:
+        """Nothing runs by itself."""
+
+    def is_working(self) -> bool:
+        return False
+
+    def close(self, seconds: float) -> bool:
+        del seconds
+        return True
 
 
 def service_of(

@@ -26,7 +26,7 @@ from reconsume.consumers.orderly import Lane, OrderlyService
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import Header
-from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at
+from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at
 
 __all__ = ["TIMEOUT_MS", "Pool", "Recording", "World", "answering", "chunk_with", "consumed_in_order", "retry_chunk"]
 
@@ -117,7 +117,7 @@ def chunk_with(*messages: Message) -> Chunk:
     return Chunk(queue, messages)
 
 
-class Pool:
+class Pool(RunsNothing):
     """Holds lanes until they are asked for."""
 
     def __init__(self) -> None:
@@ -125,16 +125,6 @@ class Pool:
 
     def submit(self, lane: Lane) -> None:
         self.lanes.append(lane)
-
-    def stop(self) -> None:
-        """Nothing runs by itself."""
-
-    def is_working(self) -> bool:
-        return False
-
-    def close(self, seconds: float) -> bool:
-        del seconds
-        return True
 
 
 def consumed_in_order(world: World, answer: object, *, auto_commit: bool = True, maximum: int | None = None) -> None:

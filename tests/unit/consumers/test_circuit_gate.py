@@ -19,7 +19,7 @@ from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.names import TopicNames
-from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -27,23 +27,13 @@ CLOSED, HALF_OPEN, OPEN = CircuitState.CLOSED, CircuitState.HALF_OPEN, CircuitSt
 
 
 @dataclass
-class Pool:
+class Pool(RunsNothing):
     """Runs nothing until it is told to."""
 
     chunks: deque[Chunk] = field(default_factory=deque)
 
     def submit(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
-
-    def stop(self) -> None:
-        """Nothing runs by itself."""
-
-    def is_working(self) -> bool:
-        return False
-
-    def close(self, seconds: float) -> bool:
-        del seconds
-        return True
 
 
 class Group:

@@ -26,7 +26,7 @@ from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause
 from tests.support.waiting import wait_until
-from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
 from tests.unit.consumers.test_orderly import World
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -43,7 +43,7 @@ class Told(ConsumeMessageHook):
 
 
 @dataclass
-class Concurrent:
+class Concurrent(RunsNothing):
     """A service whose listener does what `says` has for an offset; what it lacks succeeds."""
 
     batch_size: int = 1
@@ -70,16 +70,6 @@ class Concurrent:
 
     def submit(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
-
-    def stop(self) -> None:
-        """Nothing runs by itself."""
-
-    def is_working(self) -> bool:
-        return False
-
-    def close(self, seconds: float) -> bool:
-        del seconds
-        return True
 
     def read(self, *offsets: int) -> None:
         messages = [message_at(offset) for offset in offsets]

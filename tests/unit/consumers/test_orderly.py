@@ -14,7 +14,7 @@ from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
-from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS
 COMMIT = ConsumeOrderlyStatus.COMMIT
@@ -25,7 +25,7 @@ Answer = Callable[[list[int], ConsumeOrderlyContext], object]
 
 
 @dataclass
-class World:
+class World(RunsNothing):
     """One partition, a listener that answers as told, and a pool that runs lanes when told to."""
 
     answer: Answer
@@ -54,16 +54,6 @@ class World:
 
     def submit(self, lane: Lane) -> None:
         self.lanes.append(lane)
-
-    def stop(self) -> None:
-        """Nothing runs by itself."""
-
-    def is_working(self) -> bool:
-        return False
-
-    def close(self, seconds: float) -> bool:
-        del seconds
-        return True
 
     def read(self, *messages: Message) -> World:
         self.service.accept(self.queue, self.queue.begin(messages))
