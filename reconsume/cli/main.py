@@ -31,7 +31,6 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="RocketMQ's retry semantics for consumers of Apache Kafka.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,6 +41,23 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 add_operations(app, topics_app, groups_app)
 app.add_typer(quarantine_app, name="quarantine")
+
+
+def _show_versions(asked: bool) -> None:
+    if asked:
+        from reconsume.cli.version import versions
+
+        sys.stdout.write(versions() + "\n")
+        raise typer.Exit
+
+
+@app.callback()
+def reconsume(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_versions, help="say what is installed")
+    ] = False,
+) -> None:
+    """RocketMQ's retry semantics for consumers of Apache Kafka."""
 
 
 @app.command()
