@@ -36,10 +36,10 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix .
 
 test: check ## Everything: the checks and all tests, on a real Kafka
-	@echo "what measures time alone: the traces of RocketMQ, rebalances under load; those with Spark, on one Spark; all others, four at a time"
+	@echo "what measures time alone: the traces of RocketMQ, rebalances under load; those with Spark, two at a time; all others, four at a time"
 	@$(BIN)/pytest -q tests/conformance
 	@$(BIN)/pytest -q $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
-	@$(BIN)/pytest -q tests/spark
+	@$(BIN)/pytest -q --numprocesses=2 --dist=loadfile tests/spark
 	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests \
 	  $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 

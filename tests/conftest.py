@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,8 +18,9 @@ def bootstrap_servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.Temp
     from tests.support.kafka import kafka_bootstrap  # noqa: PLC0415
     from tests.support.shared_kafka import shared_kafka  # noqa: PLC0415
 
-    # Each worker of pytest-xdist has a folder of its own in that of the run.
-    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    # Each worker of pytest-xdist has a folder of its own in that of the run. A pytest that a test starts is no worker,
+    # though it has a worker's environment.
+    alone = not hasattr(pytestconfig, "workerinput")
     with kafka_bootstrap() if alone else shared_kafka(tmp_path_factory.getbasetemp().parent) as kafka:
         pytestconfig.stash[_NOTE] = note = f"{kafka.bootstrap_servers}: {kafka.note}"
         if not alone:
