@@ -58,8 +58,8 @@ broker: setup ## A real Kafka on this machine, in the foreground
 benchmarks: setup ## The figures that the README names
 	@$(BIN)/python -m benchmarks
 
-helm-check: setup ## The chart, its alerts and dashboards; gets helm and promtool where they are missing
-	@$(BIN)/pytest -q tests/deploy
+helm-check: setup ## The chart, its alerts and dashboards; gets the tools that are missing, builds two of them once
+	@RECONSUME_BUILD_TOOLS=yes $(BIN)/pytest -q tests/deploy
 
 docs: setup ## The pages of docs/ that are made from the code
 	@$(BIN)/python -m reconsume.cli.pages docs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import hashlib
 import io
 import os
 import platform
@@ -20,9 +21,10 @@ from typing import Final
 
 from reconsume.cli.broker.jars import cache_folder
 
-__all__ = ["NotBrought", "ToolMissing", "helm", "prometheus", "promtool"]
+__all__ = ["NotBrought", "ToolMissing", "built", "helm", "prometheus", "promtool"]
 
 ROOT: Final = Path(__file__).parents[2]
+_CHARTTOOLS: Final = Path(__file__).parent / "charttools"
 _HELM_WHEEL: Final = ROOT / "deploy" / "requirements" / "helm.txt"
 
 
@@ -63,6 +65,34 @@ def promtool() -> Path:
 def prometheus() -> Path:
     """Prometheus 2.42 or newer; raises what `promtool` does."""
     return _of_prometheus("prometheus")
+
+
+@functools.cache
+def built(tool: str) -> Path:
+    """A tool of charttools/go.mod, built by Go where RECONSUME_BUILD_TOOLS is set: it takes minutes, once.
+
+    Args:
+        tool: the package of its command, such as `helm.sh/helm/v3/cmd/helm`.
+
+    Raises:
+        ToolMissing: it was never built here and is not to be built now, or there is no Go.
+        NotBrought: Go could not build it.
+    """
+    pins = hashlib.sha256((_CHARTTOOLS / "go.sum").read_bytes()).hexdigest()[:12]
+    return _cached(f"{tool.replace('/', '_')}-{pins}", functools.partial(_from_go, tool))
+
+
+def _from_go(tool: str, scratch: Path) -> bytes:
+    if not os.environ.get("RECONSUME_BUILD_TOOLS"):
+        raise ToolMissing(f"{tool} was not built on this machine yet: run make helm-check")
+    places = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
+    go = shutil.which("go", path=places)
+    if go is None:
+        raise ToolMissing(
+            f"{tool} needs Go to be built, which is neither on the PATH nor beside Python: run make setup"
+        )
+    _run([go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(scratch / "tool"), tool], tool, _CHARTTOOLS)
+    return (scratch / "tool").read_bytes()
 
 
 def _of_prometheus(program: str) -> Path:
