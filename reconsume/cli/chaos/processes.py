@@ -36,6 +36,11 @@ class UnderTest:
         return self.folder / f"{self.name}.log"
 
     @property
+    def pid(self) -> int | None:
+        """Of the life that it lives now."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         """Whether it was started and has ended by itself."""
         return self._process is not None and self._process.poll() is not None

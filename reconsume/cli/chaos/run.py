@@ -32,7 +32,7 @@ from reconsume.cli.chaos.worker import set_ahead
 from reconsume.cli.chaos.workload import LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED, produce
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["ChaosOptions", "ChaosReport", "print_report", "run_chaos"]
+__all__ = ["ChaosOptions", "ChaosReport", "make_topics", "print_report", "run_chaos"]
 
 _EACH: Final = 3
 """Schedulers, and consumers."""
@@ -129,7 +129,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         cluster = stack.enter_context(Cluster(options.brokers, say))
         say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
         settings = Settings(bootstrap_servers=cluster.direct)
-        _make_topics(settings)
+        make_topics(settings)
         reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
         processes = stack.enter_context(_processes(options, cluster, clocks, folder))
@@ -150,7 +150,8 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     return ChaosReport(options, inflicted, verdict, summary(seconds), ended, time.monotonic() - begun, folder)
 
 
-def _make_topics(settings: Settings) -> None:
+def make_topics(settings: Settings) -> None:
+    """The level table, its topics and those of the workload."""
     admin = KafkaAdmin(settings.client_settings())
     maker = TopicMaker(admin, settings.names, settings.topics)
     system = SystemConfig(message_delay_level=LEVEL_TABLE)
