@@ -56,14 +56,14 @@ _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
 
 
 class OutcomeUnknown(KafkaNotReachable):
-    """A transaction got no answer, and neither did the question what became of it.
+    """A transaction got no answer: `was_committed` tells what became of it.
 
     Attributes:
         positions: the offsets that it was to commit.
     """
 
     def __init__(self, positions: Sequence[TopicPartition], error: ReconsumeError) -> None:
-        super().__init__(f"{error}; whether the last transaction counts is not known yet")
+        super().__init__(f"{error}; whether the transaction counts is not known yet")
         self.positions = positions
 
 
@@ -188,9 +188,13 @@ class ExactlyOnceWriter:
         except TimeoutError:
             self._bounded.close()
             self._bounded = BoundedCalls()
-            self._resolve(positions, KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s"))
+            # It is left as it is: closing it may hang.
+            self._producer = None
+            late = KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s")
+            raise OutcomeUnknown(positions, late) from None
         except _NoAnswer as unknown:
-            self._resolve(positions, unknown.error)
+            self._producer = None
+            raise OutcomeUnknown(positions, unknown.error) from unknown.error
         except KafkaRefused:
             for one in copies:
                 self._existing.forget(one.copy.topic)
@@ -230,31 +234,27 @@ class ExactlyOnceWriter:
         producer.close()
         raise why from error
 
-    def _resolve(self, positions: Sequence[TopicPartition], why: ReconsumeError) -> None:
-        """After a transaction without an answer: end it for certain, then see whether it was committed.
-
-        The producer is left as it is: closing it may hang.
-        """
-        self._producer = None
-        try:
-            committed = self.was_committed(positions)
-        except KafkaNotReachable as error:
-            raise OutcomeUnknown(positions, error) from error
-        if not committed:
-            raise why
-        logger.warning("%s; but it was committed", why)
-
     def was_committed(self, positions: Sequence[TopicPartition]) -> bool:
         """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
 
         A new producer with the same transactional id makes the brokers end what the old one has left open.
 
+        Args:
+            positions: what it was to change; of partitions that this consumer has had ever since, as far as it knows.
+
         Raises:
             KafkaNotReachable: it is still not known.
+            PartitionLost: nor does it show, because some of these partitions have another owner; ask without them.
         """
         self._started()
         committed = self._admin.commits(self._group)
-        return bool(positions) and all(_is_covered(one, committed) for one in positions)
+        covered = [_is_covered(one, committed) for one in positions]
+        if any(covered) and not all(covered):
+            # A transaction changes all or nothing, so somebody else has committed for some of them.
+            raise PartitionLost(
+                f"group {self._group}: another member has committed for partitions of a transaction without an answer"
+            )
+        return any(covered)
 
     def _started(self) -> Producer:
         """The producer, registered with its transaction coordinator."""

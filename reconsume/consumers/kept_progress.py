@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaException, TopicPartition
 
 from reconsume.bridge.kafka import metadata_of, translate
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
 from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
 
@@ -41,6 +41,7 @@ def ask_for_kept(queue: ProcessQueue, committed: Committed, stop: threading.Even
             found = committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
             if found.error is None:
                 if found.offset >= 0:
+                    queue.committed = CommitPoint(found.offset, metadata_of(found) or "")
                     queue.keep(decode_progress(found.offset, metadata_of(found)), found.offset)
                 return True
             refusal = translate(found.error, _DOING)

@@ -170,9 +170,10 @@ class SendBackClient:
                     if unresolved is None or not transactions.was_committed(unresolved):
                         unresolved = None
                         transactions.send_back(failed, offsets, owned_metadata())
+            except OutcomeUnknown as error:
+                logger.warning("%s", error)
+                unresolved = error.positions
             except KafkaNotReachable as error:
-                if isinstance(error, OutcomeUnknown):
-                    unresolved = error.positions
                 logger.warning("%s; trying again", error)
                 if self._stop.wait(_AGAIN_SECONDS):
                     raise SendBackFailed(str(error)) from error

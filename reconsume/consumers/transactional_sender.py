@@ -195,7 +195,12 @@ class TransactionalSender:
         done: dict[ProcessQueue, set[int]] = {queue: set() for queue in queues}
         for one in batch:
             done.setdefault(one.queue, set()).add(one.message.offset)
-        points = {queue: point for queue, offsets in done.items() if (point := queue.commit_point(offsets)) is not None}
+        points = {
+            queue: point
+            for queue, offsets in done.items()
+            # What stands there already would tell nothing if the outcome had to be looked up.
+            if (point := queue.commit_point(offsets)) is not None and point != queue.committed
+        }
         if not points:
             # What is out of reach of the metadata must wait until the messages before it are done.
             return not self._pending
@@ -208,7 +213,7 @@ class TransactionalSender:
         except OutcomeUnknown as error:
             logger.warning("%d failed messages may have been sent back: %s", len(batch), error)
             self._unresolved = _Unresolved(batch, points)
-            return False
+            return self._resolve()
         except (PartitionLost, KafkaNotReachable) as error:
             logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
             self._keep(batch)
@@ -219,15 +224,23 @@ class TransactionalSender:
         return True
 
     def _resolve(self) -> bool:
-        """Whether nothing is unknown any more."""
+        """Whether nothing is unknown any more.
+
+        Only offsets of partitions that were ours all the time tell what became of a transaction.
+        """
         if self._unresolved is None:
             return True
         batch, points = self._unresolved
+        with self._changed:
+            ours = [as_offset(queue, point) for queue, point in points.items() if queue not in self._forgotten]
         try:
-            committed = self._was_committed([as_offset(queue, point) for queue, point in points.items()])
-        except KafkaNotReachable as error:
+            committed = self._was_committed(ours) if ours else False
+        except (KafkaNotReachable, PartitionLost) as error:
             logger.warning("%s", error)
             return False
+        logger.warning(
+            "the transaction of %d failed messages was %s", len(batch), "committed" if committed else "undone"
+        )
         self._unresolved = None
         if committed:
             _done(batch, points)

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from reconsume.cli.chaos.workload import DEAD
 
@@ -53,15 +54,26 @@ class Verdict:
         return not (self.lost or self.early or self.duplicates)
 
 
+class _Copy(NamedTuple):
+    """A record that reconsume has written; `due_ms` is when a copy on a delay topic may leave it."""
+
+    stored_ms: int
+    at: str
+    due_ms: int = 0
+
+
 @dataclass(slots=True)
 class Judge:
-    """Is told of every committed record, in any order; times are milliseconds of the brokers' clock."""
+    """Is told of every committed record once, in any order; times are milliseconds of the brokers' clock.
+
+    Where a record stands (`at`) is `<topic>-<partition>@<offset>`.
+    """
 
     _origins: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _processed: dict[Place, int] = field(default_factory=dict)
-    _waited: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _moved: dict[int, int] = field(default_factory=dict)
-    _dead: dict[int, int] = field(default_factory=dict)
+    _waited: dict[int, _Copy] = field(default_factory=dict)
+    _moved: dict[int, _Copy] = field(default_factory=dict)
+    _dead: dict[int, _Copy] = field(default_factory=dict)
     _again: Counter[str] = field(default_factory=Counter)
     _examples: list[str] = field(default_factory=list)
     _open: set[Place] = field(default_factory=set)
@@ -76,28 +88,33 @@ class Judge:
         self._processed.setdefault(place, stored_ms)
         self._look(place)
 
-    def sent_back(self, place: Place, times: int, stored_ms: int, delay_ms: int) -> None:
+    def sent_back(self, place: Place, times: int, stored_ms: int, delay_ms: int, at: str) -> None:
         """A copy on a delay topic."""
-        key = _key(place, times)
-        if key in self._waited:
-            self._note_again("sent back", place, times)
-        self._waited.setdefault(key, (stored_ms, stored_ms + delay_ms))
-        self._look(place)
+        self._note("sent back", self._waited, place, times, _Copy(stored_ms, at, stored_ms + delay_ms))
 
-    def moved(self, place: Place, times: int, stored_ms: int, *, dead: bool) -> None:
+    def moved(self, place: Place, times: int, stored_ms: int, at: str, *, dead: bool) -> None:
         """A copy on the retry topic, or on the dead-letter topic."""
-        found = self._dead if dead else self._moved
-        key = _key(place, times)
-        if key in found:
-            self._note_again("dead" if dead else "delivered", place, times)
-        # The first one tells whether it was early.
-        found[key] = min(stored_ms, found.get(key, stored_ms))
-        self._look(place)
+        if dead:
+            self._note("dead", self._dead, place, times, _Copy(stored_ms, at))
+        else:
+            self._note("delivered", self._moved, place, times, _Copy(stored_ms, at))
 
-    def _note_again(self, what: str, place: Place, times: int) -> None:
-        self._again[what] += 1
-        if len(self._examples) < _EXAMPLES:
-            self._examples.append(f"TWICE: {_shown(place)} was {what} twice after failure {times}")
+    def _note(self, what: str, found: dict[int, _Copy], place: Place, times: int, copy: _Copy) -> None:
+        """The first copy counts; a second one is a promise broken."""
+        key = _key(place, times)
+        if (other := found.get(key)) is not None:
+            self._again[what] += 1
+            first, second = sorted([copy, other])
+            found[key] = first
+            if len(self._examples) < _EXAMPLES:
+                apart = (second.stored_ms - first.stored_ms) / 1000
+                self._examples.append(
+                    f"TWICE: {_shown(place)} was {what} twice after failure {times}: {first.at} at "
+                    f"{_time(first.stored_ms)}, and {second.at} {apart:.3f} s later"
+                )
+        else:
+            found[key] = copy
+        self._look(place)
 
     def _look(self, place: Place) -> None:
         if place in self._origins and not self._missing(place):
@@ -142,11 +159,14 @@ class Judge:
             missing = self._missing(place) if place in self._origins else "is on other topics, but was never produced"
             examples.append(f"LOST: {_shown(place)} {missing}")
         early = 0
-        for key, stored_ms in (*self._moved.items(), *self._dead.items()):
-            _, due_ms = self._waited.get(key, (0, 0))
-            if stored_ms < due_ms:
+        for key, copy in (*self._moved.items(), *self._dead.items()):
+            waited = self._waited.get(key)
+            if waited is not None and copy.stored_ms < waited.due_ms:
                 early += 1
-                examples.append(f"EARLY: {_shown(key >> _TIMES_BITS)} by {due_ms - stored_ms} ms")
+                by_ms = waited.due_ms - copy.stored_ms
+                examples.append(
+                    f"EARLY: {_shown(key >> _TIMES_BITS)} by {by_ms} ms: {waited.at}, delivered to {copy.at}"
+                )
         extra = list(self._unexpected())
         return Verdict(
             messages=len(self._origins),
@@ -175,15 +195,16 @@ class Judge:
         The steps are those of the schedulers, from the due moment to the delivery, and those of the consumers, from a
         message's arrival to its success or the copy on a delay topic.
         """
-        for key, (_, due_ms) in self._waited.items():
-            done_ms = self._moved.get(key, self._dead.get(key, due_ms))
-            if done_ms - due_ms > limit_ms:
-                yield due_ms, done_ms
+        for key, copy in self._waited.items():
+            done = self._moved.get(key) or self._dead.get(key)
+            if done is not None and done.stored_ms - copy.due_ms > limit_ms:
+                yield copy.due_ms, done.stored_ms
         for place, (failures, stored_ms) in self._origins.items():
             for times in range(min(failures + 1, DEAD)):
-                arrived_ms = stored_ms if times == 0 else self._moved.get(_key(place, times))
-                copy = self._waited.get(_key(place, times + 1))
-                handled_ms = self._processed.get(place) if times == failures else copy and copy[0]
+                delivered = self._moved.get(_key(place, times))
+                arrived_ms = stored_ms if times == 0 else delivered and delivered.stored_ms
+                waits = self._waited.get(_key(place, times + 1))
+                handled_ms = self._processed.get(place) if times == failures else waits and waits.stored_ms
                 if arrived_ms is not None and handled_ms is not None and handled_ms - arrived_ms > limit_ms:
                     yield arrived_ms, handled_ms
 
@@ -194,3 +215,7 @@ def _key(place: Place, times: int) -> int:
 
 def _shown(place: Place) -> str:
     return f"{place & 0xFF}/{place >> 8}"
+
+
+def _time(stored_ms: int) -> str:
+    return datetime.fromtimestamp(stored_ms / 1000).astimezone().isoformat(timespec="milliseconds")

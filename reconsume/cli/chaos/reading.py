@@ -41,6 +41,7 @@ class TopicReader:
         self._names = names
         self._stop = threading.Event()
         self._failed: BaseException | None = None
+        self._next: dict[Partition, int] = {}
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
 
     def __enter__(self) -> Self:
@@ -95,8 +96,13 @@ class TopicReader:
 
     def _tell(self, message: Message) -> None:
         topic, stored_ms = message.topic() or "", message.timestamp()[1]
+        partition, offset = message.partition() or 0, message.offset() or 0
+        if offset < self._next.get((topic, partition), 0):
+            return  # read again after a broker came back; it is still one record
+        self._next[topic, partition] = offset + 1
+        at = f"{topic}-{partition}@{offset}"
         if topic == ORIGIN:
-            place = ((message.offset() or 0) << _PLACE_BITS) | (message.partition() or 0)
+            place = (offset << _PLACE_BITS) | partition
             self.judge.produced(place, failures_in(message.value()), stored_ms)
             return
         headers = dict(headers_of(message))
@@ -104,10 +110,10 @@ class TopicReader:
             self.judge.processed(_place(headers[PROCESSED_ORIGIN]), stored_ms)
         elif topic.startswith(self._names.prefix + "DELAY."):
             delay_ms = self._names.delay_ms(topic)
-            self.judge.sent_back(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, delay_ms)
+            self.judge.sent_back(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, delay_ms, at)
         elif topic in (self._names.retry(GROUP), self._names.dead_letter(GROUP)):
             dead = topic == self._names.dead_letter(GROUP)
-            self.judge.moved(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, dead=dead)
+            self.judge.moved(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, at, dead=dead)
 
 
 def _times(headers: Mapping[str, bytes | None]) -> int:

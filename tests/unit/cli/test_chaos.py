@@ -45,18 +45,18 @@ def test_thirty_of_a_hundred_messages_fail_and_five_of_them_die() -> None:
 def all_is_well(judge: Judge, place: int = 1) -> None:
     """A message that fails twice, then succeeds."""
     judge.produced(place, 2, 1_000)
-    judge.sent_back(place, 1, 1_100, 1_000)
-    judge.moved(place, 1, 2_100, dead=False)
-    judge.sent_back(place, 2, 2_200, 2_000)
-    judge.moved(place, 2, 4_300, dead=False)
+    judge.sent_back(place, 1, 1_100, 1_000, "delay-0@1")
+    judge.moved(place, 1, 2_100, "retry-0@1", dead=False)
+    judge.sent_back(place, 2, 2_200, 2_000, "delay-0@2")
+    judge.moved(place, 2, 4_300, "retry-0@2", dead=False)
     judge.processed(place, 4_400)
 
 
 def dies(judge: Judge, place: int = 2) -> None:
     judge.produced(place, DEAD, 0)
     for times in range(1, DEAD + 1):
-        judge.sent_back(place, times, times * 1_000, 0 if times == DEAD else 1_000)
-        judge.moved(place, times, (times + 1) * 1_000, dead=times == DEAD)
+        judge.sent_back(place, times, times * 1_000, 0 if times == DEAD else 1_000, f"delay-0@{times}")
+        judge.moved(place, times, (times + 1) * 1_000, f"retry-0@{times}", dead=times == DEAD)
 
 
 def figures(*told: Callable[[Judge], None]) -> tuple[int, int, int]:
@@ -81,22 +81,34 @@ def test_a_message_that_succeeds_and_one_that_dies_are_well() -> None:
             [lambda one: one.produced(1, 1, 0), lambda one: one.processed(1, 9)], (1, 0, 0), id="failure not sent back"
         ),
         pytest.param(
-            [lambda one: one.produced(1, 1, 0), lambda one: one.sent_back(1, 1, 5, 0), lambda one: one.processed(1, 9)],
+            [
+                lambda one: one.produced(1, 1, 0),
+                lambda one: one.sent_back(1, 1, 5, 0, "t-0@4"),
+                lambda one: one.processed(1, 9),
+            ],
             (1, 0, 0),
             id="not delivered",
         ),
-        pytest.param([all_is_well, lambda one: one.sent_back(1, 2, 2_300, 2_000)], (0, 0, 1), id="sent back twice"),
-        pytest.param([all_is_well, lambda one: one.moved(1, 2, 5_000, dead=False)], (0, 0, 1), id="delivered twice"),
-        pytest.param([dies, lambda one: one.moved(2, DEAD, 9_000, dead=True)], (0, 0, 1), id="dead twice"),
+        pytest.param(
+            [all_is_well, lambda one: one.sent_back(1, 2, 2_300, 2_000, "t-0@5")], (0, 0, 1), id="sent back twice"
+        ),
+        pytest.param(
+            [all_is_well, lambda one: one.moved(1, 2, 5_000, "t-0@12", dead=False)], (0, 0, 1), id="delivered twice"
+        ),
+        pytest.param([dies, lambda one: one.moved(2, DEAD, 9_000, "t-0@13", dead=True)], (0, 0, 1), id="dead twice"),
         pytest.param([all_is_well, lambda one: one.processed(1, 9_000)], (0, 0, 0), id="processed twice"),
-        pytest.param([all_is_well, lambda one: one.sent_back(1, 3, 9_000, 0)], (0, 0, 1), id="a failure too many"),
-        pytest.param([all_is_well, lambda one: one.moved(1, 2, 9_000, dead=True)], (0, 0, 1), id="dead all the same"),
-        pytest.param([lambda one: one.sent_back(1, 1, 0, 0)], (1, 0, 0), id="never produced"),
+        pytest.param(
+            [all_is_well, lambda one: one.sent_back(1, 3, 9_000, 0, "t-0@6")], (0, 0, 1), id="a failure too many"
+        ),
+        pytest.param(
+            [all_is_well, lambda one: one.moved(1, 2, 9_000, "t-0@14", dead=True)], (0, 0, 1), id="dead all the same"
+        ),
+        pytest.param([lambda one: one.sent_back(1, 1, 0, 0, "t-0@7")], (1, 0, 0), id="never produced"),
         pytest.param(
             [
                 lambda one: one.produced(1, 1, 0),
-                lambda one: one.sent_back(1, 1, 100, 1_000),
-                lambda one: one.moved(1, 1, 1_099, dead=False),
+                lambda one: one.sent_back(1, 1, 100, 1_000, "t-0@8"),
+                lambda one: one.moved(1, 1, 1_099, "t-0@15", dead=False),
                 lambda one: one.processed(1, 1_200),
             ],
             (0, 1, 0),
@@ -108,11 +120,20 @@ def test_what_went_wrong_is_found(told: list[Callable[[Judge], None]], found: tu
     assert figures(*told) == found
 
 
+def test_it_says_where_both_copies_stand() -> None:
+    judge = Judge()
+    all_is_well(judge)
+    judge.sent_back(1, 2, 2_300, 2_000, "delay-1@7")
+    (said,) = judge.verdict().examples
+    assert said.startswith("TWICE: 1/0 was sent back twice after failure 2: delay-0@2 at ")
+    assert said.endswith(", and delay-1@7 0.100 s later")
+
+
 def test_late_steps_are_those_of_schedulers_and_of_consumers() -> None:
     judge = Judge()
     judge.produced(1, 1, 0)
-    judge.sent_back(1, 1, 5_000, 1_000)  # the consumer took 5 s
-    judge.moved(1, 1, 9_000, dead=False)  # the scheduler was 3 s late
+    judge.sent_back(1, 1, 5_000, 1_000, "t-0@9")  # the consumer took 5 s
+    judge.moved(1, 1, 9_000, "t-0@16", dead=False)  # the scheduler was 3 s late
     judge.processed(1, 9_500)
     assert sorted(judge.late(1_000)) == [(0, 5_000), (6_000, 9_000)]
 

@@ -32,6 +32,7 @@ class Kafka:
         refused: bodies that no broker takes.
         written: what was committed: origins, offsets, the group metadata.
         answers: what the next look-ups of a transaction give, or fail with.
+        asked: of which partitions they were.
         open: while it is cleared, transactions wait.
     """
 
@@ -39,6 +40,7 @@ class Kafka:
     refused: set[bytes] = field(default_factory=set)
     written: list[Written] = field(default_factory=list)
     answers: list[bool | Exception] = field(default_factory=list)
+    asked: list[set[tuple[str, int]]] = field(default_factory=list)
     tried: int = 0
     open: threading.Event = field(default_factory=threading.Event)
     generation: int = 1
@@ -65,7 +67,7 @@ class Kafka:
             raise unknown
 
     def was_committed(self, offsets: Sequence[TopicPartition]) -> bool:
-        assert offsets
+        self.asked.append({(one.topic, one.partition) for one in offsets})
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -198,6 +200,61 @@ def test_what_may_have_been_written_is_looked_up_before_anything_else_is(
     assert sorted(kafka.sent) == ["flights/0/0", "flights/0/1"], "each once"
     assert kafka.answers == []
     assert queue.to_commit is None
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "undone"])
+def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committed: bool, kafka: Kafka) -> None:
+    """Their next owners may have committed there, so what stands there now is no answer."""
+    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.answers = [PartitionLost("somebody else has committed for some of them"), committed]
+    gone, kept = queue_of(1), queue_of(1, partition=1)
+
+    def was_committed(offsets: Sequence[TopicPartition]) -> bool:
+        try:
+            return kafka.was_committed(offsets)
+        except PartitionLost:
+            gone.drop()
+            one.forget([gone])
+            raise
+
+    one = TransactionalSender(kafka.write, was_committed, kafka.metadata)
+    first, second = fail(one, gone, 0), fail(one, kept, 0)
+    with polled(one):
+        wait_until(lambda: second.told, what="the one that is still ours is sent back")
+        one.close()
+    assert kafka.asked == [{("flights", 0), ("flights", 1)}, {("flights", 1)}]
+    assert kafka.sent == (["flights/0/0", "flights/1/0"] if committed else ["flights/1/0"])
+    assert first.told == ({0: None} if committed else {})
+
+
+def test_nothing_is_asked_of_a_transaction_whose_partitions_are_all_gone(
+    kafka: Kafka, sender: TransactionalSender
+) -> None:
+    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.open.clear()
+    gone = queue_of(1)
+    results = fail(sender, gone, 0)
+    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    sender.forget([gone])
+    kafka.open.set()
+    later = fail(sender, queue_of(1, partition=1), 0)
+    wait_until(lambda: later.told, what="another partition goes on")
+    assert (kafka.asked, kafka.sent, results.told) == ([], ["flights/1/0"], {})
+
+
+def test_an_offset_that_stands_there_already_is_not_committed_again(kafka: Kafka, sender: TransactionalSender) -> None:
+    """It would look committed, whatever became of the transaction."""
+    kafka.open.clear()
+    queue, other = queue_of(2), queue_of(1, partition=1)
+    first = fail(sender, queue, 0)
+    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    sender.commit([queue])
+    results = fail(sender, other, 0)
+    queue.finish(message_at(0))
+    sender.commit([queue])
+    kafka.open.set()
+    wait_until(lambda: first.told and results.told, what="both are sent back")
+    assert [set(positions) for _, positions, _ in kafka.written] == [{("flights", 0)}, {("flights", 1)}]
 
 
 def test_at_a_shutdown_what_is_not_known_is_left(kafka: Kafka, sender: TransactionalSender) -> None:
