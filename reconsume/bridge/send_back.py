@@ -16,7 +16,13 @@ from reconsume.bridge.clients import make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed, TopicNotReady
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    ReconsumeError,
+    RecordTooLarge,
+    SendBackFailed,
+    TopicNotReady,
+)
 from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
@@ -45,6 +51,13 @@ class _Waiting(NamedTuple):
 
     produce: Callable[[], None]
     refuse: Callable[[ReconsumeError], None]
+
+
+def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
+    """What is told when neither way was open; too large for one of them is no verdict on the record."""
+    failed = SendBackFailed(f"{first}; then {second}")
+    failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
+    return failed
 
 
 def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups) -> SendBackCopy | None:
@@ -96,8 +109,9 @@ class SendBackWriter:
     A topic that is not known to exist is looked up in a thread of the writer's own, once for all that wait for it.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
-    after that the caller must keep the message. While no broker answers nothing fails: the record waits for the lookup
-    or in the producer, because a second copy of one that was stored after all would be a duplicate (RocketMQ: SB-13).
+    after that the caller must keep the message; the error's cause is a `RecordTooLarge` if neither takes it. While no
+    broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of one that
+    was stored after all would be a duplicate (RocketMQ: SB-13).
 
     Args:
         base: librdkafka's settings for any client.
@@ -205,13 +219,13 @@ class SendBackWriter:
                 on_done(None)
             else:
                 second = translate(error, f"sending back to {copy.topic}")
-                on_done(SendBackFailed(f"{first}; then {second}"))
+                on_done(_both(first, second))
 
         self._write(
             copy.topic,
             _Waiting(
                 lambda: self._produce(copy, key, value, acknowledged),
-                lambda error: on_done(SendBackFailed(f"{first}; then {error}")),
+                lambda error: on_done(_both(first, error)),
             ),
         )
 
