@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import clock_of, make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
@@ -60,8 +60,10 @@ def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
     return failed
 
 
-def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups) -> SendBackCopy | None:
-    """The copy that the send-back rule asks for; None for a group without retry queues.
+def direct_copy(
+    request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups, failed_ms: float
+) -> SendBackCopy | None:
+    """The copy that the send-back rule asks for now; None for a group without retry queues.
 
     Raises:
         SubscriptionGroupNotExist: the group must be registered first.
@@ -76,6 +78,7 @@ def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, 
         config.policy(groups.table),
         group_max_reconsume_times=config.retry_max_times,
         real_qid=choose_partition(key, config.retry_queue_nums),
+        failed_ms=failed_ms,
     )
 
 
@@ -125,6 +128,7 @@ class SendBackWriter:
     ) -> None:
         self._names = names
         self._groups = groups
+        self._clock = clock_of(base)
         self._existing = ExistingTopics(KafkaAdmin(base, client_id))
         self._producer = make_producer(producer_settings(base, client_id))
         self._stop = threading.Event()
@@ -146,7 +150,7 @@ class SendBackWriter:
     ) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
         try:
-            copy = direct_copy(request, key, self._names, self._groups())
+            copy = direct_copy(request, key, self._names, self._groups(), self._clock())
             if copy is None:
                 on_done(None)
                 return
@@ -210,7 +214,7 @@ class SendBackWriter:
         if self._stop.is_set():
             on_done(SendBackFailed(str(first)))
             return
-        copy = inbox_copy(request, self._names)
+        copy = inbox_copy(request, self._names, self._clock())
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
