@@ -13,6 +13,9 @@ __all__ = ["read_environment"]
 
 _PREFIX: Final = "RECONSUME_"
 _KAFKA: Final = "KAFKA_"
+_WITH_UNDERSCORE: Final = {name.replace("_", "."): name for name in ("log_level", "enabled_events")}
+"""librdkafka parts words by dots. These two are all the names with an underscore that a text can set; its others are
+set by functions, such as `error_cb` and `ssl_ca` (CONFIGURATION.md of librdkafka 2.16)."""
 _OTHER_USES: Final = frozenset({"CONFIG", "CACHE_DIR", "CHAOS_SEED", "TEST_BOOTSTRAP", "TEST_FLIGHTS", "TEST_SPARK"})
 """Variables of the command line and the tests, which are no settings."""
 _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")
@@ -24,7 +27,8 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """The settings that the environment makes, nested as in the settings file.
 
     `RECONSUME_SCHEDULER__INSTANCE_ID` is `scheduler.instance_id`; `RECONSUME_KAFKA_SASL_PASSWORD` is librdkafka's
-    `sasl.password`; with `_FILE` at its end a variable names a file that holds the value.
+    `sasl.password`, and `RECONSUME_KAFKA_LOG_LEVEL` its `log_level`; with `_FILE` at its end a variable names a file
+    that holds the value.
 
     Raises:
         IllegalSetting: a `_FILE` that cannot be read, or both forms of one variable.
@@ -61,8 +65,8 @@ def _read_secret(variable: str, path: str) -> str:
 
 def _put(settings: dict[str, Any], name: str, value: str) -> None:
     if name.startswith(_KAFKA):
-        key = name.removeprefix(_KAFKA).strip("_").lower().replace("_", ".")
-        _part(settings, "kafka")[key] = value
+        dotted = name.removeprefix(_KAFKA).strip("_").lower().replace("_", ".")
+        _part(settings, "kafka")[_WITH_UNDERSCORE.get(dotted, dotted)] = value
         return
     *parents, leaf = name.lower().split("__")
     for parent in parents:

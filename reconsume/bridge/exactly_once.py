@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.bounded_calls import BoundedCalls
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import clock_of, make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import is_passing, transactional_settings, translate
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
@@ -105,6 +105,7 @@ class ExactlyOnceWriter:
     ) -> None:
         self._names = names
         self._groups = groups
+        self._clock = clock_of(base)
         self._group = group
         self._transactional_id = transactional_id
         self._settings = transactional_settings(base, transactional_id, _TRANSACTION_MS)
@@ -167,11 +168,11 @@ class ExactlyOnceWriter:
             self._producer.close()
 
     def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
-        groups = self._groups()
+        groups, now = self._groups(), self._clock()
         copies = [
             _Copy(copy, key, value)
             for request, key, value in failed
-            if (copy := direct_copy(request, key, self._names, groups)) is not None
+            if (copy := direct_copy(request, key, self._names, groups, now)) is not None
         ]
         for one in copies:
             self._existing.require(one.copy.topic)
@@ -179,7 +180,7 @@ class ExactlyOnceWriter:
 
     def _inbox(self, failed: Sequence[Failed]) -> list[_Copy]:
         self._existing.require(self._names.send_back)
-        return [_Copy(inbox_copy(request, self._names), key, value) for request, key, value in failed]
+        return [_Copy(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
 
     def _write(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
         producer = self._started()

@@ -11,7 +11,13 @@ from typing import Any, Final, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    KafkaRefused,
+    ReconsumeError,
+    RecordTooLarge,
+    TopicNotReady,
+)
 from reconsume.delay_levels.properties import Header
 
 __all__ = [
@@ -79,6 +85,10 @@ _DEFINITE: Final = frozenset(
         KafkaError._INVALID_ARG,
     }
 )
+_TOO_LARGE: Final = dict.fromkeys(
+    (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE),
+    (RecordTooLarge, "; make it smaller, or raise the topic's max.message.bytes"),
+)
 _REPORT_EVERY_SECONDS: Final = 10.0
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
 _HEADERS: Final[Callable[[Message], list[Header] | None]] = methodcaller("headers")
@@ -111,7 +121,8 @@ def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
     if code in _NO_TOPIC:
         return TopicNotReady(f"{doing}: the topic does not exist; `reconsume topics apply` makes what is missing")
     if code in _DEFINITE or cause.fatal():
-        return KafkaRefused(f"{doing}: {cause.name()}: {cause.str()}")
+        kind, way_out = _TOO_LARGE.get(code, (KafkaRefused, ""))
+        return kind(f"{doing}: {cause.name()}: {cause.str()}{way_out}")
     # What nobody has thought of is no verdict on a record: it is reported and tried again.
     known = "no answer from Kafka" if is_passing(cause) else cause.name()
     return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")

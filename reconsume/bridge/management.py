@@ -46,21 +46,42 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class HttpServer:
-    """Serves a WSGI application in a thread of its own until closed.
+    """Serves a WSGI application, and `/loglevel`, in a thread of its own until closed.
+
+    Args:
+        host: where it listens.
+        port: 0 takes a free one.
+        answer: the application.
+        log_level: what `/loglevel` shows and changes; None leaves that path to the application.
 
     Raises:
         IllegalSetting: the address cannot be used.
     """
 
-    def __init__(self, host: str, port: int, answer: Callable[[dict[str, Any], Start], Iterable[bytes]]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        answer: Callable[[dict[str, Any], Start], Iterable[bytes]],
+        log_level: LogLevel | None = None,
+    ) -> None:
+        self._application = answer
+        self._log_level = log_level
         try:
-            self._server = make_server(host, port, answer, ThreadingWSGIServer, _QuietHandler)
+            self._server = make_server(host, port, self.answer, ThreadingWSGIServer, _QuietHandler)
         except OSError as error:
             raise IllegalSetting(
                 f"setting management: {host}:{port} cannot be listened on ({error}); use another port, or 0 for any"
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, name="reconsume-management", daemon=True)
         self._thread.start()
+
+    def answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        """One request."""
+        if environ["PATH_INFO"] != "/loglevel" or self._log_level is None:
+            return self._application(environ, start)
+        status, body = _change_level(self._log_level, environ)
+        return _plain(start, status, body)
 
     @property
     def address(self) -> str:
@@ -87,24 +108,23 @@ class ManagementServer(HttpServer):
     ) -> None:
         self._metrics = make_wsgi_app(registry)
         self._health = health
-        self._log_level = log_level
-        super().__init__(host, port, self._answer)
+        super().__init__(host, port, self._answer, log_level)
 
     def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return self._metrics(environ, start)  # type: ignore[no-any-return]  # wsgiref has no types for apps
         checks = {"/livez": self._health.is_alive, "/readyz": self._health.is_ready}
-        if path == "/loglevel" and self._log_level is not None:
-            status, body = _change_level(self._log_level, environ)
-        elif path not in checks:
-            status, body = "404 Not Found", "try /metrics, /livez, /readyz or /loglevel\n"
-        elif checks[path]():
-            status, body = "200 OK", "ok\n"
-        else:
-            status, body = "503 Service Unavailable", "not yet\n"
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [body.encode()]
+        if path not in checks:
+            return _plain(start, "404 Not Found", "try /metrics, /livez, /readyz or /loglevel\n")
+        if checks[path]():
+            return _plain(start, "200 OK", "ok\n")
+        return _plain(start, "503 Service Unavailable", "not yet\n")
+
+
+def _plain(start: Start, status: str, body: str) -> list[bytes]:
+    start(status, [("Content-Type", "text/plain; charset=utf-8")])
+    return [body.encode()]
 
 
 def _change_level(level: LogLevel, environ: dict[str, Any]) -> tuple[str, str]:

@@ -12,11 +12,17 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import clock_of, make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.scheduler.routing import choose_partition
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed, TopicNotReady
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    ReconsumeError,
+    RecordTooLarge,
+    SendBackFailed,
+    TopicNotReady,
+)
 from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
@@ -47,8 +53,17 @@ class _Waiting(NamedTuple):
     refuse: Callable[[ReconsumeError], None]
 
 
-def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups) -> SendBackCopy | None:
-    """The copy that the send-back rule asks for; None for a group without retry queues.
+def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
+    """What is told when neither way was open; too large for one of them is no verdict on the record."""
+    failed = SendBackFailed(f"{first}; then {second}")
+    failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
+    return failed
+
+
+def direct_copy(
+    request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups, failed_ms: float
+) -> SendBackCopy | None:
+    """The copy that the send-back rule asks for now; None for a group without retry queues.
 
     Raises:
         SubscriptionGroupNotExist: the group must be registered first.
@@ -63,6 +78,7 @@ def direct_copy(request: SendBackRequest, key: bytes | None, names: TopicNames, 
         config.policy(groups.table),
         group_max_reconsume_times=config.retry_max_times,
         real_qid=choose_partition(key, config.retry_queue_nums),
+        failed_ms=failed_ms,
     )
 
 
@@ -96,8 +112,9 @@ class SendBackWriter:
     A topic that is not known to exist is looked up in a thread of the writer's own, once for all that wait for it.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
-    after that the caller must keep the message. While no broker answers nothing fails: the record waits for the lookup
-    or in the producer, because a second copy of one that was stored after all would be a duplicate (RocketMQ: SB-13).
+    after that the caller must keep the message; the error's cause is a `RecordTooLarge` if neither takes it. While no
+    broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of one that
+    was stored after all would be a duplicate (RocketMQ: SB-13).
 
     Args:
         base: librdkafka's settings for any client.
@@ -111,6 +128,7 @@ class SendBackWriter:
     ) -> None:
         self._names = names
         self._groups = groups
+        self._clock = clock_of(base)
         self._existing = ExistingTopics(KafkaAdmin(base, client_id))
         self._producer = make_producer(producer_settings(base, client_id))
         self._stop = threading.Event()
@@ -132,7 +150,7 @@ class SendBackWriter:
     ) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
         try:
-            copy = direct_copy(request, key, self._names, self._groups())
+            copy = direct_copy(request, key, self._names, self._groups(), self._clock())
             if copy is None:
                 on_done(None)
                 return
@@ -196,7 +214,7 @@ class SendBackWriter:
         if self._stop.is_set():
             on_done(SendBackFailed(str(first)))
             return
-        copy = inbox_copy(request, self._names)
+        copy = inbox_copy(request, self._names, self._clock())
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -205,13 +223,13 @@ class SendBackWriter:
                 on_done(None)
             else:
                 second = translate(error, f"sending back to {copy.topic}")
-                on_done(SendBackFailed(f"{first}; then {second}"))
+                on_done(_both(first, second))
 
         self._write(
             copy.topic,
             _Waiting(
                 lambda: self._produce(copy, key, value, acknowledged),
-                lambda error: on_done(SendBackFailed(f"{first}; then {error}")),
+                lambda error: on_done(_both(first, error)),
             ),
         )
 

@@ -76,7 +76,7 @@ class LoggingSettings(_Strict):
     """Logs of a process; the library itself leaves them to the program."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """What is less is left out; of a scheduler it may be changed while it runs: PUT /loglevel."""
+    """What is less is left out; schedulers and sidecars change it while they run: PUT /loglevel."""
     format: Literal["console", "json"] = "console"
     """Lines for people, or one JSON object in each."""
 

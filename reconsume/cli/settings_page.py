@@ -39,9 +39,10 @@ _TAIL: Final = """\
 ## In the environment
 
 A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's settings are
-`RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`. With `_FILE` at its end a variable names a file that holds the
-value, as secrets are mounted: `RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces. The
-variables by which Kubernetes describes a Service that is called `reconsume` are ignored.
+`RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`, `RECONSUME_KAFKA_LOG_LEVEL` for `log_level`. With `_FILE` at its
+end a variable names a file that holds the value, as secrets are mounted:
+`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces. The variables by which Kubernetes
+describes a Service that is called `reconsume` are ignored.
 
 ## Groups and the level table
 

@@ -35,7 +35,7 @@ def read_sidecar_settings(
 
 def run_sidecar(settings: ProcessSettings) -> None:
     """Run until SIGTERM or Ctrl-C; what is in hand is finished first."""
-    configure_logs(settings.logging.level, settings.logging.format)
+    log_level = configure_logs(settings.logging.level, settings.logging.format)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -43,6 +43,7 @@ def run_sidecar(settings: ProcessSettings) -> None:
     sidecar = Sidecar(
         settings,
         lambda api, management: logger.info("API: %s://%s, management: http://%s", scheme, api, management),
+        log_level,
     )
     logger.info("the sidecar starts, Kafka at %s", settings.bootstrap_servers)
     sidecar.run(stop)

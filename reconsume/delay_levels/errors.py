@@ -10,6 +10,7 @@ ReconsumeError
 ├── TopicNotReady             one of our topics is missing or set up wrongly: apply the topic plan
 ├── KafkaNotReachable         no broker answered: wait, then try again
 ├── KafkaRefused              the cluster said no (rights, limits): ask its operator
+│   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
 ├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: see to the file
 ├── PartitionLost             the group has rebalanced: nothing was sent, the record comes again
@@ -29,6 +30,7 @@ __all__ = [
     "PartitionLost",
     "ReconsumeError",
     "RecordNotFound",
+    "RecordTooLarge",
     "SendBackFailed",
     "SubscriptionGroupNotExist",
     "TopicNotReady",
@@ -74,6 +76,10 @@ class KafkaNotReachable(ReconsumeError):
 
 class KafkaRefused(ReconsumeError):
     """The cluster answered and said no: missing rights, a policy, a limit."""
+
+
+class RecordTooLarge(KafkaRefused):
+    """A record is larger than its topic, or the producer, takes; the same one never fits."""
 
 
 class SendBackFailed(ReconsumeError):

@@ -30,6 +30,7 @@ from reconsume.delay_levels.send_back import (
     SendBackRequest,
     Stored,
     cause_properties,
+    first_failure_properties,
 )
 
 __all__ = ["inbox_copy", "inbox_request"]
@@ -37,10 +38,15 @@ __all__ = ["inbox_copy", "inbox_request"]
 _HIGHEST_COUNT: Final = 2**31 - 1
 
 
-def inbox_copy(request: SendBackRequest, names: TopicNames) -> SendBackCopy:
+def inbox_copy(request: SendBackRequest, names: TopicNames, failed_ms: float | None = None) -> SendBackCopy:
     """The same send-back as an ordinary message for the inbox, where the scheduler applies the rule.
 
     It is the second way when the first fails. The wish goes with it (RocketMQ forgets it there: SB-05, SB-06).
+
+    Args:
+        request: the failed message.
+        names: the installation's topics.
+        failed_ms: the time, as `send_back_copy` takes it.
     """
     stored = request.stored
     properties = {
@@ -49,7 +55,7 @@ def inbox_copy(request: SendBackRequest, names: TopicNames) -> SendBackCopy:
         REAL_TOPIC: RETRY_PREFIX + request.group,
         BORN_TIMESTAMP: str(stored.born_ms),
         DELAY_LEVEL_WHEN_NEXT_CONSUME: str(request.delay_level),
-    }
+    } | first_failure_properties(stored, failed_ms)
     if stored.origin_topic is not None:
         properties[RETRY_TOPIC] = stored.origin_topic
     if request.max_reconsume_times is not None:
@@ -64,10 +70,10 @@ def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> Se
     """Read a record of the SEND_BACK inbox, as any Kafka client may write it.
 
     Needed are `REAL_TOPIC` (`%RETRY%<group>`; `%DLQ%<group>` asks for a dead letter) and the origin topic
-    (`RETRY_TOPIC`, or an `ORIGIN_MESSAGE_ID` that names it). `RECONSUME_TIME`, `MAX_RECONSUME_TIMES` and
-    `BORN_TIMESTAMP` are taken where they are. The wish is `DELAY_LEVEL_WHEN_NEXT_CONSUME`; without it `DELAY`,
-    if it is negative or the message was never sent back before. A positive `DELAY` on a message that was sent
-    back is the level of its last wait, not a wish.
+    (`RETRY_TOPIC`, or an `ORIGIN_MESSAGE_ID` that names it). `RECONSUME_TIME`, `MAX_RECONSUME_TIMES`,
+    `BORN_TIMESTAMP` and `FIRST_FAILURE_TIMESTAMP` are taken where they are. The wish is
+    `DELAY_LEVEL_WHEN_NEXT_CONSUME`; without it `DELAY`, if it is negative or the message was never sent back before.
+    A positive `DELAY` on a message that was sent back is the level of its last wait, not a wish.
 
     Raises:
         MalformedProperty: something needed is missing, or a header does not hold what it must.

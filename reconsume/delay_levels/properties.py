@@ -17,6 +17,7 @@ __all__ = [
     "DELAY",
     "DELAY_LEVEL_WHEN_NEXT_CONSUME",
     "DLQ_ERRORS",
+    "FIRST_FAILURE_TIMESTAMP",
     "KEYS",
     "MAX_RECONSUME_TIMES",
     "ORIGIN_MESSAGE_ID",
@@ -61,6 +62,8 @@ REAL_QID: Final = "REAL_QID"
 """Partition that the scheduler delivers to."""
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 """Timestamp of the first copy, in milliseconds."""
+FIRST_FAILURE_TIMESTAMP: Final = "FIRST_FAILURE_TIMESTAMP"
+"""When the message was sent back for the first time, in milliseconds; set once."""
 TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQ_KEY: Final = "UNIQ_KEY"
@@ -94,6 +97,7 @@ OUR_PROPERTIES: Final = frozenset(
         REAL_TOPIC,
         REAL_QID,
         BORN_TIMESTAMP,
+        FIRST_FAILURE_TIMESTAMP,
         DELAY_LEVEL_WHEN_NEXT_CONSUME,
         TIMER_DELAY_SEC,
         TIMER_DELAY_MS,

@@ -18,6 +18,7 @@ from reconsume.delay_levels.properties import (
     BORN_TIMESTAMP,
     DELAY,
     DLQ_ERRORS,
+    FIRST_FAILURE_TIMESTAMP,
     MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
     REAL_QID,
@@ -43,6 +44,7 @@ __all__ = [
     "Stored",
     "cause_properties",
     "decide_send_back",
+    "first_failure_properties",
     "send_back_copy",
     "topic_of",
 ]
@@ -155,12 +157,14 @@ class Stored:
         origin_message_id: identity of its first copy, the same over all hops (RocketMQ's is lost on some: SB-08).
         reconsume_times: how often it was sent back.
         born_ms: timestamp of its first copy.
+        first_failed_ms: when it was first sent back; None if it was not, or by a version that did not write it.
     """
 
     origin_topic: str | None
     origin_message_id: str
     reconsume_times: int
     born_ms: int
+    first_failed_ms: int | None = None
 
     @classmethod
     def first_copy(cls, position: Position, timestamp_ms: int) -> Self:
@@ -184,6 +188,7 @@ class Stored:
             origin_message_id=identity,
             reconsume_times=count_property(headers, RECONSUME_TIME) or 0,
             born_ms=timestamp_ms if born_ms is None else born_ms,
+            first_failed_ms=count_property(headers, FIRST_FAILURE_TIMESTAMP),
         )
 
 
@@ -221,6 +226,7 @@ def send_back_copy(
     *,
     group_max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES,
     real_qid: int = 0,
+    failed_ms: float | None = None,
 ) -> SendBackCopy:
     """Decide, and build the copy for the delay topic; a dead letter takes the lane `DELAY.0s`.
 
@@ -232,6 +238,7 @@ def send_back_copy(
         policy: level table or the group's retry policy.
         group_max_reconsume_times: `retryMaxTimes` of the group.
         real_qid: partition of the retry topic to come back on (RocketMQ: BR-05).
+        failed_ms: the time; of a first send-back it stays on the message. None writes none.
     """
     maximum = request.max_reconsume_times
     if maximum is None:
@@ -247,7 +254,7 @@ def send_back_copy(
         REAL_TOPIC: (DLQ_PREFIX if dead else RETRY_PREFIX) + request.group,
         REAL_QID: "0" if dead else str(real_qid),
         BORN_TIMESTAMP: str(stored.born_ms),
-    }
+    } | first_failure_properties(stored, failed_ms)
     if stored.origin_topic is None:
         del properties[RETRY_TOPIC]
     if request.max_reconsume_times is not None:
@@ -256,6 +263,14 @@ def send_back_copy(
         properties |= _dead_letter_properties(request, outcome)
         return SendBackCopy(names.delay(0), replace_properties(request.headers, properties), outcome)
     return SendBackCopy(names.delay(outcome.delay_ms), replace_properties(request.headers, properties), outcome)
+
+
+def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[str, str]:
+    """When the message was first sent back: as it says, or now if it never was; a later time would be another one."""
+    first = stored.first_failed_ms
+    if first is None and stored.reconsume_times == 0 and failed_ms is not None:
+        first = int(failed_ms)
+    return {} if first is None else {FIRST_FAILURE_TIMESTAMP: str(first)}
 
 
 def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:

@@ -30,6 +30,7 @@ ONLY_ROCKETMQ: Final = {
 
 ONLY_OURS: Final = {
     "BORN_TIMESTAMP": "a field of RocketMQ's message, beside its properties",
+    "FIRST_FAILURE_TIMESTAMP": "when a message was first sent back; RocketMQ does not tell",
     "MAX_RECONSUME_TIMES": "a field of RocketMQ's send-back request; here the copy carries it, if the consumer set one",
     "RECONSUME_TIME": "a field of RocketMQ's message; compared as reconsumeTimes",
     "__dlq.errors.": "what Kafka's own dead-letter queues write (KIP-1191)",

@@ -21,6 +21,7 @@ __all__ = ["FOLDER", "as_headers", "as_text", "written_today"]
 FOLDER: Final = Path(__file__).parents[1] / "golden"
 _NAMES: Final = TopicNames()
 _TABLE: Final = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
+_FAILED_MS: Final = 1_700_000_000_500
 _USERS: Final[Headers] = [
     ("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
     ("twice", b"1"),
@@ -68,7 +69,7 @@ def written_today() -> dict[str, Any]:
         "first send-back": _record(once),
         "second send-back": _record(_direct(again)),
         "dead letter": _record(_direct(exhausted)),
-        "inbox": _record(inbox_copy(SendBackRequest(group, _USERS, first.stored, 5, 3, cause), _NAMES)),
+        "inbox": _record(inbox_copy(SendBackRequest(group, _USERS, first.stored, 5, 3, cause), _NAMES, _FAILED_MS)),
         "delayed message": {"topic": lane, "headers": as_text(delayed)},
         "delayed message on its next lane": {"topic": lane, "headers": as_text(rolled(delayed))},
         "quarantine": {"topic": _NAMES.quarantine, "headers": as_text(kept)},
@@ -83,7 +84,7 @@ def written_today() -> dict[str, Any]:
 
 
 def _direct(request: SendBackRequest, real_qid: int = 0) -> SendBackCopy:
-    return send_back_copy(request, _NAMES, _TABLE, real_qid=real_qid)
+    return send_back_copy(request, _NAMES, _TABLE, real_qid=real_qid, failed_ms=_FAILED_MS)
 
 
 def _record(copy: SendBackCopy) -> dict[str, Any]:

@@ -165,6 +165,7 @@ class Router:
             config.policy(groups.table),
             group_max_reconsume_times=config.retry_max_times,
             real_qid=choose_partition(message.key(), config.retry_queue_nums),
+            failed_ms=message.timestamp()[1],
         )
         self.targets.require_lane(copy.topic)
         return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)

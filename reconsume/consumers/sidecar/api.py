@@ -49,7 +49,7 @@ _PROBLEMS: Final = {
     403: "The group may not consume",
     404: "There is no such group, record or topic",
     409: "The record was sent back a different number of times",
-    413: "The body is too large",
+    413: "The body, or the record, is too large",
     422: "A value was refused",
     429: "Too many requests",
     502: "Kafka refuses the sidecar",

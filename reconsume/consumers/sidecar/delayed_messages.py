@@ -14,7 +14,8 @@ from reconsume.consumers.sidecar.models import NewMessage, SentMessage
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.settings import ProcessSettings
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
+from reconsume.consumers.sidecar.too_large import size_of, too_large
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordTooLarge, TopicNotReady
 
 __all__ = ["DelayedMessages"]
 
@@ -50,7 +51,7 @@ class DelayedMessages:
         """Send one message; returns when the brokers have acknowledged it.
 
         Raises:
-            Problem: 403, 409 or 503.
+            Problem: 403, 409, 413 or 503.
             ReconsumeError: as `DelayProducer.send` does.
         """
         if self._names.kafka_topic(message.topic).startswith(self._names.prefix):
@@ -60,6 +61,23 @@ class DelayedMessages:
                 "Not a topic for messages",
                 f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
             )
+        try:
+            return await self._once_sent(message, idempotency_key)
+        except RecordTooLarge as error:
+            raise await asyncio.to_thread(self._too_large, message) from error
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._producer.close()
+
+    def _too_large(self, message: NewMessage) -> Problem:
+        is_delayed = message.delay_level is not None or message.deliver_at is not None
+        size = size_of(message.key, message.value, [(header.name, header.value) for header in message.headers])
+        where = self._names.send_back if is_delayed else message.topic
+        way_out = "send a smaller one, or raise the topic's max.message.bytes"
+        return too_large(f"a message for {message.topic}", size, where, self._admin, way_out)
+
+    async def _once_sent(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
         loop = asyncio.get_running_loop()
         if idempotency_key is None:
             return await loop.run_in_executor(self._executor, self._send, message)
@@ -71,10 +89,6 @@ class DelayedMessages:
             self._executor.submit(self._tell, message, tell)
 
         return await self._once.run(idempotency_key, subject, begin)
-
-    def close(self) -> None:
-        """Let go of the connections."""
-        self._producer.close()
 
     def _tell(self, message: NewMessage, tell: Tell[SentMessage]) -> None:
         try:

@@ -107,5 +107,8 @@ class Part(Protocol):
     def close(self, seconds: float) -> None:
         """End in order, within so long; what is not finished then stays uncommitted."""
 
+    def is_alive(self) -> bool:
+        """Whether it works or waits; False if only a restart of the process would make it go on."""
+
     def checks(self) -> dict[str, str | None]:
         """What is wrong, by the name of the check; None where all is well. An app that is red is nothing wrong."""

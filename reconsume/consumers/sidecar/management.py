@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from reconsume.bridge.management import HttpServer, Start
+from reconsume.bridge.management import HttpServer, LogLevel, Start
 from reconsume.bridge.settings import ManagementSettings
 from reconsume.consumers.sidecar.guard import refusal_of_token
 from reconsume.consumers.sidecar.life_cycle import Life, Phase
@@ -72,6 +72,7 @@ class Management(HttpServer):
     """The port of a sidecar.
 
     `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.
+    `/loglevel` is a scheduler's.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -87,6 +88,7 @@ class Management(HttpServer):
         quiesce: Callable[[], None],
         token: str | None,
         from_network: bool,
+        log_level: LogLevel | None,
     ) -> None:
         self._metrics = make_wsgi_app(registry)
         self._life = life
@@ -94,7 +96,7 @@ class Management(HttpServer):
         self._quiesce = quiesce
         self._token = token
         self._from_network = from_network
-        super().__init__(settings.host, settings.port, self._answer)
+        super().__init__(settings.host, settings.port, self._answer, log_level)
 
     def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD", "POST"):
@@ -113,7 +115,7 @@ class Management(HttpServer):
             if refusal is not None:
                 return _json(start, refusal.status, refusal.body)
             return self._end(start, path, query)
-        paths = "/startupz, /livez, /readyz, /metrics, /quiesce and /drain"
+        paths = "/startupz, /livez, /readyz, /metrics, /loglevel, /quiesce and /drain"
         return _json(start, 404, {"error": f"there are {paths}"})
 
     def _end(self, start: Start, path: str, query: Mapping[str, list[str]]) -> Iterable[bytes]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from reconsume.bridge.management import LogLevel
 from reconsume.consumers.sidecar.api_part import ApiPart
 from reconsume.consumers.sidecar.life_cycle import Life, Part, Phase
 from reconsume.consumers.sidecar.management import Management, Probes
@@ -30,16 +31,21 @@ class Sidecar:
     Args:
         settings: of the process.
         on_start: called with the addresses of the API and of the management port when both are served.
+        log_level: what `/loglevel` of the management port shows and changes; None leaves that path out.
 
     Raises:
         IllegalSetting: an address, the token or certificates, or a subscription cannot be used.
     """
 
     def __init__(
-        self, settings: ProcessSettings, on_start: Callable[[str, str], None] = lambda _api, _management: None
+        self,
+        settings: ProcessSettings,
+        on_start: Callable[[str, str], None] = lambda _api, _management: None,
+        log_level: LogLevel | None = None,
     ) -> None:
         self._settings = settings
         self._on_start = on_start
+        self._log_level = log_level
         self._life = Life()
         self._metrics = SidecarMetrics()
         self._api = ApiPart(settings, self._metrics)
@@ -98,11 +104,15 @@ class Sidecar:
             self._settings.management,
             self._metrics.registry,
             self._life,
-            Probes(self._life, self._checks, self._api.is_alive),
+            Probes(self._life, self._checks, self._is_alive),
             quiesce=self.quiesce,
             token=sidecar.read_token(),
             from_network=sidecar.quiesce_from_network,
+            log_level=self._log_level,
         )
+
+    def _is_alive(self) -> bool:
+        return all(part.is_alive() for part in self._parts)
 
     def _checks(self) -> dict[str, str | None]:
         found: dict[str, str | None] = {}

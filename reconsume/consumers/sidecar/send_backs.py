@@ -21,7 +21,14 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.sidecar.models import Answer, Outcome, RecordByValue, RecordToSendBack
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
-from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, RecordNotFound, SendBackFailed
+from reconsume.consumers.sidecar.too_large import size_of, too_large
+from reconsume.delay_levels.errors import (
+    MalformedProperty,
+    ReconsumeError,
+    RecordNotFound,
+    RecordTooLarge,
+    SendBackFailed,
+)
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import UNIQ_KEY, text_property
 from reconsume.delay_levels.send_back import Delayed, Position, SendBackCopy, SendBackRequest, Stored
@@ -98,7 +105,7 @@ class SendBacks:
         """Send one record back; returns when the brokers have acknowledged it.
 
         Raises:
-            Problem: 409, 422 or 503.
+            Problem: 409, 413, 422 or 503.
             RecordNotFound: there is no such record.
             SendBackFailed: the brokers refused it both ways.
         """
@@ -109,7 +116,12 @@ class SendBacks:
         try:
             async with asyncio.timeout(self._answer_seconds):
                 failed = await self._failed(group, record)
-                return await self._carry_out(failed, record, idempotency_key)
+                try:
+                    return await self._carry_out(failed, record, idempotency_key)
+                except SendBackFailed as error:
+                    if isinstance(error.__cause__, RecordTooLarge):
+                        raise await asyncio.to_thread(self._too_large, failed, record.position) from error
+                    raise
         except TimeoutError:
             raise Problem(
                 503,
@@ -148,6 +160,16 @@ class SendBacks:
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
             return self._answer_of_earlier(request.group, attempt, written, failed.message_id)
         return await self._once.run(key, subject, lambda tell: self._write(failed, tell))
+
+    def _too_large(self, failed: _Failed, position: Position) -> Problem:
+        return too_large(
+            f"{position} for group {failed.request.group}",
+            size_of(failed.key, failed.value, failed.request.headers),
+            self._names.send_back,
+            self._admin,
+            "the delay topics take no more; raise max.message.bytes of both (`reconsume topics plan` says to what), "
+            "and keep the record uncommitted until then",
+        )
 
     def _write(self, failed: _Failed, tell: Tell[Answer]) -> None:
         request = failed.request

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from reconsume.bridge.kafka import client_settings, is_passing, translate
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,8 @@ from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, Recon
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaRefused, "no right to use the topic .*grant it"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaRefused, "no right to use the consumer group"),
         (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaRefused, r"do not accept this client .* check \[kafka\]"),
-        (KafkaError.MSG_SIZE_TOO_LARGE, KafkaRefused, "MSG_SIZE_TOO_LARGE"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, RecordTooLarge, "MSG_SIZE_TOO_LARGE.* raise the topic.s max.message.bytes"),
+        (KafkaError.RECORD_LIST_TOO_LARGE, RecordTooLarge, "make it smaller"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicNotReady, "reconsume topics apply"),
     ],
 )

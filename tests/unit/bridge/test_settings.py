@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from reconsume.bridge.environment import read_environment
 from reconsume.bridge.settings import load_settings
@@ -32,6 +33,24 @@ def test_librdkafkas_settings_come_from_all_three_places(tmp_path: Path) -> None
         "client.rack": "a",
         "bootstrap.servers": "localhost:9092",
     }
+
+
+@pytest.mark.parametrize(
+    ("variable", "name", "value"),
+    [
+        ("LOG_LEVEL", "log_level", "3"),
+        ("LOG_QUEUE", "log.queue", "false"),
+        ("SASL_OAUTHBEARER_CLIENT_ID", "sasl.oauthbearer.client.id", "app"),
+        ("ENABLE_SSL_CERTIFICATE_VERIFICATION", "enable.ssl.certificate.verification", "true"),
+        ("SSL_CA_LOCATION", "ssl.ca.location", "probe"),
+        ("_LOG_LEVEL", "log_level", "3"),
+        ("ENABLED_EVENTS", "enabled_events", "0"),
+    ],
+)
+def test_a_variable_is_the_name_that_librdkafka_knows(variable: str, name: str, value: str) -> None:
+    settings = load_settings(environment={f"RECONSUME_KAFKA_{variable}": value}).client_settings()
+    assert settings[name] == value
+    Producer(settings).close()  # librdkafka refuses a name that it does not know
 
 
 def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:

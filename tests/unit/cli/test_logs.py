@@ -115,7 +115,7 @@ def test_nobody_from_elsewhere_changes_it() -> None:
     answers: list[str] = []
     try:
         environ = {"PATH_INFO": "/loglevel", "REQUEST_METHOD": "PUT", "REMOTE_ADDR": "10.0.0.9"}
-        server._answer(environ, lambda status, _headers: answers.append(status))
+        server.answer(environ, lambda status, _headers: answers.append(status))
     finally:
         server.close()
     assert answers == ["403 Forbidden"]

@@ -20,6 +20,7 @@ FAMILY = {
     "TopicNotReady": ("ReconsumeError",),
     "KafkaNotReachable": ("ReconsumeError",),
     "KafkaRefused": ("ReconsumeError",),
+    "RecordTooLarge": ("KafkaRefused",),
     "SendBackFailed": ("ReconsumeError",),
     "OffsetStoreUnusable": ("ReconsumeError",),
     "PartitionLost": ("ReconsumeError",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def read(**headers: str) -> SendBackRequest:
 
 
 def applied(request: SendBackRequest) -> SendBackCopy:
-    return send_back_copy(request, TopicNames(), TABLE)
+    return send_back_copy(request, TopicNames(), TABLE, failed_ms=NOW)
 
 
 def test_two_headers_are_enough() -> None:
@@ -222,7 +224,10 @@ def test_what_the_inbox_accepts_can_be_copied_and_read_again(headers: list[Heade
     copy = applied(request)
     again = Stored.of_retry(copy.headers, HERE, NOW + 1)
     before = request.stored
-    assert again == Stored(before.origin_topic, before.origin_message_id, before.reconsume_times + 1, before.born_ms)
+    first_failed = before.first_failed_ms
+    if first_failed is None and before.reconsume_times == 0:
+        first_failed = NOW
+    assert again == replace(before, reconsume_times=before.reconsume_times + 1, first_failed_ms=first_failed)
     assert user_headers(copy.headers) == user_headers(headers)
 
 
@@ -233,7 +238,14 @@ requests = st.builds(
     SendBackRequest,
     st.sampled_from(["departures", "berlin%departures", "a_5F", "航班"]),
     arbitrary,
-    st.builds(Stored, st.just("flights"), st.sampled_from(["flights/3/42", "AC1A"]), st.integers(0, 20), st.just(NOW)),
+    st.builds(
+        Stored,
+        st.just("flights"),
+        st.sampled_from(["flights/3/42", "AC1A"]),
+        st.integers(0, 20),
+        st.just(NOW),
+        st.none() | st.integers(0, NOW),
+    ),
     st.integers(-2, 20),
     st.none() | st.integers(0, 20),
     causes,
@@ -243,7 +255,7 @@ requests = st.builds(
 @pytest.mark.rule("HR-05", "SB-06", "SB-08", "SB-09", "T-07", "T-08")
 @given(requests)
 def test_the_way_through_the_inbox_ends_as_the_direct_one_does(request: SendBackRequest) -> None:
-    second_way = inbox_copy(request, TopicNames())
+    second_way = inbox_copy(request, TopicNames(), NOW)
     assert second_way.topic == "reconsume.SEND_BACK"
     assert user_headers(second_way.headers) == user_headers(request.headers)
     assert applied(inbox_request(second_way.headers, HERE, NOW + 5_000)) == applied(request)

@@ -46,6 +46,8 @@ class Facts:
         if message.is_retry:
             headers.append(("reconsume-delay-level", str(message.delay_time_level)))
             headers.append(("reconsume-due-time", rfc3339(message.kafka.timestamp)))
+            if (first_failed_ms := message.stored.first_failed_ms) is not None:
+                headers.append(("reconsume-first-failure-time", rfc3339(first_failed_ms)))
         if message.body is None:
             headers.append((_TOMBSTONE, "true"))
         return headers

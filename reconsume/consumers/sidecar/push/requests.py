@@ -56,6 +56,46 @@ class Requests(Protocol):
         """
 
 
+class _Binary(Protocol):
+    """A profile with CloudEvents in binary mode."""
+
+    @property
+    def facts(self) -> Facts:
+        """Of its subscription."""
+
+    @property
+    def route(self) -> Callable[[str], str]:
+        """The path for a topic."""
+
+
+def _binary(message: Message, event: Event, profile: _Binary, trace: HttpHeaders, *, untyped: str | None) -> AppRequest:
+    """The event in binary mode; a record that holds a whole event passes as it is.
+
+    Args:
+        message: what is delivered.
+        event: it as an event.
+        profile: of the subscription.
+        trace: headers of the current span.
+        untyped: the content type where the event has none; None sends none.
+    """
+    content_type = content_type_of(message)
+    attributes: HttpHeaders = []
+    if not is_structured(content_type):
+        attributes, content_type = binary_headers(event), event.content_type or untyped
+    return AppRequest(
+        profile.route(message.topic),
+        [
+            *([] if content_type is None else [("content-type", content_type)]),
+            *attributes,
+            *profile.facts.of_request(),
+            *profile.facts.of_message(message),
+            *kafka_headers(message, without_events=True),
+            *trace_headers([message], trace),
+        ],
+        message.body or b"",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NativeRequests:
     """CloudEvents in binary mode: the body is the record's value."""
@@ -66,23 +106,7 @@ class NativeRequests:
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """One message."""
         [message] = messages
-        content_type = content_type_of(message)
-        attributes: HttpHeaders = []
-        if not is_structured(content_type):
-            attributes = binary_headers(carried(message) or made(message, self.facts.group))
-            content_type = content_type or OCTETS
-        return AppRequest(
-            self.route(message.topic),
-            [
-                ("content-type", content_type or OCTETS),
-                *attributes,
-                *self.facts.of_request(),
-                *self.facts.of_message(message),
-                *kafka_headers(message, without_events=True),
-                *trace_headers(messages, trace),
-            ],
-            message.body or b"",
-        )
+        return _binary(message, carried(message) or made(message, self.facts.group), self, trace, untyped=OCTETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +120,7 @@ class KnativeRequests:
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """One message."""
         [message] = messages
-        content_type = content_type_of(message)
-        attributes: HttpHeaders = []
-        if not is_structured(content_type):
-            event = carried(message) or self._mapped(message)
-            attributes, content_type = binary_headers(event), event.content_type
-        return AppRequest(
-            self.route(message.topic),
-            [
-                *([] if content_type is None else [("content-type", content_type)]),
-                *attributes,
-                *self.facts.of_request(),
-                *self.facts.of_message(message),
-                *kafka_headers(message, without_events=True),
-                *trace_headers(messages, trace),
-            ],
-            message.body or b"",
-        )
+        return _binary(message, carried(message) or self._mapped(message), self, trace, untyped=None)
 
     def _mapped(self, message: Message) -> Event:
         first = message.origin

@@ -88,6 +88,7 @@ class _Subscription:
         self._metrics = metrics
         self._stop = threading.Event()
         self._wrong: str | None = "it is starting"
+        self._cannot_start = False
         self._client = _client_of(settings)
         self._delivery: Delivery | None = None
         conf = dict(kafka_conf)
@@ -139,6 +140,10 @@ class _Subscription:
             wrong = "its consumer has ended, see the log"
         return {f"push {self._settings.group}": wrong}
 
+    def is_alive(self) -> bool:
+        """False once its consumer has ended by an error, or could not begin: neither begins again by itself."""
+        return self._stop.is_set() or not (self._cannot_start or (self._wrong is None and not self._consumer.running))
+
     def _give_up(self) -> None:
         if self._delivery is not None:
             self._delivery.give_up()
@@ -153,10 +158,10 @@ class _Subscription:
             self._wrong = None
         except ReconsumeError as error:
             logger.error("group %s: push cannot start: %s", self._settings.group, error)  # noqa: TRY400 - says all
-            self._wrong = str(error)
+            self._wrong, self._cannot_start = str(error), True
         except Exception as error:
             logger.exception("group %s: push cannot start", self._settings.group)
-            self._wrong = repr(error)
+            self._wrong, self._cannot_start = repr(error), True
 
     def _register(self, routes: Mapping[str, DaprRoute]) -> None:
         settings, requests = self._settings, self._requests(routes)

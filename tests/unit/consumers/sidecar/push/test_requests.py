@@ -37,6 +37,7 @@ RETRIED: list[Header] = [
     ("RECONSUME_TIME", b"2"),
     ("DELAY", b"4"),
     ("BORN_TIMESTAMP", b"1600000000000"),
+    ("FIRST_FAILURE_TIMESTAMP", b"1600000060500"),
     ("tenant", b"acme"),
 ]
 CLOUD_EVENT: list[Header] = [
@@ -88,6 +89,7 @@ def test_a_retry_keeps_id_source_and_time_and_tells_its_past() -> None:
     assert found["ce-time"] == "2020-09-13T12:26:40.000Z"
     assert (found["reconsume-times"], found["ce-reconsumetimes"], found["reconsume-delay-level"]) == ("2", "2", "4")
     assert found["reconsume-due-time"] == "2023-11-14T22:13:20.000Z"
+    assert found["reconsume-first-failure-time"] == "2020-09-13T12:27:40.500Z"
     assert found["reconsume-topic"] == "flights"
     assert found["kafka-header-tenant"] == "acme"
     assert not any("RETRY_TOPIC" in name for name in found)
@@ -97,6 +99,29 @@ def test_a_first_delivery_names_no_level() -> None:
     found = native(message_at(0, headers=[("DELAY", b"3")]))
     assert "reconsume-delay-level" not in found
     assert "reconsume-due-time" not in found
+    assert "reconsume-first-failure-time" not in found
+
+
+def test_what_an_earlier_version_sent_back_first_has_no_moment() -> None:
+    earlier = [one for one in RETRIED if one[0] != "FIRST_FAILURE_TIMESTAMP"]
+    assert "reconsume-first-failure-time" not in native(message_at(5, topic=RETRY_TOPIC, headers=earlier))
+
+
+def test_every_request_has_the_headers_of_the_contract() -> None:
+    """In all profiles, over all their ways to say them (in a batch: attributes of the events)."""
+    always = {"group", "topic", "times", "max-times", "deadline-ms", "message-id"}
+    on_retries = {"delay-level", "due-time", "first-failure-time"}
+    for requests in (NATIVE, KNATIVE, BATCH, DAPR):
+        for message, wanted in (
+            (message_at(0), always),
+            (message_at(0, body=None), always | {"tombstone"}),
+            (message_at(5, topic=RETRY_TOPIC, headers=RETRIED), always | on_retries),
+        ):
+            found = headers(requests.of([message], []))
+            assert {name.removeprefix("reconsume-") for name in found if name.startswith("reconsume-")} == wanted
+    [event] = json.loads(BATCH.of([message_at(5, topic=RETRY_TOPIC, headers=RETRIED)], []).body)
+    in_event = {"topic", "times", "messageid", "delaylevel", "duetime", "firstfailuretime"}
+    assert {name.removeprefix("reconsume") for name in event if name.startswith("reconsume")} == in_event
 
 
 def test_a_tombstone_is_an_empty_body_that_says_so() -> None:
