@@ -10,6 +10,7 @@ scheduler of its own; 30 of 100 messages fail, 5 until they are dead. At the end
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -176,6 +177,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=float, default=100, help="messages per second")
     options = parser.parse_args()
+    # So that the processes under test end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     watched, verdict = soak(options.minutes, options.rate, lambda line: print(line, flush=True))
     print(f"{'':19} {'MiB after':>8} {'at end':>8} {'MiB/hour':>9}   {'handles':14}   threads (first, last, most)")
     for one in watched:
