@@ -59,15 +59,13 @@ class Judge:
     def _outcome(self) -> Column:
         arrived = F.col("arrived_kind")
         sent_handled, taken_in = (self.facts.is_handled(place_now(side)) for side in ("sent", "inbox"))
-        # Only `follow_releases` leaves a place without its kind.
-        gone = arrived.isNull() & F.col("arrived_offset").isNotNull()
         dropped = F.col("group").isin(list(self.tables.without_retries))
         return (
             F.when(arrived == "quarantine", "quarantined")
             .when(_delivered() & ~(_has("sent") | _has("inbox")), "unexplained")
             .when(arrived == "retry", "moved")
             .when(arrived == "dead_letter", "dead")
-            .when(gone, "lost")
+            .when(_released_to_nowhere(), "lost")
             .when(
                 _has("sent"), F.when(sent_handled & (F.col("sent_due") < self._moment()), "lost").otherwise("waiting")
             )
@@ -92,7 +90,7 @@ class Judge:
             "WRONG_GROUP": F.col("paired") == "WRONG_GROUP",
             "WRONG_TOPIC": _delivered() & _has("sent") & (F.col("sent_dead") != F.col("arrived_dead")),
             "WRONG_COUNT": (F.col("paired") == "WRONG_COUNT") | _wrong_count(),
-            "DAMAGED": (outcome != "quarantined")
+            "DAMAGED": ((outcome != "quarantined") & ~_released_to_nowhere())
             & F.coalesce("sent_damage", "arrived_damage", "inbox_damage").isNotNull(),
         }
 
@@ -140,6 +138,11 @@ def _has(side: str) -> Column:
 
 def _delivered() -> Column:
     return F.coalesce(F.col("arrived_kind").isin("retry", "dead_letter"), F.lit(False))
+
+
+def _released_to_nowhere() -> Column:
+    """Only `follow_releases` leaves a place without its kind: the record is in the quarantine, and was written nowhere."""
+    return F.col("arrived_kind").isNull() & F.col("arrived_offset").isNotNull()
 
 
 def _named(cases: dict[str, Column]) -> Column:
