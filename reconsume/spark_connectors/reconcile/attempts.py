@@ -13,13 +13,13 @@ __all__ = ["pair_attempts"]
 
 _SENT: Final = (
     *("due", "appended", "kafka_topic", "partition", "offset", "level", "delay_ms", "dead", "replayed", "damage"),
-    "stamp",
+    *("stamp", "released"),
 )
 _ARRIVED: Final = (
     *("astray", "appended", "kafka_topic", "partition", "offset", "kind", "level", "dead", "damage", "stamp"),
     *("deliveries", "cause"),
 )
-_INBOX: Final = ("appended", "kafka_topic", "partition", "offset", "damage", "stamp")
+_INBOX: Final = ("appended", "kafka_topic", "partition", "offset", "damage", "stamp", "released")
 """Fields by which several records of one attempt are put in order come first."""
 
 

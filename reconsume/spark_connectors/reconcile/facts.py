@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.judged import Committed
 
-__all__ = ["Facts", "gather_facts"]
+__all__ = ["SETTLED_MS", "Facts", "gather_facts"]
 
-_SETTLED_MS: Final = 30_000
+SETTLED_MS: Final = 30_000
 """Twice the longest transaction: whatever was written in one before is visible, or never will be."""
 _HOUR_MS: Final = 3_600_000
 
@@ -28,24 +28,26 @@ class Facts:
         handled: for each partition that schedulers read, the offset before which all was handled.
         known_since_ms: before that moment send-backs may have been deleted; 0 if none was.
         surplus: deliveries that no send-back explains.
+        releases: marks of records that were released from the quarantine.
     """
 
     handled: Places
     known_since_ms: int
     surplus: int
+    releases: int = 0
 
     def with_handled(self, marks: Places) -> Facts:
         """With what is known from elsewhere."""
         known = {place: max(mark, self.handled.get(place, 0)) for place, mark in marks.items()}
         return replace(self, handled={**self.handled, **known})
 
-    def is_handled(self, topic: Column, partition: Column, offset: Column) -> Column:
-        """Whether a scheduler has gone past a record."""
+    def is_handled(self, place: Column) -> Column:
+        """Whether a scheduler has gone past a record, by its `<topic>/<partition>/<offset>`."""
         if not self.handled:
             return F.lit(False)
         entries = [F.lit(one) for (name, number), mark in self.handled.items() for one in (f"{name}/{number}", mark)]
-        mark = F.try_element_at(F.create_map(*entries), F.concat_ws("/", topic, partition.cast("string")))
-        return F.coalesce(offset < mark, F.lit(False))
+        mark = F.try_element_at(F.create_map(*entries), F.substring_index(place, "/", 2))
+        return F.coalesce(F.substring_index(place, "/", -1).cast("bigint") < mark, F.lit(False))
 
 
 def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> Facts:
@@ -56,52 +58,39 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
     schedulers have committed say the same for the last records of a partition.
     """
     handled: dict[tuple[str, int], int] = {}
-    known_since_ms = surplus = 0
+    begins: dict[tuple[str, int], Any] = {}
+    surplus = releases = 0
     for row in _collect(pairs, now_ms):
         surplus += row.surplus
-        if row.topic is None:
-            continue
-        if row.mark is not None:
-            handled[row.topic, row.partition] = row.mark + 1
-        # The inbox may begin with delayed messages, which are not read.
-        if row.first_offset and row.topic != topic_prefix + "SEND_BACK":
-            expired = row.first_ms + (row.longest_ms or 0) + _HOUR_MS
-            known_since_ms = max(known_since_ms, expired)
-    facts = Facts(handled, known_since_ms, surplus)
+        releases += row.releases
+        for topic, partition, mark in (
+            (row.sent_topic, row.sent_partition, row.sent_mark),
+            (row.inbox_topic, row.inbox_partition, row.inbox_mark),
+        ):
+            if mark is not None:
+                handled[topic, partition] = max(mark + 1, handled.get((topic, partition), 0))
+        # Not those of the inbox: it may begin with delayed messages, which are not read.
+        if row.first_offset is not None:
+            place = row.sent_topic, row.sent_partition
+            begins[place] = min(row, begins.get(place, row), key=lambda one: int(one.first_offset))
+    expired = [one.first_ms + (one.delay_ms or 0) + _HOUR_MS for one in begins.values() if one.first_offset > 0]
+    facts = Facts(handled, max(expired, default=0), surplus, releases)
     return facts.with_handled(committed.get(topic_prefix + "scheduler", {}))
 
 
 def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:
-    """One row for each partition of the inbox and of the delay topics."""
-    settled = F.timestamp_millis(F.lit(now_ms - _SETTLED_MS))
-    places = {
-        "sent": (F.col("arrived_appended"), F.col("sent_delay_ms")),
-        "inbox": (F.coalesce("sent_appended", "arrived_appended"), F.lit(None).cast("bigint")),
-    }
-    sides = F.array(
-        *(
-            F.struct(
-                F.col(f"{side}_topic").alias("topic"),
-                F.col(f"{side}_partition").alias("partition"),
-                F.col(f"{side}_offset").alias("offset"),
-                F.col(f"{side}_appended").alias("appended"),
-                next_at.alias("next_at"),
-                delay.alias("delay_ms"),
-                (
-                    F.lit(side == "sent")
-                    & F.col("sent_offset").isNull()
-                    & F.col("arrived_kind").isin("retry", "dead_letter")
-                ).alias("surplus"),
-            )
-            for side, (next_at, delay) in places.items()
-        )
-    )
-    one = pairs.select(F.explode(sides).alias("one")).select("one.*")
-    summary = one.groupBy("topic", "partition").agg(
-        F.max(F.when(F.col("next_at") < settled, F.col("offset"))).alias("mark"),
-        F.min("offset").alias("first_offset"),
-        F.min(F.unix_millis("appended")).alias("first_ms"),
-        F.max("delay_ms").alias("longest_ms"),
-        F.count_if("surplus").alias("surplus"),
+    """One row for each pair of partitions, of the inbox and of a delay topic, that attempts went through."""
+    settled = F.timestamp_millis(F.lit(now_ms - SETTLED_MS))
+    kind, is_sent = F.col("arrived_kind"), F.col("sent_offset").isNotNull()
+    summary = pairs.groupBy("sent_topic", "sent_partition", "inbox_topic", "inbox_partition").agg(
+        F.max(F.when(F.col("arrived_appended") < settled, F.col("sent_offset"))).alias("sent_mark"),
+        F.max(F.when(F.coalesce("sent_appended", "arrived_appended") < settled, F.col("inbox_offset"))).alias(
+            "inbox_mark"
+        ),
+        F.min("sent_offset").alias("first_offset"),
+        F.min(F.unix_millis("sent_appended")).alias("first_ms"),
+        F.max("sent_delay_ms").alias("delay_ms"),
+        F.count_if(~is_sent & kind.isin("retry", "dead_letter")).alias("surplus"),
+        F.count_if(kind == "released").alias("releases"),
     )
     return summary.collect()

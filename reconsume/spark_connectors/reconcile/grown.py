@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.reconcile.records import IDENTITY
 
 __all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
@@ -23,8 +24,10 @@ _OVERLAP_MS: Final = 60_000
 """Records that a transaction still hid from the last run may be so much older than its end."""
 _LONGEST_RUN_MS: Final = 86_400_000
 """A run is named by its beginning; what it saw may be so much younger."""
-_OPEN: Final = ("waiting", "lost")
+_OPEN: Final = ("waiting", "lost", "quarantined")
+"""A person may give back what is in the quarantine."""
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
+_PLACE: Final = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,11 @@ class GrownLedger:
         """Read which runs there are.
 
         Raises:
-            IllegalSetting: the ledger is of another installation.
+            IllegalSetting: the ledger is of another installation, or the folder holds something else.
+            ReconsumeError: the folder cannot be read; see `failures`.
         """
-        try:
-            runs = spark.read.parquet(f"{folder}/runs").collect()
-        except AnalysisException:
+        runs = _complete_runs(spark, folder)
+        if runs is None:
             return cls(spark, folder, None)
         others = {row.topic_prefix for row in runs} - {topic_prefix}
         if others:
@@ -75,7 +78,7 @@ class GrownLedger:
         )
         for side in ("inbox", "sent"):
             new = new.unionByName(_as_records(left, side, records))
-        return new
+        return new.unionByName(_as_quarantined(left, records))
 
     def handled(self) -> dict[tuple[str, int], int]:
         """Offsets before which all was handled, as far as what is lost tells; by (Kafka topic, partition)."""
@@ -85,6 +88,8 @@ class GrownLedger:
             place = [F.col(f"{side}_{name}").alias(name) for name in ("topic", "partition")]
             rows = lost.where(F.col(f"{side}_offset").isNotNull()).groupBy(*place).agg(F.max(f"{side}_offset"))
             marks |= {(row[0], row[1]): row[2] + 1 for row in rows.collect()}
+        for row in lost.where(F.col("released").isNotNull()).select(*_parts("released")).collect():
+            marks[row[0], row[1]] = max(marks.get((row[0], row[1]), 0), row[2] + 1)
         return marks
 
     def name_repeats(self, pairs: DataFrame) -> DataFrame:
@@ -121,13 +126,31 @@ class GrownLedger:
         recent = self._settled().where(F.col("run") >= from_ms - _LONGEST_RUN_MS)
         for rows in (recent, left):
             for side, moment in _SIDES.items():
-                names = [F.col(f"{side}_{name}").alias(f"known_{name}") for name in ("partition", "offset")]
-                topic = F.col(f"{side}_topic").alias("known_kafka_topic")
-                places.append(rows.where(F.unix_millis(moment) >= from_ms).select(topic, *names))
+                place = [F.col(f"{side}_{name}") for name in _PLACE]
+                places.append(rows.where(F.unix_millis(moment) >= from_ms).select(*_known_place(place)))
+            places.append(rows.where(F.col("released").isNotNull()).select(*_known_place(_parts("released"))))
         known = places[0]
         for more in places[1:]:
             known = known.union(more)
         return known
+
+
+def _complete_runs(spark: SparkSession, folder: str) -> list[Any] | None:
+    """The names of the runs, None where there is no ledger yet."""
+    try:
+        with explained(f"the ledger in {folder} cannot be read; check that Spark reaches it and may read it"):
+            rows = spark.read.parquet(f"{folder}/runs").select("run", "topic_prefix").collect()
+    except ReconsumeError as error:
+        cause = error.__cause__
+        if isinstance(cause, AnalysisException) and cause.getCondition() == "PATH_NOT_FOUND":
+            return None
+        if isinstance(cause, AnalysisException):
+            raise IllegalSetting(
+                f"{folder}/runs is no ledger of reconsume ({cause.getCondition()}): choose another folder; if it was "
+                f"one, restore it, or begin a new one: it then holds what the topics still do"
+            ) from error
+        raise
+    return rows
 
 
 def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
@@ -146,9 +169,42 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
         "dead": F.col("dead") if sent else F.lit(False),
         "replayed": F.col("replayed"),
         "astray": F.lit(False),
+        # To the inbox goes what came from there.
+        "released": F.when(
+            F.col("released").startswith(F.concat("inbox_topic", F.lit("/"))) == F.lit(not sent), F.col("released")
+        ),
     }
     rows = left.where(F.col(f"{side}_offset").isNotNull())
-    return rows.select(*(known[field.name].cast(field.dataType).alias(field.name) for field in records.schema.fields))
+    return _of_schema(rows, known, records)
+
+
+def _as_quarantined(left: DataFrame, records: DataFrame) -> DataFrame:
+    """The records of a ledger that are in the quarantine."""
+    known: dict[str, Column] = {
+        **{name: F.col(name) for name in (*IDENTITY, "level", "damage", "stamp", "deliveries", "cause")},
+        "side": F.lit("arrived"),
+        "kind": F.lit("quarantine"),
+        "kafka_topic": F.col("target_topic"),
+        **{name: F.col(f"target_{name}") for name in ("partition", "offset")},
+        "appended": F.col("delivered"),
+        **{name: F.lit(None) for name in ("due", "delay_ms", "released")},
+        **{name: F.lit(False) for name in ("dead", "replayed", "astray")},
+    }
+    return _of_schema(left.where("outcome = 'quarantined'"), known, records)
+
+
+def _of_schema(rows: DataFrame, columns: dict[str, Column], records: DataFrame) -> DataFrame:
+    return rows.select(*(columns[field.name].cast(field.dataType).alias(field.name) for field in records.schema.fields))
+
+
+def _parts(place: str) -> list[Column]:
+    """Topic, partition and offset of a column like `<topic>/<partition>/<offset>`."""
+    topic, partition, offset = (F.split_part(place, F.lit("/"), F.lit(number)) for number in (1, 2, 3))
+    return [topic, partition.cast("int"), offset.cast("bigint")]
+
+
+def _known_place(place: list[Column]) -> list[Column]:
+    return [column.alias(f"known_{name}") for name, column in zip(("kafka_topic", *_PLACE[1:]), place, strict=True)]
 
 
 def ledger_runs(spark: SparkSession, folder: str) -> list[dt.datetime]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,6 +12,8 @@ from reconsume.spark_connectors.names import shown_name
 from reconsume.spark_connectors.reconcile.judged import Committed
 
 __all__ = ["as_findings", "as_ledger"]
+
+_PLACE: Final = ("topic", "partition", "offset")
 
 
 def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> DataFrame:
@@ -30,6 +33,7 @@ def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> Dat
         **{f"sent_{name}": F.col(f"sent_{name}") for name in ("topic", "partition", "offset")},
         "appended": F.col("sent_appended"),
         "due": F.col("sent_due"),
+        "released": F.coalesce("sent_released", "inbox_released"),
         "target": shown_name(F.col("arrived_topic"), topic_prefix),
         **{f"target_{name}": F.col(f"arrived_{name}") for name in ("topic", "partition", "offset")},
         "delivered": F.col("arrived_appended"),
@@ -71,7 +75,9 @@ def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataF
     shown = ("group", "origin_message_id", "replay_times", "attempt", "level", "outcome", "lateness_ms")
     places = ("inbox_topic", "inbox_partition", "inbox_offset", "sent_topic", "sent_partition", "sent_offset")
     arrival = ("target_topic", "target_partition", "target_offset")
-    commands = [_command(bootstrap_servers, side) for side in ("inbox", "sent", "target")]
+    sides = [[F.col(f"{side}_{name}") for name in _PLACE] for side in ("inbox", "sent", "target")]
+    released = [F.split_part("released", F.lit("/"), F.lit(number)) for number in (1, 2, 3)]
+    commands = [_command(bootstrap_servers, *place) for place in (*sides[:2], released, sides[2])]
     return ledger.where(F.size(column) > 0).select(
         F.explode(column).alias("kind"),
         *shown,
@@ -81,18 +87,18 @@ def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataF
         "delivered",
         *places,
         *arrival,
+        "released",
         "cause",
         "damage",
         F.array_compact(F.array(*commands)).alias("commands"),
     )
 
 
-def _command(bootstrap_servers: str, side: str) -> Column:
+def _command(bootstrap_servers: str, topic: Column, partition: Column, offset: Column) -> Column:
     """For kcat; a topic's name needs no quotes in a shell."""
-    number = {name: F.col(f"{side}_{name}").cast("string") for name in ("partition", "offset")}
     return F.concat(
         F.lit(f"kcat -C -e -b {shlex.quote(bootstrap_servers)} -t "),
-        F.col(f"{side}_topic"),
-        *(F.lit(" -p "), number["partition"], F.lit(" -o "), number["offset"]),
+        topic,
+        *(F.lit(" -p "), partition.cast("string"), F.lit(" -o "), offset.cast("string")),
         F.lit(r" -c 1 -f '%t/%p/%o %T\n%h\n%k\n%s\n'"),
     )

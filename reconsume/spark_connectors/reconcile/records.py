@@ -9,12 +9,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
 from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.schema import typed
 
-__all__ = ["IDENTITY", "read_records"]
+__all__ = ["IDENTITY", "place_of", "read_records"]
 
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 """What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
@@ -31,17 +32,20 @@ def read_records(
 
     Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); where and when it stands; `due`, `level`, `delay_ms`;
     `dead` (for the dead-letter topic), `kind`, `astray` (it stands on another topic than it names); `damage`, names
-    of headers that do not hold what they must; `stamp`, the same for all copies of a message.
+    of headers that do not hold what they must; `stamp`, the same for all copies of a message; `released`, null.
     Delayed messages, which nobody sent back, are left out.
+
+    A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
+    where that record stands, its `cause` where it went.
     """
     pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in KINDS)
     raw = read_raw(spark, bootstrap_servers, pattern=pattern, options=options)
     frame = typed(raw, topic_prefix)
     upstream = F.col("kind").isin("delay", "inbox")
-    source = HeaderColumns.of(F.col("headers")).text("QUARANTINE_ORIGIN")
-    place = F.when(F.col("kind") == "quarantine", source).otherwise(
-        F.concat_ws("/", "kafka_topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
-    )
+    in_quarantine, headers = F.col("kind") == "quarantine", HeaderColumns.of(F.col("headers"))
+    # Nothing of it is computed for the others: these are nearly all.
+    source = F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN))
+    mark = F.when(in_quarantine, headers.integer(QUARANTINE_RELEASED))
     # A higher-order function would be interpreted by Spark, with all that goes into it.
     damage = F.concat_ws(", ", F.array_remove("malformed", "TIMER_DELIVER_MS"))
     target = F.col("target")
@@ -50,7 +54,7 @@ def read_records(
     ours = ~upstream | target.isNull() | goes_back
     return (
         frame.where(ours)
-        .withColumns({"place": place, "source": source, "damage": damage})
+        .withColumns({"source": source, "mark": mark, "damage": damage})
         .withColumn("damage", F.when(_nowhere(), "REAL_TOPIC").otherwise(F.col("damage")))
         .select(*_columns(topic_prefix))
     )
@@ -67,15 +71,18 @@ def _columns(topic_prefix: str) -> list[Column]:
     taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
     # Without its identity a record stands for itself, and is paired by what it carries.
     nameless = F.col("attempt").isNull() | F.coalesce(F.col("origin_message_id").contains(_BROKEN), F.lit(False))
-    origin = F.when(nameless, F.col("place")).otherwise(F.coalesce("origin_message_id", "place"))
+    place = F.coalesce("source", place_of("kafka_topic", "partition", "offset"))
+    origin = F.when(nameless, place).otherwise(F.coalesce("origin_message_id", place))
+    is_mark = F.col("mark").isNotNull()
+    cause = F.substring("cause", 1, _CAUSE_LENGTH)
     return [
         F.col("group"),
-        origin.alias("origin_message_id"),
+        F.when(is_mark, place_of("kafka_topic", "partition", "mark")).otherwise(origin).alias("origin_message_id"),
         F.coalesce("replay_times", F.lit(0)).alias("replay_times"),
         # The inbox holds the count before the rule is applied.
         (F.col("attempt") + F.when(taken_in, 1).otherwise(0)).alias("attempt"),
         F.when(inbox, "inbox").when(kind == "delay", "sent").otherwise("arrived").alias("side"),
-        kind,
+        F.when(is_mark, "released").otherwise(kind).alias("kind"),
         F.col("kafka_topic"),
         F.col("partition"),
         F.col("offset"),
@@ -89,8 +96,15 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.when(damage != "", damage).alias("damage"),
         F.xxhash64("key", "value").alias("stamp"),
         F.col("deliveries"),
-        F.substring("cause", 1, _CAUSE_LENGTH).alias("cause"),
+        F.when(is_mark, F.make_valid_utf8(F.col("value").cast("string"))).otherwise(cause).alias("cause"),
+        F.lit(None).cast("string").alias("released"),
     ]
+
+
+def place_of(topic: str, partition: str, offset: str) -> Column:
+    """`<topic>/<partition>/<offset>` of three columns; null where there is no offset."""
+    place = F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
+    return F.when(F.col(offset).isNotNull(), place)
 
 
 def _astray() -> Column:

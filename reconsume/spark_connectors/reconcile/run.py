@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +25,13 @@ from reconsume.spark_connectors.reconcile.judged import (
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
 from reconsume.spark_connectors.reconcile.pairing import pair_up
 from reconsume.spark_connectors.reconcile.records import read_records
-from reconsume.spark_connectors.reconcile.second_look import forgive_deliveries_in_flight, note_lost_origins
+from reconsume.spark_connectors.reconcile.releases import follow_releases
+from reconsume.spark_connectors.reconcile.second_look import (
+    Standing,
+    forgive_deliveries_in_flight,
+    note_lost_origins,
+    standing,
+)
 from reconsume.spark_connectors.reconcile.verdicts import Judge
 
 __all__ = ["Reconciliation", "reconcile"]
@@ -112,6 +118,9 @@ def reconcile(
         # Nothing is unknown of what was sent back before: it is in the ledger. What was lost stays so.
         facts = replace(facts.with_handled(grown.handled()), known_since_ms=0)
         pairs = grown.name_repeats(pairs) if facts.surplus else pairs
+    if facts.releases:
+        progress("following what was released from the quarantine")
+        pairs = follow_releases(pairs, now_ms, source.standing)
     progress("judging the attempts")
     paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
     judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
@@ -154,6 +163,9 @@ class _Source:
             records = grown.with_open(records)
         upstream = (F.col("side") == "arrived") | (F.unix_millis("appended") < now_ms)
         return pair_attempts(records.where(upstream))
+
+    def standing(self, places: Collection[str]) -> Standing:
+        return standing(self.spark, self.bootstrap_servers, places, self.options)
 
     def looked_again(
         self, rows: DataFrame, now_ms: int, *, lost: bool, origins: bool, progress: Callable[[str], None]

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.readers import read_raw
-from reconsume.spark_connectors.reconcile.records import IDENTITY, read_records
+from reconsume.spark_connectors.reconcile.records import IDENTITY, place_of, read_records
 
-__all__ = ["forgive_deliveries_in_flight", "note_lost_origins"]
+__all__ = ["POSITION", "Standing", "forgive_deliveries_in_flight", "note_lost_origins", "standing"]
 
 _IN_FLIGHT_MS: Final = 60_000
 """Longer than any transaction of a scheduler (15 s) and the time that Spark took to start."""
-_POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
+POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
+"""A topic of Kafka, a partition, an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands where.
+
+    Attributes:
+        stamps: of key and value, by `<topic>/<partition>/<offset>`.
+        begins: the first offset that there is, by `<topic>/<partition>`.
+    """
+
+    stamps: Mapping[str, int]
+    begins: Mapping[str, int]
+
+    def is_missing(self, place: str, stamp: int | None) -> bool:
+        """Whether a record should be there and is not; False if it may have been deleted by retention."""
+        if place in self.stamps:
+            return stamp is not None and self.stamps[place] != stamp
+        partition, _, offset = place.rpartition("/")
+        return partition in self.begins and self.begins[partition] < int(offset)
 
 
 def forgive_deliveries_in_flight(
@@ -58,7 +80,7 @@ def note_lost_origins(
     It reads the origin topics whole, and of these only where their records stand.
     """
     place = F.col("origin_message_id")
-    named = place.rlike(_POSITION) & ~place.startswith(topic_prefix)
+    named = place.rlike(POSITION) & ~place.startswith(topic_prefix)
     messages = ledger.where(named).select(place.alias("gone_id")).distinct()
     topics = [
         row.topic
@@ -66,10 +88,31 @@ def note_lost_origins(
     ]
     if not topics:
         return ledger
-    kept = {name: value for name, value in options.items() if name.startswith("kafka.")}
-    raw = read_raw(spark, bootstrap_servers, pattern="|".join(map(re.escape, topics)), options=kept)
+    raw = read_raw(spark, bootstrap_servers, pattern="|".join(map(re.escape, topics)), options=_kafka_only(options))
     there = raw.select(F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string")))
     gone = messages.join(there.toDF("gone_id"), "gone_id", "left_anti").withColumn("gone", F.lit(True))
     noted = F.when(F.col("gone"), F.array_append("notes", F.lit("ORIGIN_GONE"))).otherwise(F.col("notes"))
     joined = ledger.join(gone, F.col("origin_message_id") == F.col("gone_id"), "left")
     return joined.withColumn("notes", noted).select(*ledger.columns)
+
+
+def standing(
+    spark: SparkSession, bootstrap_servers: str, places: Collection[str], options: Mapping[str, str]
+) -> Standing:
+    """What stands at these places; it reads their topics whole."""
+    topics = sorted({place.split("/")[0] for place in places})
+    raw = read_raw(spark, bootstrap_servers, pattern="|".join(map(re.escape, topics)), options=_kafka_only(options))
+    place = place_of("topic", "partition", "offset")
+    wanted = F.when(place.isin(list(places)), F.struct(place, F.xxhash64("key", "value")))
+    rows = raw.groupBy("topic", "partition").agg(F.min("offset").alias("begin"), F.collect_list(wanted).alias("found"))
+    stamps: dict[str, int] = {}
+    begins: dict[str, int] = {}
+    for row in rows.collect():
+        begins[f"{row.topic}/{row.partition}"] = row.begin
+        stamps |= {one[0]: one[1] for one in row.found}
+    return Standing(stamps, begins)
+
+
+def _kafka_only(options: Mapping[str, str]) -> dict[str, str]:
+    """Without what says where to begin."""
+    return {name: value for name, value in options.items() if name.startswith("kafka.")}

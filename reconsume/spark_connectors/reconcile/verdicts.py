@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.headers import present_texts
-from reconsume.spark_connectors.reconcile.facts import Facts
+from reconsume.spark_connectors.reconcile.facts import SETTLED_MS, Facts
 from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
+from reconsume.spark_connectors.reconcile.releases import place_now
 
 __all__ = ["FINDINGS", "NOTES", "OUTCOMES", "Judge"]
 
@@ -57,14 +58,14 @@ class Judge:
 
     def _outcome(self) -> Column:
         arrived = F.col("arrived_kind")
-        sent_handled = self.facts.is_handled(F.col("sent_topic"), F.col("sent_partition"), F.col("sent_offset"))
-        taken_in = self.facts.is_handled(F.col("inbox_topic"), F.col("inbox_partition"), F.col("inbox_offset"))
+        sent_handled, taken_in = (self.facts.is_handled(place_now(side)) for side in ("sent", "inbox"))
         dropped = F.col("group").isin(list(self.tables.without_retries))
         return (
             F.when(arrived == "quarantine", "quarantined")
             .when(_delivered() & ~(_has("sent") | _has("inbox")), "unexplained")
             .when(arrived == "retry", "moved")
             .when(arrived == "dead_letter", "dead")
+            .when(_released_to_nowhere(), "lost")
             .when(
                 _has("sent"), F.when(sent_handled & (F.col("sent_due") < self._moment()), "lost").otherwise("waiting")
             )
@@ -89,7 +90,7 @@ class Judge:
             "WRONG_GROUP": F.col("paired") == "WRONG_GROUP",
             "WRONG_TOPIC": _delivered() & _has("sent") & (F.col("sent_dead") != F.col("arrived_dead")),
             "WRONG_COUNT": (F.col("paired") == "WRONG_COUNT") | _wrong_count(),
-            "DAMAGED": (outcome != "quarantined")
+            "DAMAGED": ((outcome != "quarantined") & ~_released_to_nowhere())
             & F.coalesce("sent_damage", "arrived_damage", "inbox_damage").isNotNull(),
         }
 
@@ -107,7 +108,12 @@ class Judge:
         at_once = F.col("sent_dead") | (F.col("sent_replayed") & (F.col("sent_delay_ms") == 0))
         lane = F.when(at_once, F.col("sent_delay_ms") != 0).otherwise(F.col("sent_delay_ms") != wanted)
         changed = _delivered() & (F.col("sent_level") != F.col("arrived_level"))
-        return F.coalesce(lane, F.lit(False)) | F.coalesce(changed, F.lit(False))
+        released = F.col("sent_released").isNotNull()
+        # What is just being released from the quarantine may be seen before its mark is.
+        young = F.unix_millis("sent_appended") >= self.now_ms - SETTLED_MS
+        mended = (released & F.col("sent_dead")) | ((released | young) & (F.col("sent_delay_ms") == 0))
+        lane_is_wrong = F.coalesce(lane & ~mended, F.lit(False))
+        return lane_is_wrong | F.coalesce(changed & ~released, F.lit(False))
 
     def _expired(self) -> Column:
         """Whether the send-back may have been deleted, or stands before the window."""
@@ -132,6 +138,11 @@ def _has(side: str) -> Column:
 
 def _delivered() -> Column:
     return F.coalesce(F.col("arrived_kind").isin("retry", "dead_letter"), F.lit(False))
+
+
+def _released_to_nowhere() -> Column:
+    """Only `follow_releases` leaves a place without its kind: the record is in the quarantine, and was written nowhere."""
+    return F.col("arrived_kind").isNull() & F.col("arrived_offset").isNotNull()
 
 
 def _named(cases: dict[str, Column]) -> Column:

@@ -1,0 +1,114 @@
+"""A Java that Spark's launcher can start, and the folder that Java may write to.
+
+    export JAVA_HOME=$(python -m reconsume.cli.spark.java)
+
+prints it for `spark-submit`, where `reconsume[broker]` has brought the only Java.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from reconsume.cli.broker.jars import cache_folder
+from reconsume.cli.broker.java import find_java
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+
+__all__ = ["java_home", "main", "temporary_folder", "use_java"]
+
+_JAVA: Final = """#!/bin/sh
+# Spark's launcher asks for jdk.incubator.vector, which this Java lacks and Spark does without.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def use_java() -> Path:
+    """Find a Java and have pyspark start it.
+
+    Raises:
+        JavaNotFound: no Java of version 17 or newer.
+        IllegalSetting: there is no folder to write to.
+    """
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java_home(java))
+    return java
+
+
+def java_home(java: Path) -> Path:
+    """A folder whose `bin/java` starts with Spark's flags, also where the Java lacks a module that they name.
+
+    Raises:
+        IllegalSetting: there is no folder to write to.
+    """
+    home = java.resolve().parent.parent
+    if (home / "jmods" / "jdk.incubator.vector.jmod").exists() or _has_vector(home):
+        return home
+    try:
+        return _shim(cache_folder(), java)
+    except OSError:
+        return _shim(_own_folder(), java)
+
+
+def temporary_folder() -> Path:
+    """Where files may be written: `TMPDIR`, `/tmp` and so on.
+
+    Raises:
+        IllegalSetting: nowhere.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise IllegalSetting(f"Spark needs a folder to write to: set TMPDIR to one ({error})") from error
+
+
+def main() -> None:
+    """Print the folder."""
+    try:
+        java = find_java()
+        home = java_home(java)
+    except ReconsumeError as error:
+        sys.exit(f"error: {error}")
+    if home.is_relative_to(temporary_folder()) and not home.is_relative_to(cache_folder()):
+        sys.exit(f"error: {cache_folder()} cannot be written: set RECONSUME_CACHE_DIR to a folder that can be")
+    sys.stdout.write(f"{home}\n")
+
+
+def _shim(folder: Path, java: Path) -> Path:
+    shim = folder / f"java-for-spark-{pyspark.__version__}" / "bin" / "java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    fresh = shim.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_JAVA.format(java=str(java.resolve())))
+    fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    fresh.rename(shim)
+    return shim.parent.parent
+
+
+@cache
+def _own_folder() -> Path:
+    """It goes with this process, and nobody else can write to it."""
+    folder = tempfile.mkdtemp(prefix="reconsume-", dir=temporary_folder())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _has_vector(home: Path) -> bool:
+    """What the `release` file of a Java says of its modules."""
+    release = home / "release"
+    return release.is_file() and "jdk.incubator.vector" in release.read_text(errors="replace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""What became of records that a person released from the quarantine: their send-back counts on, as one attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from reconsume.spark_connectors.reconcile.facts import SETTLED_MS
+from reconsume.spark_connectors.reconcile.records import place_of
+from reconsume.spark_connectors.reconcile.second_look import POSITION, Standing
+
+__all__ = ["Fates", "Release", "fates_of", "follow_releases", "place_now"]
+
+_SIDES: Final = ("sent", "inbox")
+_PLACE: Final = ("topic", "partition", "offset")
+_AS_SENT_BACK: Final = {
+    "sent": ("topic", "partition", "offset", "appended", "level", "delay_ms"),
+    "inbox": ("topic", "partition", "offset", "appended"),
+}
+"""What the row of a released record tells of the record that was sent back, not of the one that was written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A mark in the quarantine, and the record that it names; places are `<topic>/<partition>/<offset>`.
+
+    Attributes:
+        held: where that record is in the quarantine.
+        source: where its send-back is; None where that, or the record itself, is not read.
+        went_to: where it was written again.
+        at_ms: when it was marked.
+        stamp: of its key and value; None where it is not read.
+    """
+
+    held: str
+    source: str | None
+    went_to: str
+    at_ms: int
+    stamp: int | None
+
+
+@dataclass(slots=True)
+class Fates:
+    """What is done with the rows.
+
+    Attributes:
+        moves: where a send-back was first, None if that is not known, and where it is now.
+        passed: places in the quarantine that do not count any more.
+        missing: those whose record was written again and is not there, and where that should be.
+        stale: those that a ledger has seen go on before.
+    """
+
+    moves: list[tuple[str | None, str]] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    missing: list[tuple[str, str]] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+
+
+def follow_releases(pairs: DataFrame, now_ms: int, look: Callable[[Collection[str]], Standing]) -> DataFrame:
+    """`pairs` without marks: a released record takes the row of its send-back with it, so that it has one state.
+
+    That row then has the identity, the due time and the delivery of the record that was written again, place, level
+    and time of the one that was sent back, and in `…_released` where it went. A record that was marked and is nowhere
+    leaves its send-back with the place of the quarantine as `arrived_…`, but no `arrived_kind`.
+
+    Args:
+        pairs: of `pair_attempts`.
+        now_ms: marks that are younger than a transaction may last are not missed yet.
+        look: what stands at some places, from Kafka; asked for what is missed, which should be nothing.
+    """
+    releases = _releases(pairs)
+    found = _found(pairs)
+    missed = [one for one in releases if one.went_to not in found and one.at_ms < now_ms - SETTLED_MS]
+    there = look([one.went_to for one in missed]) if any(one.source for one in missed) else Standing({}, {})
+    fates = fates_of(releases, found, {one.went_to for one in missed if there.is_missing(one.went_to, one.stamp)})
+    return _apply(pairs.where(~F.col("arrived_kind").eqNullSafe("released")), fates)
+
+
+def fates_of(releases: Iterable[Release], found: Mapping[str, int], missing: Collection[str]) -> Fates:
+    """Follow each send-back from release to release; pure.
+
+    Args:
+        releases: all that are known.
+        found: stamps of the records that were read, by where they are.
+        missing: where something should be, and is not.
+    """
+    fates = Fates()
+    known = list(releases)
+    fates.stale = [one.held for one in known if one.source == one.went_to]
+    moving = [one for one in known if one.source != one.went_to]
+    ends = {one.went_to for one in moving}
+    after = {one.source: one for one in moving if one.source is not None}
+    taken: set[str] = set()
+    for head in (one for one in moving if one.source is None or one.source not in ends):
+        place = head.source
+        step: Release | None = head
+        while step is not None and step.went_to not in taken and _is_there(step, found):
+            taken.add(step.went_to)
+            fates.passed.append(step.held)
+            place, step = step.went_to, after.get(step.went_to)
+        if place != head.source and place is not None:
+            fates.moves.append((head.source, place))
+        if step is not None and place is None:
+            fates.passed.append(step.held)  # nobody sent it back, as far as is known, so nothing is missing
+        elif step is not None and step.went_to in missing:
+            fates.missing.append((step.held, step.went_to))
+    return fates
+
+
+def place_now(side: str) -> Column:
+    """Where the record of a side is that schedulers have to handle."""
+    return F.coalesce(F.col(f"{side}_released"), place_of(*(f"{side}_{name}" for name in _PLACE)))
+
+
+def _is_there(release: Release, found: Mapping[str, int]) -> bool:
+    return release.went_to in found and release.stamp in (None, found[release.went_to])
+
+
+def _releases(pairs: DataFrame) -> list[Release]:
+    marks = pairs.where((F.col("arrived_kind") == "released") & F.col("arrived_cause").rlike(POSITION)).select(
+        F.col("origin_message_id").alias("held"),
+        F.col("arrived_cause").alias("went_to"),
+        F.unix_millis("arrived_appended").alias("at_ms"),
+    )
+    held = pairs.where(F.col("arrived_kind") == "quarantine").select(
+        _held().alias("held"),
+        F.coalesce(*map(place_now, _SIDES)).alias("source"),
+        F.col("arrived_stamp").alias("stamp"),
+    )
+    rows = marks.join(held, "held", "left").orderBy("at_ms", "held").collect()
+    return [Release(row.held, row.source, row.went_to, row.at_ms, row.stamp) for row in rows]
+
+
+def _found(pairs: DataFrame) -> dict[str, int]:
+    wanted = F.broadcast(pairs.where(F.col("arrived_kind") == "released").select(F.col("arrived_cause").alias("place")))
+    found: dict[str, int] = {}
+    for side in _SIDES:
+        sides = pairs.where(F.col(f"{side}_offset").isNotNull())
+        rows = sides.select(place_now(side).alias("place"), f"{side}_stamp").join(wanted, "place", "left_semi")
+        found |= {row[0]: row[1] for row in rows.collect()}
+    return found
+
+
+def _apply(pairs: DataFrame, fates: Fates) -> DataFrame:
+    rows, firsts = pairs, _firsts(pairs, fates)
+    for side in _SIDES:
+        rows = _moved(rows, firsts, side)
+    marks = [
+        *((held, "passed", None) for held in fates.passed),
+        *((held, "missing", went_to) for held, went_to in fates.missing),
+        *((held, "stale", None) for held in fates.stale),
+    ]
+    known = pairs.sparkSession.createDataFrame(marks, "held string, fate string, went_to string")
+    rows = rows.join(F.broadcast(known), _held() == F.col("held"), "left").where("fate IS NULL OR fate != 'passed'")
+    stale, missing = (F.coalesce(F.col("fate") == fate, F.lit(False)) for fate in ("stale", "missing"))
+    in_lane = F.col("sent_offset").isNotNull()
+    changed = {name: F.when(~stale, F.col(name)) for name in pairs.columns if name.startswith("arrived_")}
+    changed["arrived_kind"] = F.when(~(stale | missing), F.col("arrived_kind"))
+    for side, is_there in (("sent", in_lane), ("inbox", ~in_lane)):
+        name = f"{side}_released"
+        changed[name] = F.when(missing & is_there, F.col("went_to")).otherwise(F.col(name))
+    return rows.withColumns(changed).select(*pairs.columns)
+
+
+def _firsts(pairs: DataFrame, fates: Fates) -> DataFrame:
+    """The rows of the send-backs that go on elsewhere, by where that is."""
+    moves = pairs.sparkSession.createDataFrame(fates.moves, "source string, moved_to string")
+    quarantined = pairs.where(F.col("arrived_kind") == "quarantine")
+    quarantined = quarantined.withColumn("source", F.coalesce(*map(place_now, _SIDES)))
+    kept = [name for name in pairs.columns if name == "copy" or name.startswith(("sent_", "inbox_"))]
+    named = quarantined.select("source", *(F.col(name).alias(f"first_{name}") for name in kept))
+    return named.join(F.broadcast(moves), "source", "right")
+
+
+def _moved(rows: DataFrame, firsts: DataFrame, side: str) -> DataFrame:
+    """The rows whose record on this side was written anew, with what was sent back first."""
+    moved, known = F.col("moved_to").isNotNull(), F.col(f"first_{side}_offset").isNotNull()
+    changed = {
+        f"{side}_{name}": F.when(known, F.col(f"first_{side}_{name}")).otherwise(F.col(f"{side}_{name}"))
+        for name in _AS_SENT_BACK[side]
+    }
+    changed[f"{side}_released"] = F.when(moved, F.col("moved_to")).otherwise(F.col(f"{side}_released"))
+    changed["copy"] = F.least("copy", "first_copy")
+    if side == "sent":
+        none = moved & F.col("inbox_offset").isNull()
+        changed |= {
+            name: F.when(none, F.col(f"first_{name}")).otherwise(F.col(name))
+            for name in rows.columns
+            if name.startswith("inbox_")
+        }
+    joined = rows.join(F.broadcast(firsts), place_now(side) == F.col("moved_to"), "left")
+    return joined.withColumns(changed).select(*rows.columns)
+
+
+def _held() -> Column:
+    return place_of(*(f"arrived_{name}" for name in _PLACE))
