@@ -46,6 +46,7 @@ class LateRequests:
         self._keep: int | None = None
         self._before: int | None = None
         self._kept: tuple[_Connection, bytes] | None = None
+        self._ended = False
         self._produced = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._listening = threading.Event()
@@ -62,7 +63,7 @@ class LateRequests:
         self._thread.join()
 
     def keep_next(self, api_key: int, before: int) -> None:
-        """Keep the next request of this kind, until one of the other kind follows another record that was stored."""
+        """Keep the next request of this kind, until one of the other kind in the next transaction, after its records."""
 
         def arm() -> None:
             self._keep, self._before = api_key, before
@@ -90,7 +91,7 @@ class LateRequests:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         one = _Connection((reader, writer), await asyncio.open_connection(_HOST, self._target))
         one.answers = asyncio.create_task(self._pass_answers(one))
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self._pass_requests(one)
         if self._kept is None or self._kept[0] is not one:
             one.broker[1].transport.abort()
@@ -101,14 +102,14 @@ class LateRequests:
             key, _, correlation = _REQUEST.unpack_from(frame, _SIZE.size)
             one.asked[correlation] = key
             if key == self._keep:
-                self._keep, self._kept = None, (one, frame)
+                self._keep, self._kept, self._ended = None, (one, frame), False
                 self._produced.clear()
                 await asyncio.sleep(self._silent_seconds)
                 assert one.answers is not None
                 one.answers.cancel()
                 one.client[1].transport.abort()
                 return
-            if key == self._before and self._kept is not None:
+            if key == self._before and self._kept is not None and self._ended:
                 await self._produced.wait()
                 if self._kept is not None:
                     await self._give_late(*self._kept)
@@ -127,7 +128,10 @@ class LateRequests:
                 frame = await _frame(one.broker[0])
                 (correlation,) = _SIZE.unpack_from(frame, _SIZE.size)
                 one.client[1].write(frame)
-                if one.asked.pop(correlation, None) == PRODUCE:
+                key = one.asked.pop(correlation, None)
+                if key == END_TXN:
+                    self._ended = True
+                elif key == PRODUCE and self._ended:
                     self._produced.set()
         one.client[1].transport.abort()
 
