@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -40,6 +41,8 @@ _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
 _LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
 """By then the brokers have aborted it, so there is nothing left to wait for."""
+_PROMPT_SECONDS: Final = 0.5
+"""A transaction that took longer may have left requests behind."""
 _SERVE_SECONDS: Final = 0.05
 _REBALANCED: Final = frozenset(
     {
@@ -204,6 +207,7 @@ class ExactlyOnceWriter:
     def _transaction(
         self, producer: Producer, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any
     ) -> None:
+        began = time.monotonic()
         try:
             producer.begin_transaction()
             for one in copies:
@@ -212,8 +216,22 @@ class ExactlyOnceWriter:
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
             self._abort(producer, error)
+        if time.monotonic() - began > _PROMPT_SECONDS:
+            self._discard(producer)
 
-    def _abort(self, producer: Producer, error: KafkaException) -> None:
+    def _discard(self, producer: Producer) -> None:
+        """Have the next transaction use a new producer, whose epoch shuts out what the old one may have left behind.
+
+        Only the epoch tells transactions of one producer apart (before KIP-890, which librdkafka 2.16 does not have):
+        a request that was sent again and comes late would count for the next one. An `EndTxn` would end that before
+        its offsets are in it; the offsets of one that was undone would go into it. And librdkafka takes records for
+        not stored whose broker it lost sight of, so it may give their sequence numbers to others.
+        """
+        if self._producer is producer:
+            self._producer = None
+        producer.close()
+
+    def _abort(self, producer: Producer, error: KafkaException) -> NoReturn:
         """Undo the transaction and say why; where that does not work, its outcome has to be looked up."""
         cause: KafkaError = error.args[0]
         why = translate(cause, f"sending back for group {self._group}")
@@ -223,6 +241,7 @@ class ExactlyOnceWriter:
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException:
             raise _NoAnswer(KafkaNotReachable(str(why))) from error
+        self._discard(producer)
         if cause.code() in _REBALANCED:
             raise PartitionLost(
                 f"sending back for group {self._group}: {cause.name()}: the group has rebalanced meanwhile; nothing "
@@ -230,9 +249,6 @@ class ExactlyOnceWriter:
             ) from error
         if is_passing(cause):
             raise KafkaNotReachable(str(why)) from error
-        # After a refused record librdkafka goes on with a gap in its sequence numbers, which the brokers refuse too.
-        self._producer = None
-        producer.close()
         raise why from error
 
     def was_committed(self, positions: Sequence[TopicPartition]) -> bool:

@@ -18,7 +18,7 @@ from reconsume.cli.chaos.worker import run
 __all__ = ["BUGS"]
 
 _WIDE_SECONDS: Final = 0.2
-"""So that a kill falls between the two."""
+"""So that a fault falls between two steps that are only milliseconds apart."""
 
 
 def commit_before_the_produce() -> None:
@@ -38,13 +38,22 @@ def commit_before_the_produce() -> None:
 
 
 def no_rewind_after_an_abort() -> None:
-    """What was in an aborted batch is taken as done; the next commit passes over it."""
+    """What was in an aborted batch is taken as done; the next commit passes over it.
+
+    A batch is aborted when the group rebalances between the look at its generation and the commit.
+    """
+    transaction = TransactionalWriter._transaction
+
+    def slow(self: TransactionalWriter, batch: Sequence[Delivery], positions: list[Any], metadata: Any) -> None:
+        threading.Event().wait(_WIDE_SECONDS)
+        transaction(self, batch, positions, metadata)
 
     def learn(self: Any, runs: list[Any], *_: object) -> None:
         del self
         for one in runs:
             one.drop()
 
+    setattr(TransactionalWriter, "_transaction", slow)  # noqa: B010
     setattr(Worker, "_learn", learn)  # noqa: B010
 
 

@@ -20,7 +20,7 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconsume.cli.broker.jars import Progress, kafka_jars
+from reconsume.cli.broker.jars import KAFKA_VERSION, Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -82,6 +82,7 @@ class LocalKafka:
         properties: more broker settings, over ours.
         java: None finds one.
         jars: folder of Kafka's jars; None fetches them.
+        version: of Kafka, where they are fetched.
         progress: told what is being fetched.
     """
 
@@ -93,6 +94,7 @@ class LocalKafka:
         properties: Mapping[str, str] | None = None,
         java: Path | None = None,
         jars: Path | None = None,
+        version: str = KAFKA_VERSION,
         progress: Progress = lambda _line: None,
     ) -> None:
         self._wanted_port = port
@@ -100,6 +102,7 @@ class LocalKafka:
         self._properties = dict(properties or {})
         self._java = java
         self._jars = jars
+        self._version = version
         self._progress = progress
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports = (0, 0)
@@ -135,7 +138,7 @@ class LocalKafka:
             BrokerFailed: the port is taken, or the broker did not come up.
         """
         self._java = self._java or find_java()
-        self._jars = self._jars or kafka_jars(self._java, self._progress)
+        self._jars = self._jars or kafka_jars(self._java, self._progress, self._version)
         restarted = self._ports != (0, 0)
         if not restarted:
             self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
