@@ -203,8 +203,9 @@ def test_what_is_refused_both_ways_is_not_committed(here: Installation) -> None:
 
 
 def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    group, topic = here.name("unknown"), here.topic("unknown")
-    here.produce(topic, b"one", b"two")
+    group, topic = here.name("unknown"), here.topic("unknown", 2)
+    for partition in (0, 1):
+        here.produce(topic, b"one", b"two", partition=partition)
     writer = writer_for(here, group)
     transaction = ExactlyOnceWriter._transaction
 
@@ -218,25 +219,30 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     def away(*_args: Any) -> None:
         raise KafkaNotReachable("no answer")
 
+    def ask(*positions: TopicPartition) -> bool:
+        with pytest.raises(OutcomeUnknown, match="has not ended") as raised:
+            writer.send_back([failed(group, topic)], positions, consumer.consumer_group_metadata())
+        assert raised.value.positions == list(positions)
+        return writer.was_committed(positions)
+
     with exactly_once(here, group) as consumer:
         consumer.subscribe([topic])
-        Reading(consumer).until(2)
+        Reading(consumer).until(4)
         monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
-        writer.send_back([failed(group, topic)], [TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata())
+        assert ask(TopicPartition(topic, 0, 1))
         monkeypatch.setattr(ExactlyOnceWriter, "_transaction", nothing)
         # What is done out of order changes the metadata alone.
-        for offset, kept in ((2, ""), (1, "done ahead")):
-            where = [TopicPartition(topic, 0, offset, kept)]
-            with pytest.raises(KafkaNotReachable, match="has not ended"):
-                writer.send_back([failed(group, topic)], where, consumer.consumer_group_metadata())
-        monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
+        assert not ask(TopicPartition(topic, 0, 1, "done ahead"))
+        assert not ask(TopicPartition(topic, 0, 2))
         with monkeypatch.context() as nobody_tells:
             nobody_tells.setattr(KafkaAdmin, "commits", away)
-            with pytest.raises(OutcomeUnknown) as raised:
-                writer.send_back(
-                    [failed(group, topic)], [TopicPartition(topic, 0, 2)], consumer.consumer_group_metadata()
-                )
-        assert writer.was_committed(raised.value.positions)
+            with pytest.raises(KafkaNotReachable):
+                ask(TopicPartition(topic, 0, 2))
+        # As if another member had the first partition, and had gone on there.
+        with pytest.raises(PartitionLost, match="another member"):
+            ask(TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1))
+        monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
+        assert ask(TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 1))
     writer.close()
     committed_is(here, group, topic, 2)
     assert len(here.waiting(1_000, group)) == 2

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter, WriterBroken
 from reconsume.cli.chaos.cluster import Cluster
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
@@ -34,6 +37,63 @@ def cluster() -> Iterator[tuple[Cluster, LateRequests]]:
         yield one, late
 
 
+@pytest.fixture
+def here(cluster: tuple[Cluster, LateRequests]) -> Installation:
+    one = Installation(settings_for(cluster[0].direct))
+    one.make_topics()
+    return one
+
+
+Write = Callable[[Position, Consumer], None]
+"""Write a copy of the record there, whose value is its offset, and commit the offset after it: once."""
+
+
+def consumers_way(here: Installation, conf: Mapping[str, Any], group: str) -> tuple[Write, str]:
+    """As consumers do: what has no answer is looked up, what was undone is written again."""
+    groups = Groups(SystemConfig(message_delay_level=LEVELS))
+    writer = ExactlyOnceWriter(conf, here.settings.names, lambda: groups, group, f"{group}-writer")
+
+    def write(failed: Position, consumer: Consumer) -> None:
+        request = SendBackRequest(group, [], Stored.first_copy(failed, 0))
+        positions = [TopicPartition(failed.topic, failed.partition, failed.offset + 1)]
+        metadata = consumer.consumer_group_metadata()
+        while True:
+            try:
+                writer.send_back([Failed(request, None, b"%d" % failed.offset)], positions, metadata)
+            except OutcomeUnknown:
+                if writer.was_committed(positions):
+                    return
+            except KafkaNotReachable:
+                continue
+            else:
+                return
+
+    return write, here.settings.names.delay(1_000)
+
+
+def schedulers_way(here: Installation, conf: Mapping[str, Any], group: str) -> tuple[Write, str]:
+    """As workers do: a batch that was aborted is written again, after worse a new one starts at what is committed."""
+    target, writers = here.topic(f"target-{group}"), [TransactionalWriter(conf, group, 10_000)]
+    writers[0].start()
+
+    def write(due: Position, consumer: Consumer) -> None:
+        delivery = Delivery(target, -1, None, b"%d" % due.offset, [], "delivered", group)
+        position = TopicPartition(due.topic, due.partition, due.offset + 1)
+        while here.committed(group, due.topic) != position.offset:
+            try:
+                writers[-1].write([delivery], lambda: [position], consumer)
+            except BatchAborted:
+                continue
+            except WriterBroken:
+                writers.append(TransactionalWriter(conf, group, 10_000))
+                writers[-1].start()
+            else:
+                return
+
+    return write, target
+
+
+@pytest.mark.parametrize("way", [consumers_way, schedulers_way])
 @pytest.mark.parametrize(
     ("kept", "before"),
     [
@@ -42,16 +102,16 @@ def cluster() -> Iterator[tuple[Cluster, LateRequests]]:
     ],
 )
 def test_what_comes_late_of_one_transaction_changes_nothing_of_the_next(
-    kept: int, before: int, cluster: tuple[Cluster, LateRequests]
+    kept: int,
+    before: int,
+    way: Callable[[Installation, Mapping[str, Any], str], tuple[Write, str]],
+    here: Installation,
+    cluster: tuple[Cluster, LateRequests],
 ) -> None:
     kafka, late = cluster
-    here = Installation(settings_for(kafka.direct))
-    here.make_topics()
     group, topic = here.name("late"), here.topic("late")
     here.produce(topic, b"0", b"1", b"2")
-    settings = settings_for(kafka.proxied).client_settings()
-    groups = Groups(SystemConfig(message_delay_level=LEVELS))
-    writer = ExactlyOnceWriter(settings, here.settings.names, lambda: groups, group, f"{group}-writer")
+    write, target = way(here, settings_for(kafka.proxied).client_settings(), group)
     with drop_in(here, group, conf={"enable.auto.commit": False}) as consumer:
         consumer.subscribe([topic])
         Reading(consumer).until(3)
@@ -59,26 +119,7 @@ def test_what_comes_late_of_one_transaction_changes_nothing_of_the_next(
         for offset in range(3):
             if offset == 1:
                 late.keep_next(kept, before)
-            send_back(writer, Position(topic, 0, offset), consumer.consumer_group_metadata())
+            write(Position(topic, 0, offset), consumer)
         assert late.was_late, "or nothing is shown"
         wait_until(lambda: here.committed(group, topic) == 3, 30, "the last offset is committed")
-    writer.close()
-    assert sorted(str(record["ORIGIN_MESSAGE_ID"]) for record in here.waiting(1_000, group)) == [
-        f"{topic}/0/{offset}" for offset in range(3)
-    ]
-
-
-def send_back(writer: ExactlyOnceWriter, failed: Position, metadata: object) -> None:
-    """As the consumers do: what has no answer is looked up, what was undone is written again."""
-    request = SendBackRequest(writer._group, [], Stored.first_copy(failed, 0))
-    positions = [TopicPartition(failed.topic, failed.partition, failed.offset + 1)]
-    while True:
-        try:
-            writer.send_back([Failed(request, None, b"%d" % failed.offset)], positions, metadata)
-        except OutcomeUnknown:
-            if writer.was_committed(positions):
-                return
-        except KafkaNotReachable:
-            continue
-        else:
-            return
+    assert sorted(record.value or b"" for record in here.read(target)) == [b"0", b"1", b"2"]

@@ -48,7 +48,7 @@ class LateRequests:
         self._kept: tuple[_Connection, bytes] | None = None
         self._ended = False
         self._produced = asyncio.Event()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._connections: list[_Connection] = []
         self._listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"late-requests-{port}", daemon=True)
         self.was_late = False
@@ -63,7 +63,7 @@ class LateRequests:
         self._thread.join()
 
     def keep_next(self, api_key: int, before: int) -> None:
-        """Keep the next request of this kind, until one of the other kind in the next transaction, after its records."""
+        """Keep the next request of this kind; the other kind of the next transaction comes after it."""
 
         def arm() -> None:
             self._keep, self._before = api_key, before
@@ -83,6 +83,9 @@ class LateRequests:
         self._listening.set()
         await self._stop.wait()
         server.close()
+        for one in self._connections:
+            one.client[1].transport.abort()
+            one.broker[1].transport.abort()
         tasks = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -90,6 +93,7 @@ class LateRequests:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         one = _Connection((reader, writer), await asyncio.open_connection(_HOST, self._target))
+        self._connections.append(one)
         one.answers = asyncio.create_task(self._pass_answers(one))
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self._pass_requests(one)
@@ -110,17 +114,19 @@ class LateRequests:
                 one.client[1].transport.abort()
                 return
             if key == self._before and self._kept is not None and self._ended:
-                await self._produced.wait()
-                if self._kept is not None:
-                    await self._give_late(*self._kept)
-            one.broker[1].write(frame)
+                # What follows on this connection must pass: librdkafka sends offsets before it sends records.
+                self._late = asyncio.create_task(self._give_late(*self._kept, one, frame))
+                self._kept = None
+            else:
+                one.broker[1].write(frame)
 
-    async def _give_late(self, kept: _Connection, frame: bytes) -> None:
-        self._kept = None
-        kept.broker[1].write(frame)
+    async def _give_late(self, kept: _Connection, late: bytes, one: _Connection, frame: bytes) -> None:
+        await self._produced.wait()
+        kept.broker[1].write(late)
         await _frame(kept.broker[0])
         kept.broker[1].transport.abort()
         self.was_late = True
+        one.broker[1].write(frame)
 
     async def _pass_answers(self, one: _Connection) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

@@ -33,6 +33,8 @@ _SERVE_EVERY: Final = 500
 _PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
 _GRACE_SECONDS: Final = 2.0
+_PROMPT_MS: Final = 500.0
+"""A transaction that took longer may have left requests behind."""
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 
@@ -171,7 +173,7 @@ class TransactionalWriter:
             ) from None
 
     def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
-        producer = self._producer
+        producer, began = self._producer, monotonic_ms()
         try:
             producer.begin_transaction()
             self._produce(batch)
@@ -179,6 +181,8 @@ class TransactionalWriter:
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
             self._abort(error)
+        if monotonic_ms() - began > _PROMPT_MS:
+            self._renew()
 
     def _produce(self, batch: Sequence[Delivery]) -> None:
         """With a callback for the first record alone: the commit fails if one of them does, and says why."""
@@ -203,13 +207,15 @@ class TransactionalWriter:
         except KafkaException as worse:
             self._broken = True
             raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
-        refused = _is_refusal(cause)
-        if refused:
-            self._renew()
-        raise BatchAborted(translate(cause, "delivering a batch"), passing=not refused) from error
+        self._renew()
+        raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
 
     def _renew(self) -> None:
-        """Go on with a new producer: the old one has left a gap in its sequence numbers, which the brokers refuse."""
+        """Go on with a new producer, whose epoch shuts out what the old one may have left behind.
+
+        That is requests that come late, as `ExactlyOnceWriter` has it, and a gap in the sequence numbers after a
+        refused record.
+        """
         self._producer.close()
         self._producer = make_producer(self._settings)
         try:
