@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.consumers.batch import Batch
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.held_queues import HeldQueues
 from reconsume.consumers.hooks import ConsumeHooks
@@ -89,6 +90,9 @@ class ConcurrentlyService:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
         assert self._pool is not None
         size = self._batch_size
+        if isinstance(messages, Batch):
+            self._pool.submit_all(map(partial(Chunk, queue), messages.parts(size)))
+            return
         for start in range(0, len(messages), size):
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
 
@@ -191,6 +195,7 @@ class ConcurrentlyService:
         if succeeded == len(messages):
             queue.succeed(messages)
             return
+        queue.take_apart(messages)
         for index, message in enumerate(messages):
             if not queue.claim(message):
                 continue
@@ -209,6 +214,7 @@ class ConcurrentlyService:
         if self._gate is not None:
             self._gate.cancel(chunk)
         queue, front = chunk.queue, chunk.messages[: outcome.acknowledged]
+        queue.take_apart(chunk.messages)
         queue.succeed(front)
         left = tuple(one for one in chunk.messages[len(front) :] if queue.claim(one) and queue.release(one))
         if left:

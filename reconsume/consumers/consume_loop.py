@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby, repeat
-from operator import is_not, itemgetter
+from itertools import groupby
 from typing import Final
 
 from confluent_kafka import (
@@ -21,6 +20,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import ask_for_kept
 from reconsume.consumers.message import Message
@@ -33,6 +33,8 @@ from reconsume.consumers.subscription import Subscriptions, TagExpression
 __all__ = ["ConsumeLoop", "Limits"]
 
 logger = logging.getLogger(__name__)
+
+_topic, _partition, _error = KafkaMessage.topic, KafkaMessage.partition, KafkaMessage.error
 
 _FETCH_RECORDS: Final = 500
 _BUSY_SECONDS: Final = 0.02
@@ -96,7 +98,7 @@ class ConsumeLoop:
         self._subscriptions = subscriptions
         self._offset_reset = OffsetReset(consumer, retry_topic, consume_from)
         self._limits = limits
-        self._namespace_prefix = namespace_prefix
+        self._reading = Reading(retry_topic, namespace_prefix)
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._fresh: set[tuple[str, int]] = set()
@@ -149,22 +151,18 @@ class ConsumeLoop:
         rest = self._consumer.consume(_FETCH_RECORDS, 0)
         # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
-        # In C as far as it goes: a line of Python for each message shows in the rate.
-        errors = map(is_not, map(KafkaMessage.error, polled), repeat(None))
-        places = zip(map(KafkaMessage.topic, polled), map(KafkaMessage.partition, polled), errors, strict=True)
-        for (topic, partition, failed), run in groupby(zip(places, polled, strict=True), itemgetter(0)):
+        for topic, partition, failed, run in _by_partition(polled):
             if failed:
-                for _, one in run:
+                for one in run:
                     self._failed(one)
             else:
-                queue = self._queues.get((topic or "", partition or 0))
-                self._hand_out(queue, [Message(one, self._retry_topic, 0, self._namespace_prefix) for _, one in run])
+                self._hand_out(self._queues.get((topic or "", partition or 0)), Batch(run, self._reading))
 
     def _queue_of(self, polled: KafkaMessage) -> ProcessQueue | None:
         return self._queues.get((polled.topic() or "", polled.partition() or 0))
 
-    def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
-        if queue is None or not messages:
+    def _hand_out(self, queue: ProcessQueue | None, messages: Sequence[Message]) -> None:
+        if queue is None:
             return
         if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
             if not ask_for_kept(queue, self._consumer.committed, self._stop):
@@ -338,11 +336,32 @@ class ConsumeLoop:
         return max(0.0, self._finish_by - time.monotonic())
 
 
+def _by_partition(
+    polled: Sequence[KafkaMessage],
+) -> Iterator[tuple[str | None, int | None, bool, Sequence[KafkaMessage]]]:
+    """Topic, partition, whether these are errors, and what came of it in a row.
+
+    In C as far as it goes: a line of Python for each message shows in the rate.
+    """
+    if not polled:
+        return
+    size = len(polled)
+    topics, partitions = list(map(_topic, polled)), list(map(_partition, polled))
+    if topics.count(topics[0]) == partitions.count(partitions[0]) == size and not any(map(_error, polled)):
+        yield topics[0], partitions[0], False, polled
+        return
+    start = 0
+    for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
+        end = start + len(list(run))
+        yield *place, polled[start:end]
+        start = end
+
+
 def _names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{one.topic}-{one.partition}" for one in partitions) or "none"
 
 
-def _subscribed(queue: ProcessQueue, messages: list[Message], wanted: TagExpression) -> list[Message]:
+def _subscribed(queue: ProcessQueue, messages: Sequence[Message], wanted: TagExpression) -> list[Message]:
     """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
     kept = []
     for message in messages:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from reconsume.consumers.batch import Batch, offsets_and_size
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress import OffsetProgress
@@ -33,6 +35,10 @@ class ProcessQueue:
         2. After `drop` nothing may be claimed any more: the partition has another owner (RocketMQ: CC-15).
         3. What was finished before a restart is not begun again, and what had failed here keeps its count.
 
+    A `Batch` whose listener succeeds costs its thread no lock and no look at a message: it goes into `_running` and
+    from there into `_succeeded`, each in one step that no other thread can be in the middle of; whoever takes it out
+    of `_running` decides about it. What asks for progress notes all successes at once.
+
     Args:
         topic: in Kafka.
         partition: its number.
@@ -49,6 +55,8 @@ class ProcessQueue:
         self._failures = dict(kept.failures) if kept else {}
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
+        self._running: dict[Batch, float] = {}
+        self._succeeded: deque[Batch] = deque()
         self._dropped = False
         self._bytes = 0
         self._floor = 0
@@ -60,35 +68,56 @@ class ProcessQueue:
             self._progress = OffsetProgress(kept.done)
             self._failures = dict(kept.failures)
 
-    def begin(self, messages: Sequence[Message]) -> list[Message]:
+    def begin(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Take note of messages that were read; gives those that are not finished already.
 
         What was begun here is left out: around a rebalance librdkafka may give again what it has given. It may also
         give a record of an earlier assignment, which has been finished elsewhere since.
         """
         with self._lock:
-            if messages and messages[0].offset < self._floor:
-                messages = [message for message in messages if message.offset >= self._floor]
-            if messages and self._progress.was_begun(messages[0].offset):
-                messages = [message for message in messages if not self._progress.was_begun(message.offset)]
-            if self._progress.begin_all([message.offset for message in messages]):
-                begun = list(messages)
-            else:
-                begun = [message for message in messages if self._progress.begin(message.offset)]
-            self._bytes += sum([message.size for message in begun])
-            if not self._failures:
-                return begun
-            return [
-                message.failed_again_locally(times) if (times := self._failures.get(message.offset, 0)) else message
-                for message in begun
-            ]
+            self._note_successes()
+            if isinstance(messages, Batch) and self._begin_batch(messages):
+                return messages
+            return self._begin_each(messages)
+
+    def _begin_batch(self, batch: Batch) -> bool:
+        first = batch.first_offset
+        if first < self._floor or self._failures or self._progress.was_begun(first):
+            return False
+        if not self._progress.begin_all(batch.offsets()):
+            return False
+        self._bytes += batch.size()
+        return True
+
+    def _begin_each(self, messages: Sequence[Message]) -> list[Message]:
+        if messages and messages[0].offset < self._floor:
+            messages = [message for message in messages if message.offset >= self._floor]
+        if messages and self._progress.was_begun(messages[0].offset):
+            messages = [message for message in messages if not self._progress.was_begun(message.offset)]
+        if self._progress.begin_all([message.offset for message in messages]):
+            begun = list(messages)
+        else:
+            begun = [message for message in messages if self._progress.begin(message.offset)]
+        self._bytes += sum([message.size for message in begun])
+        if not self._failures:
+            return begun
+        return [
+            message.failed_again_locally(times) if (times := self._failures.get(message.offset, 0)) else message
+            for message in begun
+        ]
 
     def start(self, messages: Sequence[Message], now_ms: float) -> bool:
         """Take note that a listener is about to be called; False if it must not be.
 
         A message may be finished here: its timeout could not send it back, so it was to be tried again, and then the
-        late listener succeeded after all.
+        late listener succeeded after all. In a `Batch` there is none, for a listener gets it once; what comes again
+        are single messages.
         """
+        if isinstance(messages, Batch):
+            if self._dropped:
+                return False
+            self._running[messages] = now_ms
+            return True
         with self._lock:
             if self._dropped:
                 return False
@@ -98,6 +127,17 @@ class ProcessQueue:
                     self._started[message.offset] = (now_ms, message)
                     unfinished = True
             return unfinished
+
+    def take_apart(self, messages: Sequence[Message]) -> None:
+        """Not all of them have the same fate: what was started as a `Batch` is, from now on, single messages."""
+        if isinstance(messages, Batch):
+            with self._lock:
+                self._take_apart(messages)
+
+    def _take_apart(self, batch: Batch) -> None:
+        started = self._running.pop(batch, None)
+        if started is not None:
+            self._started.update((message.offset, (started, message)) for message in batch)
 
     def claim(self, message: Message) -> bool:
         """The right to decide what becomes of a message; True only the first time."""
@@ -111,20 +151,32 @@ class ProcessQueue:
 
     def succeed(self, messages: Sequence[Message]) -> None:
         """`claim` and `finish` for a whole batch: those whose fate somebody else has decided are left out."""
+        if isinstance(messages, Batch) and self._running.pop(messages, None) is not None:
+            if not self._dropped:
+                self._succeeded.append(messages)
+            return
         with self._lock:
             if self._dropped:
                 return
-            done = []
             for message in messages:
                 offset = message.offset
-                # What is started is neither claimed nor finished.
-                if self._started.pop(offset, None) is not None or self._is_undecided(offset):
-                    done.append(offset)
-                    self._bytes -= message.size
-            if self._failures:
-                for offset in done:
+                self._started.pop(offset, None)
+                if self._is_undecided(offset):
                     self._failures.pop(offset, None)
-            self._progress.finish_all(done)
+                    self._progress.finish(offset)
+                    self._bytes -= message.size
+
+    def _note_successes(self) -> None:
+        """The caller holds the lock; many small batches are as cheap as a large one."""
+        if not self._succeeded:
+            return
+        batches = [self._succeeded.popleft() for _ in range(len(self._succeeded))]
+        offsets, size = offsets_and_size(batches)
+        self._progress.finish_all(offsets)
+        self._bytes -= size
+        if self._failures:
+            for offset in offsets:
+                self._failures.pop(offset, None)
 
     def release(self, message: Message) -> bool:
         """Give the right back: the message is tried again here; False if the partition is gone."""
@@ -152,6 +204,9 @@ class ProcessQueue:
     def expired(self, started_before_ms: float) -> list[Message]:
         """Messages whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
         with self._lock:
+            for batch, started in self._running.copy().items():
+                if started < started_before_ms:
+                    self._take_apart(batch)
             return [message for started, message in self._started.values() if started < started_before_ms]
 
     def drop(self) -> None:
@@ -167,6 +222,7 @@ class ProcessQueue:
     def commit_point(self, also_finished: Collection[int] = ()) -> CommitPoint | None:
         """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
         with self._lock:
+            self._note_successes()
             after = self._progress.after(also_finished)
             if after is None:
                 return None
@@ -185,17 +241,21 @@ class ProcessQueue:
     def in_reach(self, message: Message) -> bool:
         """Whether a commit can say that this message is done ahead of those in front of it."""
         with self._lock:
+            self._note_successes()
             safe = self._progress.safe_offset
         return safe is None or message.offset - safe < LONGEST_SPAN
 
     @property
     def size(self) -> int:
         """Messages read and not finished."""
-        return self._progress.unfinished
+        with self._lock:
+            self._note_successes()
+            return self._progress.unfinished
 
     def is_full(self, threshold: int, threshold_bytes: int, max_span: int) -> bool:
         """Whether reading must wait (RocketMQ: FC-02, FC-03), also for room in the commit's metadata."""
         with self._lock:
+            self._note_successes()
             return (
                 self._progress.unfinished >= threshold
                 or self._bytes >= threshold_bytes

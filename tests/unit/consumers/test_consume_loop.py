@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -52,6 +53,10 @@ class Begun:
 
     def submit(self, chunk: Chunk) -> None:
         self.offsets += [message.kafka.offset for message in chunk.messages]
+
+    def submit_all(self, chunks: Iterator[Chunk]) -> None:
+        for chunk in chunks:
+            self.submit(chunk)
 
 
 def loop_on(polled: Polled) -> tuple[ConsumeLoop, Begun]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -88,6 +88,10 @@ class Begun:
 
     def submit(self, chunk: Chunk) -> None:
         self.offsets += [message.kafka.offset for message in chunk.messages]
+
+    def submit_all(self, chunks: Iterator[Chunk]) -> None:
+        for chunk in chunks:
+            self.submit(chunk)
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

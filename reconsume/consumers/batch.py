@@ -1,0 +1,91 @@
+"""Messages of one partition that were read together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, count
+from operator import attrgetter, ne
+from typing import NamedTuple, cast, overload
+
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.consumers.message import Message
+
+__all__ = ["Batch", "Reading", "offsets_and_size"]
+
+# A record has one; an error, which has none, is never in a batch.
+_offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
+_polled = attrgetter("polled")
+
+
+class Reading(NamedTuple):
+    """What all messages of a consumer have in common."""
+
+    retry_topic: str
+    namespace_prefix: str
+
+
+class Batch(Sequence[Message]):
+    """Cannot be changed. Its messages are made when somebody looks at one of them, and are the same ever after.
+
+    Attributes:
+        polled: the records, in the order of their offsets; at least one.
+    """
+
+    __slots__ = ("_made", "_reading", "polled")
+
+    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading) -> None:
+        self.polled = polled
+        self._reading = reading
+        self._made: tuple[Message, ...] | None = None
+
+    @property
+    def first_offset(self) -> int:
+        """Of the first record."""
+        return _offset(self.polled[0])
+
+    def offsets(self) -> Sequence[int]:
+        """Of all records; a range where there is no gap."""
+        first = self.first_offset
+        if any(map(ne, map(_offset, self.polled), count(first))):
+            return list(map(_offset, self.polled))
+        return range(first, first + len(self.polled))
+
+    def size(self) -> int:
+        """Of all bodies, in bytes."""
+        return sum(map(len, self.polled))
+
+    def parts(self, size: int) -> Iterator[Batch]:
+        """Batches of so many messages; threads may take them from one iterator."""
+        return map(self._part, range(0, len(self.polled), size), range(size, len(self.polled) + size, size))
+
+    def _part(self, start: int, end: int) -> Batch:
+        return Batch(self.polled[start:end], self._reading)
+
+    def _messages(self) -> tuple[Message, ...]:
+        if self._made is None:
+            retry_topic, prefix = self._reading
+            self._made = tuple([Message(one, retry_topic, 0, prefix) for one in self.polled])
+        return self._made
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, place: int | slice) -> Message | tuple[Message, ...]:
+        return self._messages()[place]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages())
+
+    def __len__(self) -> int:
+        return len(self.polled)
+
+    def __repr__(self) -> str:
+        return repr(self._messages())
+
+
+def offsets_and_size(batches: Iterable[Batch]) -> tuple[list[int], int]:
+    """The offsets of all their records, in order, and the bytes of all their bodies."""
+    polled = list(chain.from_iterable(map(_polled, batches)))
+    return sorted(map(_offset, polled)), sum(map(len, polled))
