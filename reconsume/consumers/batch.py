@@ -30,13 +30,14 @@ class Batch(Sequence[Message]):
 
     Attributes:
         polled: the records, in the order of their offsets; at least one.
+        reading: what they have in common with all others.
     """
 
-    __slots__ = ("_made", "_reading", "polled")
+    __slots__ = ("_made", "polled", "reading")
 
     def __init__(self, polled: Sequence[KafkaMessage], reading: Reading) -> None:
         self.polled = polled
-        self._reading = reading
+        self.reading = reading
         self._made: tuple[Message, ...] | None = None
 
     @property
@@ -55,16 +56,9 @@ class Batch(Sequence[Message]):
         """Of all bodies, in bytes."""
         return sum(map(len, self.polled))
 
-    def parts(self, size: int) -> Iterator[Batch]:
-        """Batches of so many messages; threads may take them from one iterator."""
-        return map(self._part, range(0, len(self.polled), size), range(size, len(self.polled) + size, size))
-
-    def _part(self, start: int, end: int) -> Batch:
-        return Batch(self.polled[start:end], self._reading)
-
     def _messages(self) -> tuple[Message, ...]:
         if self._made is None:
-            retry_topic, prefix = self._reading
+            retry_topic, prefix = self.reading
             self._made = tuple([Message(one, retry_topic, 0, prefix) for one in self.polled])
         return self._made
 

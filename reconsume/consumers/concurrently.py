@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.batch import Batch
@@ -15,13 +15,14 @@ from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.held_queues import HeldQueues
 from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import (
+    ALL,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     Listener,
     acknowledged_count,
 )
-from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
-from reconsume.consumers.listener_pool import Chunk, ListenerPool
+from reconsume.consumers.listener_call import SUCCEEDED, Called, call_listener, call_listener_async
+from reconsume.consumers.listener_pool import Chunk, ListenerPool, Part, parts_of
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.process_queue import ProcessQueue
@@ -77,12 +78,13 @@ class ConcurrentlyService:
         self._gate = gate
         self._clock = clock
         self._hooks = hooks
+        self._is_plain = gate is None and hooks is None
         self._held = HeldQueues(clock)
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
-        self._pool: ListenerPool[Chunk] | None = None
+        self._pool: ListenerPool[Any] | None = None
 
-    def attach(self, pool: ListenerPool[Chunk]) -> None:
+    def attach(self, pool: ListenerPool[Any]) -> None:
         """Use this pool to call listeners."""
         self._pool = pool
 
@@ -91,7 +93,7 @@ class ConcurrentlyService:
         assert self._pool is not None
         size = self._batch_size
         if isinstance(messages, Batch):
-            self._pool.submit_all(map(partial(Chunk, queue), messages.parts(size)))
+            self._pool.submit_all(parts_of(messages, size, queue))
             return
         for start in range(0, len(messages), size):
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
@@ -137,14 +139,31 @@ class ConcurrentlyService:
         """Start no more listeners and wait for the running ones."""
         return self._pool is None or self._pool.close(seconds)
 
-    def consume(self, chunk: Chunk) -> None:
+    def consume(self, work: Chunk | Part) -> None:
         """Call a plain listener."""
+        if isinstance(work, Part) and self._is_plain and not self._held:
+            self._consume_plainly(work)
+            return
+        chunk = _as_chunk(work)
         context = self._begin(chunk)
         if context is not None:
             self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
 
-    async def consume_async(self, chunk: Chunk) -> None:
+    def _consume_plainly(self, part: Part) -> None:
+        """The same with nobody watching, which is what happens to nearly all messages, in as few steps as it has."""
+        queue = part.queue
+        if not queue.start_batch(part, self._clock()):
+            return
+        context = ConsumeConcurrentlyContext(self._message_queue(queue.topic, queue.partition))
+        called = call_listener(self._listener, part, context, None)
+        if called is SUCCEEDED and context.ack_index == ALL:
+            queue.succeed_batch(part)
+        else:
+            self._settle(Chunk(queue, part), context, called)
+
+    async def consume_async(self, work: Chunk | Part) -> None:
         """Call an `async def` listener."""
+        chunk = _as_chunk(work)
         context = self._begin(chunk)
         if context is not None:
             called = await call_listener_async(self._listener, chunk.messages, context, self._hooks)
@@ -251,6 +270,10 @@ class ConcurrentlyService:
             again = Chunk(queue, (message.failed_again_locally(),))
             with self._lock:
                 self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))
+
+
+def _as_chunk(work: Chunk | Part) -> Chunk:
+    return Chunk(work.queue, work) if isinstance(work, Part) else work
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

@@ -47,6 +47,9 @@ class HeldQueues:
         self._held: dict[ProcessQueue, _Held] = {}
         self._free: list[Chunk] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
     def keeps(self, chunk: Chunk) -> bool:
         """Whether this one, which is about to be begun, has to wait too."""
         if not self._held:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
-from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeOrderlyContext
+from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyContext
 from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.delay_levels.send_back import Cause
 
-__all__ = ["Called", "call_listener", "call_listener_async"]
+__all__ = ["SUCCEEDED", "Called", "call_listener", "call_listener_async"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,11 @@ class Called(NamedTuple):
     outcome: NotNow | SendBack | None = None
 
 
+_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+SUCCEEDED: Final = Called(_SUCCESS, None, None)
+"""The one that is by far the most frequent, made once."""
+
+
 def call_listener(
     listener: Callable[[Sequence[Message], C], object],
     messages: Sequence[Message],
@@ -45,7 +50,8 @@ def call_listener(
     """Call a plain listener; whatever it raises is a failure, as any Throwable is (RocketMQ: CC-01, OR-01)."""
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
-        return Called(listener(messages, context), None, call)
+        status = listener(messages, context)
+        return SUCCEEDED if status is _SUCCESS and call is None else Called(status, None, call)
     except (NotNow, SendBack) as outcome:
         return _with_outcome(outcome, call)
     except BaseException as error:  # noqa: BLE001 - see above

@@ -11,10 +11,22 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 
-__all__ = ["AsyncListenerPool", "Chunk", "ListenerPool", "ThreadListenerPool", "is_async", "make_pool"]
+__all__ = [
+    "AsyncListenerPool",
+    "Chunk",
+    "ListenerPool",
+    "Part",
+    "ThreadListenerPool",
+    "is_async",
+    "make_pool",
+    "parts_of",
+]
 
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -25,6 +37,32 @@ class Chunk(NamedTuple):
 
     queue: ProcessQueue
     messages: Sequence[Message]
+
+
+class Part(Batch):
+    """The same, but messages that no listener was given before: one object instead of two, for there are many.
+
+    Attributes:
+        queue: of its messages.
+    """
+
+    __slots__ = ("queue",)
+
+    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading, queue: ProcessQueue) -> None:
+        self.polled = polled
+        self.reading = reading
+        self.queue = queue
+        self._made = None
+
+
+def parts_of(batch: Batch, size: int, queue: ProcessQueue) -> Iterator[Part]:
+    """The batch in parts of so many messages; threads may take them from one iterator."""
+    polled, reading = batch.polled, batch.reading
+    return map(
+        lambda start, end: Part(polled[start:end], reading, queue),
+        range(0, len(polled), size),
+        range(size, len(polled) + size, size),
+    )
 
 
 class ListenerPool(Protocol[C_contra]):
@@ -110,6 +148,7 @@ class ThreadListenerPool(Generic[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
+        consume = self._consume
         while not self._closing:
             try:
                 chunks = self._work[0]
@@ -118,8 +157,9 @@ class ThreadListenerPool(Generic[T]):
                 self._called = False  # before it looks: what comes after the look calls again
                 continue
             for chunk in chunks:
-                self._call()
-                self._consume(chunk)
+                if not self._called:
+                    self._call()
+                consume(chunk)
                 if self._closing:
                     return
             with suppress(ValueError):  # another thread has found its end too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from reconsume.consumers.batch import Batch, offsets_and_size
@@ -110,14 +110,10 @@ class ProcessQueue:
         """Take note that a listener is about to be called; False if it must not be.
 
         A message may be finished here: its timeout could not send it back, so it was to be tried again, and then the
-        late listener succeeded after all. In a `Batch` there is none, for a listener gets it once; what comes again
-        are single messages.
+        late listener succeeded after all.
         """
         if isinstance(messages, Batch):
-            if self._dropped:
-                return False
-            self._running[messages] = now_ms
-            return True
+            return self.start_batch(messages, now_ms)
         with self._lock:
             if self._dropped:
                 return False
@@ -127,6 +123,13 @@ class ProcessQueue:
                     self._started[message.offset] = (now_ms, message)
                     unfinished = True
             return unfinished
+
+    def start_batch(self, batch: Batch, now_ms: float) -> bool:
+        """The same for one that no listener was given before, so none of it is finished."""
+        if self._dropped:
+            return False
+        self._running[batch] = now_ms
+        return True
 
     def take_apart(self, messages: Sequence[Message]) -> None:
         """Not all of them have the same fate: what was started as a `Batch` is, from now on, single messages."""
@@ -151,10 +154,19 @@ class ProcessQueue:
 
     def succeed(self, messages: Sequence[Message]) -> None:
         """`claim` and `finish` for a whole batch: those whose fate somebody else has decided are left out."""
-        if isinstance(messages, Batch) and self._running.pop(messages, None) is not None:
-            if not self._dropped:
-                self._succeeded.append(messages)
-            return
+        if isinstance(messages, Batch):
+            self.succeed_batch(messages)
+        else:
+            self._succeed_each(messages)
+
+    def succeed_batch(self, batch: Batch) -> None:
+        """The same for one that was started as such."""
+        if self._running.pop(batch, None) is None:
+            self._succeed_each(batch)
+        elif not self._dropped:
+            self._succeeded.append(batch)
+
+    def _succeed_each(self, messages: Iterable[Message]) -> None:
         with self._lock:
             if self._dropped:
                 return

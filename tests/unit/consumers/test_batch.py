@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconsume.consumers.batch import Batch, Reading, offsets_and_size
+from reconsume.consumers.listener_pool import Part, parts_of
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.progress_metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
@@ -44,7 +45,7 @@ def test_it_is_a_sequence_of_messages_that_stay_the_same() -> None:
 
 @given(st.sets(st.integers(0, 40), min_size=1), st.integers(1, 9))
 def test_its_parts_are_all_of_it_in_order(offsets: set[int], size: int) -> None:
-    parts = list(batch_at(sorted(offsets)).parts(size))
+    parts = list(parts_of(batch_at(sorted(offsets)), size, ProcessQueue("flights", 0)))
     assert [message.offset for part in parts for message in part] == sorted(offsets)
     assert all(len(part) == size for part in parts[:-1])
     assert offsets_and_size(reversed(parts)) == (sorted(offsets), sum(one % 7 for one in offsets))
@@ -56,11 +57,11 @@ def test_offsets_without_a_gap_are_a_range() -> None:
 
 
 def test_threads_that_take_parts_share_them_without_loss() -> None:
-    parts = batch_at(range(2_000)).parts(1)
+    parts = parts_of(batch_at(range(2_000)), 1, ProcessQueue("flights", 0))
     line = threading.Barrier(4)
-    taken: list[list[Batch]] = [[] for _ in range(4)]
+    taken: list[list[Part]] = [[] for _ in range(4)]
 
-    def take(mine: list[Batch]) -> None:
+    def take(mine: list[Part]) -> None:
         line.wait(10)
         mine.extend(parts)
 
@@ -76,7 +77,7 @@ def test_threads_that_take_parts_share_them_without_loss() -> None:
 @pytest.mark.rule("CC-15", "T-29")
 def test_a_dropped_queue_starts_no_batch_and_takes_no_success() -> None:
     queue, batch = begun(7, 8)
-    first, second = batch.parts(1)
+    first, second = parts_of(batch, 1, queue)
     assert queue.start(first, 0)
     queue.drop()
     assert not queue.start(second, 0)
@@ -145,7 +146,7 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
         read = batch_at(offsets)
         assert self.queue.begin(read) is read
         self.unfinished.update(offsets)
-        self.waiting += read.parts(size)
+        self.waiting += parts_of(read, size, self.queue)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())

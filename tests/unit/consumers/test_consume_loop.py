@@ -11,7 +11,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listener_pool import Chunk, Part
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.names import TopicNames
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, service_of
@@ -54,9 +54,8 @@ class Begun:
     def submit(self, chunk: Chunk) -> None:
         self.offsets += [message.kafka.offset for message in chunk.messages]
 
-    def submit_all(self, chunks: Iterator[Chunk]) -> None:
-        for chunk in chunks:
-            self.submit(chunk)
+    def submit_all(self, parts: Iterator[Part]) -> None:
+        self.offsets += [message.kafka.offset for part in parts for message in part]
 
 
 def loop_on(polled: Polled) -> tuple[ConsumeLoop, Begun]:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listener_pool import Chunk, Part
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.names import TopicNames
@@ -89,9 +89,8 @@ class Begun:
     def submit(self, chunk: Chunk) -> None:
         self.offsets += [message.kafka.offset for message in chunk.messages]
 
-    def submit_all(self, chunks: Iterator[Chunk]) -> None:
-        for chunk in chunks:
-            self.submit(chunk)
+    def submit_all(self, parts: Iterator[Part]) -> None:
+        self.offsets += [message.kafka.offset for part in parts for message in part]
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
