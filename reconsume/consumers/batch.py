@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, count
-from operator import attrgetter, ne
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
+from operator import ne
 from typing import NamedTuple, cast, overload
 
 from confluent_kafka import Message as KafkaMessage
@@ -15,7 +15,6 @@ __all__ = ["Batch", "Reading", "offsets_and_size"]
 
 # A record has one; an error, which has none, is never in a batch.
 _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
-_polled = attrgetter("polled")
 
 
 class Reading(NamedTuple):
@@ -79,7 +78,6 @@ class Batch(Sequence[Message]):
         return repr(self._messages())
 
 
-def offsets_and_size(batches: Iterable[Batch]) -> tuple[list[int], int]:
-    """The offsets of all their records, in order, and the bytes of all their bodies."""
-    polled = list(chain.from_iterable(map(_polled, batches)))
+def offsets_and_size(polled: Collection[KafkaMessage]) -> tuple[list[int], int]:
+    """The offsets of these records, in order, and the bytes of all their bodies."""
     return sorted(map(_offset, polled)), sum(map(len, polled))

@@ -141,7 +141,7 @@ class ConcurrentlyService:
 
     def consume(self, work: Chunk | Part) -> None:
         """Call a plain listener."""
-        if isinstance(work, Part) and self._is_plain and not self._held:
+        if isinstance(work, Part) and self._is_plain and not self._held.held:
             self._consume_plainly(work)
             return
         chunk = _as_chunk(work)

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from confluent_kafka import Message as KafkaMessage
+
 from reconsume.consumers.batch import Batch, offsets_and_size
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN
@@ -35,9 +37,9 @@ class ProcessQueue:
         2. After `drop` nothing may be claimed any more: the partition has another owner (RocketMQ: CC-15).
         3. What was finished before a restart is not begun again, and what had failed here keeps its count.
 
-    A `Batch` whose listener succeeds costs its thread no lock and no look at a message: it goes into `_running` and
-    from there into `_succeeded`, each in one step that no other thread can be in the middle of; whoever takes it out
-    of `_running` decides about it. What asks for progress notes all successes at once.
+    A `Batch` whose listener succeeds costs its thread no lock and no look at a message: it goes into `_running`, and
+    what it has from there into `_succeeded`, each in one step that no other thread can be in the middle of; whoever
+    takes it out of `_running` decides about it. What asks for progress notes all successes at once.
 
     Args:
         topic: in Kafka.
@@ -56,7 +58,7 @@ class ProcessQueue:
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
         self._running: dict[Batch, float] = {}
-        self._succeeded: deque[Batch] = deque()
+        self._succeeded: deque[KafkaMessage] = deque()
         self._dropped = False
         self._bytes = 0
         self._floor = 0
@@ -164,7 +166,7 @@ class ProcessQueue:
         if self._running.pop(batch, None) is None:
             self._succeed_each(batch)
         elif not self._dropped:
-            self._succeeded.append(batch)
+            self._succeeded.extend(batch.polled)
 
     def _succeed_each(self, messages: Iterable[Message]) -> None:
         with self._lock:
@@ -182,8 +184,7 @@ class ProcessQueue:
         """The caller holds the lock; many small batches are as cheap as a large one."""
         if not self._succeeded:
             return
-        batches = [self._succeeded.popleft() for _ in range(len(self._succeeded))]
-        offsets, size = offsets_and_size(batches)
+        offsets, size = offsets_and_size([self._succeeded.popleft() for _ in range(len(self._succeeded))])
         self._progress.finish_all(offsets)
         self._bytes -= size
         if self._failures:
