@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import count
-from operator import ne
 from typing import NamedTuple, cast, overload
 
 from confluent_kafka import Message as KafkaMessage
@@ -45,11 +43,11 @@ class Batch(Sequence[Message]):
         return _offset(self.polled[0])
 
     def offsets(self) -> Sequence[int]:
-        """Of all records; a range where there is no gap."""
-        first = self.first_offset
-        if any(map(ne, map(_offset, self.polled), count(first))):
-            return list(map(_offset, self.polled))
-        return range(first, first + len(self.polled))
+        """Of all records, which rise; a range where there is no gap."""
+        first, last = _offset(self.polled[0]), _offset(self.polled[-1])
+        if last - first + 1 == len(self.polled):
+            return range(first, last + 1)
+        return list(map(_offset, self.polled))
 
     def size(self) -> int:
         """Of all bodies, in bytes."""

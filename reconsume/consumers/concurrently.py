@@ -21,7 +21,7 @@ from reconsume.consumers.listener import (
     Listener,
     acknowledged_count,
 )
-from reconsume.consumers.listener_call import SUCCEEDED, Called, call_listener, call_listener_async
+from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, called_with
 from reconsume.consumers.listener_pool import Chunk, ListenerPool, Part, parts_of
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.outcomes import NotNow, SendBack
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_LEVEL: Final = 3
 """A message that timed out waits on this level (RocketMQ: EX-04)."""
+_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LOCAL_RETRY_MS: Final = 5_000
 """RocketMQ: CC-12."""
 
@@ -155,11 +156,16 @@ class ConcurrentlyService:
         if not queue.start_batch(part, self._clock()):
             return
         context = ConsumeConcurrentlyContext(self._message_queue(queue.topic, queue.partition))
-        called = call_listener(self._listener, part, context, None)
-        if called is SUCCEEDED and context.ack_index == ALL:
-            queue.succeed_batch(part)
+        try:
+            status = self._listener(part, context)
+        except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
+            called = called_with(error, part, None)
         else:
-            self._settle(Chunk(queue, part), context, called)
+            if status is _SUCCESS and context.ack_index == ALL:
+                queue.succeed_batch(part)
+                return
+            called = Called(status, None, None)
+        self._settle(Chunk(queue, part), context, called)
 
     async def consume_async(self, work: Chunk | Part) -> None:
         """Call an `async def` listener."""

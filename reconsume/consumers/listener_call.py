@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
-from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyContext
+from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeOrderlyContext
 from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.delay_levels.send_back import Cause
 
-__all__ = ["SUCCEEDED", "Called", "call_listener", "call_listener_async"]
+__all__ = ["Called", "call_listener", "call_listener_async", "called_with"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +36,6 @@ class Called(NamedTuple):
     outcome: NotNow | SendBack | None = None
 
 
-_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-SUCCEEDED: Final = Called(_SUCCESS, None, None)
-"""The one that is by far the most frequent, made once."""
-
-
 def call_listener(
     listener: Callable[[Sequence[Message], C], object],
     messages: Sequence[Message],
@@ -50,12 +45,9 @@ def call_listener(
     """Call a plain listener; whatever it raises is a failure, as any Throwable is (RocketMQ: CC-01, OR-01)."""
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
-        status = listener(messages, context)
-        return SUCCEEDED if status is _SUCCESS and call is None else Called(status, None, call)
-    except (NotNow, SendBack) as outcome:
-        return _with_outcome(outcome, call)
+        return Called(listener(messages, context), None, call)
     except BaseException as error:  # noqa: BLE001 - see above
-        return Called(None, _report(messages, error), call)
+        return called_with(error, messages, call)
 
 
 async def call_listener_async(
@@ -73,21 +65,20 @@ async def call_listener_async(
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
         return Called(await cast("Awaitable[object]", listener(messages, context)), None, call)
-    except (NotNow, SendBack) as outcome:
-        return _with_outcome(outcome, call)
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             if call is not None:
                 call.cut_off()
             raise
-        return Called(None, _report(messages, error), call)
+        return called_with(error, messages, call)
 
 
-def _with_outcome(outcome: NotNow | SendBack, call: ConsumeCall | None) -> Called:
-    return Called(None, outcome.cause if isinstance(outcome, SendBack) else None, call, outcome)
-
-
-def _report(messages: Sequence[Message], error: BaseException) -> Cause:
+def called_with(error: BaseException, messages: Sequence[Message], call: ConsumeCall | None) -> Called:
+    """What it means that a listener raised this."""
+    if isinstance(error, NotNow):
+        return Called(None, None, call, error)
+    if isinstance(error, SendBack):
+        return Called(None, error.cause, call, error)
     logger.warning("the listener failed for %r", messages, exc_info=error)
-    return Cause.of(error)
+    return Called(None, Cause.of(error), call)
