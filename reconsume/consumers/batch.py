@@ -9,7 +9,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.message import Message
 
-__all__ = ["Batch", "Reading", "offsets_and_size"]
+__all__ = ["Batch", "Reading", "bytes_of", "sorted_offsets"]
 
 # A record has one; an error, which has none, is never in a batch.
 _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
@@ -49,10 +49,6 @@ class Batch(Sequence[Message]):
             return range(first, last + 1)
         return list(map(_offset, self.polled))
 
-    def size(self) -> int:
-        """Of all bodies, in bytes."""
-        return sum(map(len, self.polled))
-
     def _messages(self) -> tuple[Message, ...]:
         if self._made is None:
             retry_topic, prefix = self.reading
@@ -76,6 +72,11 @@ class Batch(Sequence[Message]):
         return repr(self._messages())
 
 
-def offsets_and_size(polled: Collection[KafkaMessage]) -> tuple[list[int], int]:
-    """The offsets of these records, in order, and the bytes of all their bodies."""
-    return sorted(map(_offset, polled)), sum(map(len, polled))
+def sorted_offsets(polled: Collection[KafkaMessage]) -> list[int]:
+    """The offsets of these records."""
+    return sorted(map(_offset, polled))
+
+
+def bytes_of(polled: Collection[KafkaMessage]) -> int:
+    """The size of all their bodies."""
+    return sum(map(len, polled))

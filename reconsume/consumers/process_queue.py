@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.consumers.batch import Batch, offsets_and_size
+from reconsume.consumers.batch import Batch, bytes_of, sorted_offsets
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress import OffsetProgress
@@ -58,7 +57,7 @@ class ProcessQueue:
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
         self._running: dict[Batch, float] = {}
-        self._succeeded: deque[KafkaMessage] = deque()
+        self._succeeded: list[KafkaMessage] = []
         self._dropped = False
         self._bytes = 0
         self._floor = 0
@@ -88,7 +87,7 @@ class ProcessQueue:
             return False
         if not self._progress.begin_all(batch.offsets()):
             return False
-        self._bytes += batch.size()
+        self._bytes += bytes_of(batch.polled)
         return True
 
     def _begin_each(self, messages: Sequence[Message]) -> list[Message]:
@@ -182,11 +181,17 @@ class ProcessQueue:
 
     def _note_successes(self) -> None:
         """The caller holds the lock; many small batches are as cheap as a large one."""
-        if not self._succeeded:
+        succeeded = self._succeeded[:]
+        if not succeeded:
             return
-        offsets, size = offsets_and_size([self._succeeded.popleft() for _ in range(len(self._succeeded))])
+        del self._succeeded[: len(succeeded)]  # others come behind them meanwhile
+        if len(succeeded) == self._progress.unfinished and not self._failures:
+            self._progress.finish_everything()
+            self._bytes = 0
+            return
+        offsets = sorted_offsets(succeeded)
         self._progress.finish_all(offsets)
-        self._bytes -= size
+        self._bytes -= bytes_of(succeeded)
         if self._failures:
             for offset in offsets:
                 self._failures.pop(offset, None)

@@ -91,6 +91,10 @@ class OffsetProgress:
                 for offset in run:
                     self.finish(offset)
 
+    def finish_everything(self) -> None:
+        """`finish` for all that is begun."""
+        self._unfinished = OffsetRuns()
+
     @property
     def safe_offset(self) -> int | None:
         """What to commit; None as long as nothing was begun."""

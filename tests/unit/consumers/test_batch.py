@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reconsume.consumers.batch import Batch, Reading, offsets_and_size
+from reconsume.consumers.batch import Batch, Reading, bytes_of, sorted_offsets
 from reconsume.consumers.listener_pool import Part, parts_of
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.progress_metadata import KeptProgress
@@ -49,7 +49,8 @@ def test_its_parts_are_all_of_it_in_order(offsets: set[int], size: int) -> None:
     assert [message.offset for part in parts for message in part] == sorted(offsets)
     assert all(len(part) == size for part in parts[:-1])
     polled = [one for part in reversed(parts) for one in part.polled]
-    assert offsets_and_size(polled) == (sorted(offsets), sum(one % 7 for one in offsets))
+    assert sorted_offsets(polled) == sorted(offsets)
+    assert bytes_of(polled) == sum(one % 7 for one in offsets)
 
 
 def test_offsets_without_a_gap_are_a_range() -> None:
