@@ -141,31 +141,32 @@ class ConcurrentlyService:
         return self._pool is None or self._pool.close(seconds)
 
     def consume(self, work: Chunk | Part) -> None:
-        """Call a plain listener."""
-        if isinstance(work, Part) and self._is_plain and not self._held.held:
-            self._consume_plainly(work)
-            return
-        chunk = _as_chunk(work)
-        context = self._begin(chunk)
-        if context is not None:
-            self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
+        """Call a plain listener.
 
-    def _consume_plainly(self, part: Part) -> None:
-        """The same with nobody watching, which is what happens to nearly all messages, in as few steps as it has."""
-        queue = part.queue
-        if not queue.start_batch(part, self._clock()):
+        With nobody watching, which is what happens to nearly all messages, in as few steps as it has.
+        """
+        if not (isinstance(work, Part) and self._is_plain and not self._held.held):
+            self._consume_watched(_as_chunk(work))
+            return
+        queue = work.queue
+        if not queue.start_batch(work, self._clock()):
             return
         context = ConsumeConcurrentlyContext(self._message_queue(queue.topic, queue.partition))
         try:
-            status = self._listener(part, context)
+            status = self._listener(work, context)
         except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
-            called = called_with(error, part, None)
+            called = called_with(error, work, None)
         else:
             if status is _SUCCESS and context.ack_index == ALL:
-                queue.succeed_batch(part)
+                queue.succeed_batch(work)
                 return
             called = Called(status, None, None)
-        self._settle(Chunk(queue, part), context, called)
+        self._settle(Chunk(queue, work), context, called)
+
+    def _consume_watched(self, chunk: Chunk) -> None:
+        context = self._begin(chunk)
+        if context is not None:
+            self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
 
     async def consume_async(self, work: Chunk | Part) -> None:
         """Call an `async def` listener."""

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import repeat
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -56,13 +57,13 @@ class Part(Batch):
 
 
 def parts_of(batch: Batch, size: int, queue: ProcessQueue) -> Iterator[Part]:
-    """The batch in parts of so many messages; threads may take them from one iterator."""
-    polled, reading = batch.polled, batch.reading
-    return map(
-        lambda start, end: Part(polled[start:end], reading, queue),
-        range(0, len(polled), size),
-        range(size, len(polled) + size, size),
-    )
+    """The batch in parts of so many messages.
+
+    Threads may take them from one iterator: where a part lies is found in C, which no other thread interrupts.
+    """
+    total = len(batch.polled)
+    slices = map(batch.polled.__getitem__, map(slice, range(0, total, size), range(size, total + size, size)))
+    return map(Part, slices, repeat(batch.reading), repeat(queue))
 
 
 class ListenerPool(Protocol[C_contra]):
