@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from reconsume.bridge.clock import Clock, now_ms
@@ -73,7 +73,7 @@ class ConcurrentlyService:
         self._group = group
         self._listener = listener
         self._sender = sender
-        self._message_queue = cache(lambda topic, number: MessageQueue(names.rocketmq_name(topic), number))
+        self._names = names
         self._max_reconsume_times = max_reconsume_times
         self._batch_size = batch_size
         self._gate = gate
@@ -151,7 +151,7 @@ class ConcurrentlyService:
         queue = work.queue
         if not queue.start_batch(work, self._clock()):
             return
-        context = ConsumeConcurrentlyContext(self._message_queue(queue.topic, queue.partition))
+        context = ConsumeConcurrentlyContext(queue.message_queue or self._message_queue(queue))
         try:
             status = self._listener(work, context)
         except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
@@ -206,7 +206,12 @@ class ConcurrentlyService:
             if self._gate is not None:
                 self._gate.cancel(chunk)
             return None
-        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue.topic, chunk.queue.partition))
+        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue))
+
+    def _message_queue(self, queue: ProcessQueue) -> MessageQueue:
+        if queue.message_queue is None:
+            queue.message_queue = MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition)
+        return queue.message_queue
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""

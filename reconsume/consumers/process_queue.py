@@ -9,7 +9,7 @@ from typing import NamedTuple
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.batch import Batch, bytes_of, sorted_offsets
-from reconsume.consumers.message import Message
+from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress import OffsetProgress
 from reconsume.delay_levels.progress_metadata import KeptProgress, encode_progress
@@ -44,6 +44,9 @@ class ProcessQueue:
         topic: in Kafka.
         partition: its number.
         kept: what an earlier life, or an earlier owner of the partition, left beside the committed offset.
+
+    Attributes:
+        message_queue: as listeners see it; whoever calls them sets it.
     """
 
     def __init__(self, topic: str, partition: int, kept: KeptProgress | None = None) -> None:
@@ -51,6 +54,7 @@ class ProcessQueue:
         self.partition = partition
         self.paused = False
         self.committed: CommitPoint | None = None
+        self.message_queue: MessageQueue | None = None
         self._lock = threading.Lock()
         self._progress = OffsetProgress(kept.done if kept else ())
         self._failures = dict(kept.failures) if kept else {}
