@@ -94,7 +94,10 @@ class ConcurrentlyService:
         assert self._pool is not None
         size = self._batch_size
         if isinstance(messages, Batch):
-            self._pool.submit_all(parts_of(messages, size, queue))
+            if len(messages) > size:
+                self._pool.submit_all(parts_of(messages, size, queue))
+            else:
+                self._pool.submit(Part(messages.polled, messages.reading, queue))
             return
         for start in range(0, len(messages), size):
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))

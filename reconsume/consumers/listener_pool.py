@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
+from operator import length_hint
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -158,7 +159,7 @@ class ThreadListenerPool(Generic[T]):
                 self._called = False  # before it looks: what comes after the look calls again
                 continue
             for chunk in chunks:
-                if not self._called:
+                if not self._called and (length_hint(chunks, 1) or len(self._work) > 1):
                     self._call()
                 consume(chunk)
                 if self._closing:
