@@ -1,6 +1,7 @@
 """The drop-in Consumer against confluent-kafka's own: the same topic, one process each, in turn.
 
-The rate is that of the loop alone, from its first message to its last. Pairs run in both orders, so that neither
+The rate is that of the loop alone, from its first message to its last; beside it stands the CPU time of the process for
+a message, which says more where others use the machine too. Pairs run in both orders, so that neither
 always has the warmer page cache. librdkafka's pause of 1 s after a full queue is taken out for both: it would be all
 that is measured.
 """
@@ -8,10 +9,9 @@ that is measured.
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 
 from benchmarks.installation import fill_ordinary, install
+from benchmarks.ratios import run_program
 
 RECORDS = 1_000_000
 PAIRS = 6
@@ -31,7 +31,7 @@ consumer.subscribe([topic])
 done = 0
 while not (first := consumer.consume(1, 1)):
     pass
-started = time.perf_counter()
+started, cpu = time.perf_counter(), time.process_time()
 if way == "poll":
     while done < wanted:
         message = consumer.poll(1)
@@ -42,7 +42,7 @@ else:
         for message in consumer.consume(500, 0.1):
             if message.error() is None:
                 done += 1
-print(done / (time.perf_counter() - started))
+print(done / (time.perf_counter() - started), (time.process_time() - cpu) / done)
 consumer.close()
 """
 
@@ -57,12 +57,7 @@ def measure_drop_in(bootstrap_servers: str) -> None:
         for pair in range(PAIRS):
             kinds = ("bare", "drop-in") if pair % 2 else ("drop-in", "bare")
             arguments = (bootstrap_servers, settings.topic_prefix, topic, str(RECORDS - 1_000))
-            rates = {kind: _rate(kind, way, *arguments) for kind in kinds}
-            ratios.append(rates["drop-in"] / rates["bare"])
-            print(f"{way}: drop-in {rates['drop-in']:,.0f}/s, bare {rates['bare']:,.0f}/s, ratio {ratios[-1]:.2f}")
+            told = {kind: run_program(_LOOP, kind, way, *arguments) for kind in kinds}
+            ratios.append(told["drop-in"].rate / told["bare"].rate)
+            print(f"{way}: drop-in {told['drop-in']}, bare {told['bare']}, ratio {ratios[-1]:.2f}")
         print(f"{way}: ratio min {min(ratios):.2f} median {statistics.median(ratios):.2f} max {max(ratios):.2f}")
-
-
-def _rate(*arguments: str) -> float:
-    done = subprocess.run([sys.executable, "-c", _LOOP, *arguments], check=True, capture_output=True, text=True)
-    return float(done.stdout)

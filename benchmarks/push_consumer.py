@@ -1,16 +1,16 @@
 """PushConsumer with a listener that does nothing against a bare `consume` loop: the same topic, one process each.
 
-The rate is that of the messages after the first ones, to the last. Pairs run in both orders, so that neither always has
+The rate is that of the messages after the first ones, to the last; beside it stands the CPU time of the process for a
+message, which says more where others use the machine too. Pairs run in both orders, so that neither always has
 the warmer page cache. librdkafka's pause of 1 s after a full queue is taken out for both.
 """
 
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 
 from benchmarks.installation import fill_ordinary, install
+from benchmarks.ratios import run_program
 
 RECORDS = 1_000_000
 PAIRS = 5
@@ -24,12 +24,12 @@ consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex,
 consumer.subscribe([topic])
 while not consumer.consume(1, 1):
     pass
-started, done = time.perf_counter(), 1
+started, cpu, done = time.perf_counter(), time.process_time(), 1
 while done < wanted:
     for message in consumer.consume(500, 0.1):
         if message.error() is None:
             done += 1
-print((done - 1) / (time.perf_counter() - started))
+print((done - 1) / (time.perf_counter() - started), (time.process_time() - cpu) / (done - 1))
 consumer.close()
 """
 
@@ -52,10 +52,10 @@ def done():
 consumer.start()
 while not (first := done()):
     time.sleep(0.001)
-started = time.perf_counter()
+started, cpu = time.perf_counter(), time.process_time()
 while (last := done()) < wanted:
     time.sleep(0.01)
-print((last - first) / (time.perf_counter() - started))
+print((last - first) / (time.perf_counter() - started), (time.process_time() - cpu) / (last - first))
 consumer.shutdown()
 """
 
@@ -71,12 +71,7 @@ def measure_push_consumer(bootstrap_servers: str, batch_sizes: tuple[int, ...] =
         ratios = []
         for pair in range(PAIRS):
             kinds = ("bare", "push") if pair % 2 else ("push", "bare")
-            rates = {kind: _rate(*programs[kind]) for kind in kinds}
-            ratios.append(rates["push"] / rates["bare"])
-            print(f"batches of {batch_size}: PushConsumer {rates['push']:,.0f}/s, bare {rates['bare']:,.0f}/s")
+            told = {kind: run_program(*programs[kind]) for kind in kinds}
+            ratios.append(told["push"].rate / told["bare"].rate)
+            print(f"batches of {batch_size}: PushConsumer {told['push']}, bare {told['bare']}")
         print(f"ratio min {min(ratios):.3f} median {statistics.median(ratios):.3f} max {max(ratios):.3f}")
-
-
-def _rate(*arguments: str) -> float:
-    done = subprocess.run([sys.executable, "-c", *arguments], check=True, capture_output=True, text=True)
-    return float(done.stdout)
