@@ -9,7 +9,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.message import Message
 
-__all__ = ["Batch", "Reading", "bytes_of", "sorted_offsets"]
+__all__ = ["Batch", "LazyMessages", "Reading", "bytes_of", "sorted_offsets"]
 
 # A record has one; an error, which has none, is never in a batch.
 _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
@@ -22,37 +22,18 @@ class Reading(NamedTuple):
     namespace_prefix: str
 
 
-class Batch(Sequence[Message]):
-    """Cannot be changed. Its messages are made when somebody looks at one of them, and are the same ever after.
+class LazyMessages(Sequence[Message]):
+    """Cannot be changed. They are made when somebody looks at one of them, and are the same ever after."""
 
-    Attributes:
-        polled: the records, in the order of their offsets; at least one.
-        reading: what they have in common with all others.
-    """
+    __slots__ = ("_made",)
+    _made: tuple[Message, ...] | None
 
-    __slots__ = ("_made", "polled", "reading")
-
-    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading) -> None:
-        self.polled = polled
-        self.reading = reading
-        self._made: tuple[Message, ...] | None = None
-
-    @property
-    def first_offset(self) -> int:
-        """Of the first record."""
-        return _offset(self.polled[0])
-
-    def offsets(self) -> Sequence[int]:
-        """Of all records, which rise; a range where there is no gap."""
-        first, last = _offset(self.polled[0]), _offset(self.polled[-1])
-        if last - first + 1 == len(self.polled):
-            return range(first, last + 1)
-        return list(map(_offset, self.polled))
+    def _make(self) -> tuple[Message, ...]:
+        raise NotImplementedError
 
     def _messages(self) -> tuple[Message, ...]:
         if self._made is None:
-            retry_topic, prefix = self.reading
-            self._made = tuple([Message(one, retry_topic, 0, prefix) for one in self.polled])
+            self._made = self._make()
         return self._made
 
     @overload
@@ -66,10 +47,48 @@ class Batch(Sequence[Message]):
         return iter(self._messages())
 
     def __len__(self) -> int:
-        return len(self.polled)
+        return len(self._messages())
 
     def __repr__(self) -> str:
         return repr(self._messages())
+
+
+class Batch(LazyMessages):
+    """What was read of a partition at once.
+
+    Attributes:
+        polled: the records, in the order of their offsets; at least one.
+    """
+
+    __slots__ = ("_reading", "polled")
+
+    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading) -> None:
+        self.polled = polled
+        self._reading = reading
+        self._made = None
+
+    @property
+    def first_offset(self) -> int:
+        """Of the first record."""
+        return _offset(self.polled[0])
+
+    def offsets(self) -> Sequence[int]:
+        """Of all records, which rise; a range where there is no gap."""
+        first, last = _offset(self.polled[0]), _offset(self.polled[-1])
+        if last - first + 1 == len(self.polled):
+            return range(first, last + 1)
+        return list(map(_offset, self.polled))
+
+    def made(self, start: int, end: int) -> tuple[Message, ...]:
+        """Messages of the records in these places."""
+        retry_topic, prefix = self._reading
+        return tuple([Message(one, retry_topic, 0, prefix) for one in self.polled[start:end]])
+
+    def _make(self) -> tuple[Message, ...]:
+        return self.made(0, len(self.polled))
+
+    def __len__(self) -> int:
+        return len(self.polled)
 
 
 def sorted_offsets(polled: Collection[KafkaMessage]) -> list[int]:

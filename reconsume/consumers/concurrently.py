@@ -22,10 +22,10 @@ from reconsume.consumers.listener import (
     acknowledged_count,
 )
 from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, called_with
-from reconsume.consumers.listener_pool import Chunk, ListenerPool, Part, parts_of
+from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.outcomes import NotNow, SendBack
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
 from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.names import TopicNames
@@ -97,7 +97,7 @@ class ConcurrentlyService:
             if len(messages) > size:
                 self._pool.submit_all(parts_of(messages, size, queue))
             else:
-                self._pool.submit(Part(messages.polled, messages.reading, queue))
+                self._pool.submit(Part(messages, 0, len(messages), queue))
             return
         for start in range(0, len(messages), size):
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
@@ -152,7 +152,7 @@ class ConcurrentlyService:
             self._consume_watched(_as_chunk(work))
             return
         queue = work.queue
-        if not queue.start_batch(work, self._clock()):
+        if not queue.start_part(work, self._clock()):
             return
         context = ConsumeConcurrentlyContext(queue.message_queue or self._message_queue(queue))
         try:
@@ -161,7 +161,7 @@ class ConcurrentlyService:
             called = called_with(error, work, None)
         else:
             if status is _SUCCESS and context.ack_index == ALL:
-                queue.succeed_batch(work)
+                queue.succeed_part(work)
                 return
             called = Called(status, None, None)
         self._settle(Chunk(queue, work), context, called)

@@ -8,14 +8,10 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import repeat
 from operator import length_hint
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import Message as KafkaMessage
-
-from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 
@@ -23,11 +19,9 @@ __all__ = [
     "AsyncListenerPool",
     "Chunk",
     "ListenerPool",
-    "Part",
     "ThreadListenerPool",
     "is_async",
     "make_pool",
-    "parts_of",
 ]
 
 T = TypeVar("T")
@@ -39,32 +33,6 @@ class Chunk(NamedTuple):
 
     queue: ProcessQueue
     messages: Sequence[Message]
-
-
-class Part(Batch):
-    """The same, but messages that no listener was given before: one object instead of two, for there are many.
-
-    Attributes:
-        queue: of its messages.
-    """
-
-    __slots__ = ("queue",)
-
-    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading, queue: ProcessQueue) -> None:
-        self.polled = polled
-        self.reading = reading
-        self.queue = queue
-        self._made = None
-
-
-def parts_of(batch: Batch, size: int, queue: ProcessQueue) -> Iterator[Part]:
-    """The batch in parts of so many messages.
-
-    Threads may take them from one iterator: where a part lies is found in C, which no other thread interrupts.
-    """
-    total = len(batch.polled)
-    slices = map(batch.polled.__getitem__, map(slice, range(0, total, size), range(size, total + size, size)))
-    return map(Part, slices, repeat(batch.reading), repeat(queue))
 
 
 class ListenerPool(Protocol[C_contra]):

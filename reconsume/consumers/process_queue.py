@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple, cast
 
-from confluent_kafka import Message as KafkaMessage
-
-from reconsume.consumers.batch import Batch, bytes_of, sorted_offsets
+from reconsume.consumers.batch import Batch, LazyMessages, bytes_of, sorted_offsets
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress import OffsetProgress
 from reconsume.delay_levels.progress_metadata import KeptProgress, encode_progress
 
-__all__ = ["CommitPoint", "ProcessQueue"]
+__all__ = ["CommitPoint", "Part", "ProcessQueue", "parts_of"]
 
 _ONE_READ = 1_000
 """So many offsets one more read may add after a queue was found to have room."""
@@ -36,9 +35,9 @@ class ProcessQueue:
         2. After `drop` nothing may be claimed any more: the partition has another owner (RocketMQ: CC-15).
         3. What was finished before a restart is not begun again, and what had failed here keeps its count.
 
-    A `Batch` whose listener succeeds costs its thread no lock and no look at a message: it goes into `_running`, and
-    what it has from there into `_succeeded`, each in one step that no other thread can be in the middle of; whoever
-    takes it out of `_running` decides about it. What asks for progress notes all successes at once.
+    A `Part` whose listener succeeds costs its thread no lock and no look at a record: it goes into `_running`, and from
+    there its batch and its ends go into `_succeeded`, each in one step that no other thread can be in the middle of;
+    whoever takes it out of `_running` decides about it. What asks for progress notes all successes at once.
 
     Args:
         topic: in Kafka.
@@ -60,8 +59,8 @@ class ProcessQueue:
         self._failures = dict(kept.failures) if kept else {}
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
-        self._running: dict[Batch, float] = {}
-        self._succeeded: list[KafkaMessage] = []
+        self._running: dict[Part, float] = {}
+        self._succeeded: list[Batch | int] = []
         self._dropped = False
         self._bytes = 0
         self._floor = 0
@@ -117,8 +116,8 @@ class ProcessQueue:
         A message may be finished here: its timeout could not send it back, so it was to be tried again, and then the
         late listener succeeded after all.
         """
-        if isinstance(messages, Batch):
-            return self.start_batch(messages, now_ms)
+        if isinstance(messages, Part):
+            return self.start_part(messages, now_ms)
         with self._lock:
             if self._dropped:
                 return False
@@ -129,23 +128,23 @@ class ProcessQueue:
                     unfinished = True
             return unfinished
 
-    def start_batch(self, batch: Batch, now_ms: float) -> bool:
-        """The same for one that no listener was given before, so none of it is finished."""
+    def start_part(self, part: Part, now_ms: float) -> bool:
+        """The same for messages that no listener was given before, so none of them is finished."""
         if self._dropped:
             return False
-        self._running[batch] = now_ms
+        self._running[part] = now_ms
         return True
 
     def take_apart(self, messages: Sequence[Message]) -> None:
-        """Not all of them have the same fate: what was started as a `Batch` is, from now on, single messages."""
-        if isinstance(messages, Batch):
+        """Not all of them have the same fate: what was started as a `Part` is, from now on, single messages."""
+        if isinstance(messages, Part):
             with self._lock:
                 self._take_apart(messages)
 
-    def _take_apart(self, batch: Batch) -> None:
-        started = self._running.pop(batch, None)
+    def _take_apart(self, part: Part) -> None:
+        started = self._running.pop(part, None)
         if started is not None:
-            self._started.update((message.offset, (started, message)) for message in batch)
+            self._started.update((message.offset, (started, message)) for message in part)
 
     def claim(self, message: Message) -> bool:
         """The right to decide what becomes of a message; True only the first time."""
@@ -159,17 +158,17 @@ class ProcessQueue:
 
     def succeed(self, messages: Sequence[Message]) -> None:
         """`claim` and `finish` for a whole batch: those whose fate somebody else has decided are left out."""
-        if isinstance(messages, Batch):
-            self.succeed_batch(messages)
+        if isinstance(messages, Part):
+            self.succeed_part(messages)
         else:
             self._succeed_each(messages)
 
-    def succeed_batch(self, batch: Batch) -> None:
+    def succeed_part(self, part: Part) -> None:
         """The same for one that was started as such."""
-        if self._running.pop(batch, None) is None:
-            self._succeed_each(batch)
+        if self._running.pop(part, None) is None:
+            self._succeed_each(part)
         elif not self._dropped:
-            self._succeeded.extend(batch.polled)
+            self._succeeded.extend((part.batch, part.start, part.end))
 
     def _succeed_each(self, messages: Iterable[Message]) -> None:
         with self._lock:
@@ -184,18 +183,22 @@ class ProcessQueue:
                     self._bytes -= message.size
 
     def _note_successes(self) -> None:
-        """The caller holds the lock; many small batches are as cheap as a large one."""
-        succeeded = self._succeeded[:]
-        if not succeeded:
+        """The caller holds the lock; many small parts are as cheap as a large one."""
+        noted = self._succeeded[:]
+        if not noted:
             return
-        del self._succeeded[: len(succeeded)]  # others come behind them meanwhile
-        if len(succeeded) == self._progress.unfinished and not self._failures:
+        del self._succeeded[: len(noted)]  # others come behind them meanwhile
+        batches = cast("list[Batch]", noted[::3])
+        starts, ends = cast("list[int]", noted[1::3]), cast("list[int]", noted[2::3])
+        if sum(ends) - sum(starts) == self._progress.unfinished and not self._failures:
             self._progress.finish_everything()
             self._bytes = 0
             return
-        offsets = sorted_offsets(succeeded)
+        slices = map(slice, starts, ends)
+        records = list(chain.from_iterable(batch.polled[one] for batch, one in zip(batches, slices, strict=True)))
+        offsets = sorted_offsets(records)
         self._progress.finish_all(offsets)
-        self._bytes -= bytes_of(succeeded)
+        self._bytes -= bytes_of(records)
         if self._failures:
             for offset in offsets:
                 self._failures.pop(offset, None)
@@ -226,9 +229,9 @@ class ProcessQueue:
     def expired(self, started_before_ms: float) -> list[Message]:
         """Messages whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
         with self._lock:
-            for batch, started in self._running.copy().items():
+            for part, started in self._running.copy().items():
                 if started < started_before_ms:
-                    self._take_apart(batch)
+                    self._take_apart(part)
             return [message for started, message in self._started.values() if started < started_before_ms]
 
     def drop(self) -> None:
@@ -283,3 +286,38 @@ class ProcessQueue:
                 or self._bytes >= threshold_bytes
                 or self._progress.span >= min(max_span, LONGEST_SPAN - _ONE_READ)
             )
+
+
+class Part(LazyMessages):
+    """Some messages of a batch, for one call of a listener, the first that they are given to.
+
+    Attributes:
+        batch: which was begun in the queue.
+        start: place of the first message in it.
+        end: place behind the last one.
+        queue: the queue.
+    """
+
+    __slots__ = ("batch", "end", "queue", "start")
+
+    def __init__(self, batch: Batch, start: int, end: int, queue: ProcessQueue) -> None:
+        self.batch = batch
+        self.start = start
+        self.end = end
+        self.queue = queue
+        self._made = None
+
+    def _make(self) -> tuple[Message, ...]:
+        return self.batch.made(self.start, self.end)
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def parts_of(batch: Batch, size: int, queue: ProcessQueue) -> Iterator[Part]:
+    """The batch in parts of so many messages.
+
+    Threads may take them from one iterator: the ends of a part are found in C, which no other thread interrupts.
+    """
+    total = len(batch)
+    return map(Part, repeat(batch), range(0, total, size), chain(range(size, total, size), (total,)), repeat(queue))

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconsume.consumers.batch import Batch, Reading, bytes_of, sorted_offsets
-from reconsume.consumers.listener_pool import Part, parts_of
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
 from reconsume.delay_levels.progress_metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
 
@@ -24,10 +23,10 @@ def batch_at(offsets: Iterable[int]) -> Batch:
     return Batch(polled, Reading(RETRY_TOPIC, ""))
 
 
-def begun(*offsets: int) -> tuple[ProcessQueue, Batch]:
+def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[Part]]:
     queue, batch = ProcessQueue("flights", 0), batch_at(offsets)
     assert queue.begin(batch) is batch
-    return queue, batch
+    return queue, list(parts_of(batch, size or len(batch), queue))
 
 
 def test_it_is_a_sequence_of_messages_that_stay_the_same() -> None:
@@ -48,7 +47,7 @@ def test_its_parts_are_all_of_it_in_order(offsets: set[int], size: int) -> None:
     parts = list(parts_of(batch_at(sorted(offsets)), size, ProcessQueue("flights", 0)))
     assert [message.offset for part in parts for message in part] == sorted(offsets)
     assert all(len(part) == size for part in parts[:-1])
-    polled = [one for part in reversed(parts) for one in part.polled]
+    polled = [one for part in reversed(parts) for one in part.batch.polled[part.start : part.end]]
     assert sorted_offsets(polled) == sorted(offsets)
     assert bytes_of(polled) == sum(one % 7 for one in offsets)
 
@@ -72,14 +71,13 @@ def test_threads_that_take_parts_share_them_without_loss() -> None:
         thread.start()
     for thread in threads:
         thread.join(10)
-    offsets = [part.first_offset for mine in taken for part in mine]
+    offsets = [part.start for mine in taken for part in mine]
     assert sorted(offsets) == list(range(2_000))
 
 
 @pytest.mark.rule("CC-15", "T-29")
 def test_a_dropped_queue_starts_no_batch_and_takes_no_success() -> None:
-    queue, batch = begun(7, 8)
-    first, second = parts_of(batch, 1, queue)
+    queue, (first, second) = begun(7, 8, size=1)
     assert queue.start(first, 0)
     queue.drop()
     assert not queue.start(second, 0)
@@ -89,7 +87,7 @@ def test_a_dropped_queue_starts_no_batch_and_takes_no_success() -> None:
 
 @pytest.mark.rule("CC-17", "EX-03", "EX-05", "T-27")
 def test_a_batch_that_ran_too_long_is_decided_by_message_and_its_late_success_counts_for_the_others() -> None:
-    queue, batch = begun(7, 8, 9)
+    queue, (batch,) = begun(7, 8, 9)
     assert queue.start(batch, 1_000)
     assert queue.expired(1_000) == [], "not yet: exactly the timeout is in time"
     assert queue.expired(1_001) == list(batch)
@@ -104,7 +102,7 @@ def test_a_batch_that_ran_too_long_is_decided_by_message_and_its_late_success_co
 
 @pytest.mark.rule("CC-06", "T-13")
 def test_the_messages_of_a_batch_that_is_taken_apart_are_decided_one_by_one() -> None:
-    queue, batch = begun(7, 8)
+    queue, (batch,) = begun(7, 8)
     queue.start(batch, 0)
     queue.take_apart(batch)
     assert queue.claim(batch[0])
@@ -134,8 +132,8 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
     def start(self, start: int) -> None:
         self.queue = ProcessQueue("flights", 0)
         self.next = start
-        self.waiting: list[Batch] = []
-        self.running: list[Batch] = []
+        self.waiting: list[Part] = []
+        self.running: list[Part] = []
         self.unfinished: set[int] = set()
         self.claimed: set[int] = set()
 
@@ -191,7 +189,7 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
         self.claimed.remove(offset)
         self.unfinished.remove(offset)
 
-    def _taken(self, batches: list[Batch], data: st.DataObject) -> Batch:
+    def _taken(self, batches: list[Part], data: st.DataObject) -> Part:
         return batches.pop(data.draw(st.integers(0, len(batches) - 1)))
 
     @invariant()

@@ -11,7 +11,8 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener_pool import Chunk, Part
+from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.process_queue import Part
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.names import TopicNames
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, service_of

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener_pool import Chunk, Part
+from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.process_queue import Part
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.names import TopicNames
