@@ -1,5 +1,8 @@
 """PushConsumer with a listener that does nothing against a bare `consume` loop: the same topic, one process each.
 
+Beside them the least that calling a listener costs in Python: the same bare loop with a call for each batch, without
+threads, timeouts, progress or anything else.
+
 The rate is that of the messages after the first ones, to the last; beside it stands the CPU time of the process for a
 message, which says more where others use the machine too. Pairs run in both orders, so that neither always has
 the warmer page cache. librdkafka's pause of 1 s after a full queue is taken out for both.
@@ -32,6 +35,30 @@ while done < wanted:
 print((done - 1) / (time.perf_counter() - started), (time.process_time() - cpu) / (done - 1))
 consumer.close()
 """
+
+_CALLING = _BARE.replace(
+    "consumer = Consumer(",
+    """
+from threading import get_ident
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
+from reconsume.consumers.message import MessageQueue
+queue, size, counts = MessageQueue(topic, 0), int(sys.argv[5]), {}
+def on_messages(messages, context, success=ConsumeConcurrentlyStatus.CONSUME_SUCCESS):
+    counts[get_ident()] = counts.get(get_ident(), 0) + len(messages)
+    return success
+consumer = Consumer(""",
+).replace(
+    """    for message in consumer.consume(500, 0.1):
+        if message.error() is None:
+            done += 1
+""",
+    """    read = consumer.consume(500, 0.1)
+    for start in range(0, len(read), size):
+        batch = tuple(read[start:start + size])
+        if on_messages(batch, ConsumeConcurrentlyContext(queue)) is ConsumeConcurrentlyStatus.CONSUME_SUCCESS:
+            done += len(batch)
+""",
+)
 
 _PUSH = """
 import sys, time, uuid
@@ -67,11 +94,17 @@ def measure_push_consumer(bootstrap_servers: str, batch_sizes: tuple[int, ...] =
     fill_ordinary(settings, topic, RECORDS)
     arguments = (bootstrap_servers, settings.topic_prefix, topic, str(RECORDS))
     for batch_size in batch_sizes:
-        programs = {"bare": (_BARE, *arguments), "push": (_PUSH, *arguments, str(batch_size))}
-        ratios = []
+        programs = {
+            "bare": (_BARE, *arguments),
+            "calling": (_CALLING, *arguments, str(batch_size)),
+            "push": (_PUSH, *arguments, str(batch_size)),
+        }
+        ratios, least = [], []
         for pair in range(PAIRS):
-            kinds = ("bare", "push") if pair % 2 else ("push", "bare")
+            kinds = list(programs) if pair % 2 else list(programs)[::-1]
             told = {kind: run_program(*programs[kind]) for kind in kinds}
             ratios.append(told["push"].rate / told["bare"].rate)
-            print(f"batches of {batch_size}: PushConsumer {told['push']}, bare {told['bare']}")
+            least.append(told["calling"].rate / told["bare"].rate)
+            print(f"batches of {batch_size}: " + ", ".join(f"{kind} {one}" for kind, one in told.items()))
         print(f"ratio min {min(ratios):.3f} median {statistics.median(ratios):.3f} max {max(ratios):.3f}")
+        print(f"of the calls alone {min(least):.3f} median {statistics.median(least):.3f} max {max(least):.3f}")
