@@ -112,6 +112,38 @@ def test_the_messages_of_a_batch_that_is_taken_apart_are_decided_one_by_one() ->
     assert (queue.size, safe_offset(queue)) == (1, 8)
 
 
+@pytest.mark.rule("CC-13", "EX-05", "T-15")
+def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_message_is_done() -> None:
+    queue, parts = begun(*range(6_000), size=2)
+    done: set[int] = set()
+    line = threading.Barrier(5)
+
+    def work(mine: list[Part]) -> None:
+        line.wait(30)
+        for part in mine:
+            assert queue.start(part, 0)
+            done.update((part.start, part.start + 1))
+            queue.succeed(part)
+
+    threads = [threading.Thread(target=work, args=(parts[number::4],)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    line.wait(30)
+    last = 0
+    while any(thread.is_alive() for thread in threads) or queue.size:
+        for message in queue.expired(1):
+            if queue.claim(message):
+                done.add(message.offset)
+                queue.finish(message)
+        offset = safe_offset(queue)
+        assert offset is not None
+        assert offset >= last
+        assert done.issuperset(range(offset))
+        last = offset
+    assert (safe_offset(queue), queue.size) == (6_000, 0)
+    assert not queue.is_full(1, 1, 1), "no bytes are left, whoever decided"
+
+
 def test_of_a_batch_that_was_partly_finished_in_an_earlier_life_the_rest_is_begun() -> None:
     queue = ProcessQueue("flights", 0, KeptProgress(frozenset({8}), {9: 2}))
     left = queue.begin(batch_at([7, 8, 9]))
