@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from confluent_kafka import (
@@ -20,7 +19,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
-from reconsume.consumers.batch import Batch, Reading
+from reconsume.consumers.batch import Batch, Reading, by_partition
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import ask_for_kept
 from reconsume.consumers.message import Message
@@ -33,8 +32,6 @@ from reconsume.consumers.subscription import Subscriptions, TagExpression
 __all__ = ["ConsumeLoop", "Limits"]
 
 logger = logging.getLogger(__name__)
-
-_topic, _partition, _error = KafkaMessage.topic, KafkaMessage.partition, KafkaMessage.error
 
 _FETCH_RECORDS: Final = 500
 _BUSY_SECONDS: Final = 0.02
@@ -151,7 +148,7 @@ class ConsumeLoop:
         rest = self._consumer.consume(_FETCH_RECORDS, 0)
         # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
-        for topic, partition, failed, run in _by_partition(polled):
+        for topic, partition, failed, run in by_partition(polled):
             if failed:
                 for one in run:
                     self._failed(one)
@@ -334,27 +331,6 @@ class ConsumeLoop:
         if self._finish_by is None:
             return min(self._limits.await_termination_seconds, self._limits.leave_seconds)
         return max(0.0, self._finish_by - time.monotonic())
-
-
-def _by_partition(
-    polled: Sequence[KafkaMessage],
-) -> Iterator[tuple[str | None, int | None, bool, Sequence[KafkaMessage]]]:
-    """Topic, partition, whether these are errors, and what came of it in a row.
-
-    In C as far as it goes: a line of Python for each message shows in the rate.
-    """
-    if not polled:
-        return
-    size = len(polled)
-    topics, partitions = list(map(_topic, polled)), list(map(_partition, polled))
-    if topics.count(topics[0]) == partitions.count(partitions[0]) == size and not any(map(_error, polled)):
-        yield topics[0], partitions[0], False, polled
-        return
-    start = 0
-    for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
-        end = start + len(list(run))
-        yield *place, polled[start:end]
-        start = end
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import cast
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka import Message as KafkaMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reconsume.consumers.batch import Batch, Reading, bytes_of, sorted_offsets
+from reconsume.consumers.batch import Batch, Reading, by_partition, bytes_of, sorted_offsets
 from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
 from reconsume.delay_levels.progress_metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
@@ -27,6 +29,34 @@ def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[Pa
     queue, batch = ProcessQueue("flights", 0), batch_at(offsets)
     assert queue.begin(batch) is batch
     return queue, list(parts_of(batch, size or len(batch), queue))
+
+
+FLIGHTS, OTHER, RETRY = ("flights", 0), ("flights", 1), (RETRY_TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [],
+        [FLIGHTS],
+        [FLIGHTS, FLIGHTS, FLIGHTS],
+        [FLIGHTS, FLIGHTS, OTHER, FLIGHTS],
+        [FLIGHTS, RETRY, RETRY],
+    ],
+)
+@pytest.mark.parametrize("failing", [None, 0, 2])
+def test_what_was_polled_comes_by_partition_in_order_and_errors_apart(
+    places: list[tuple[str, int]], failing: int | None
+) -> None:
+    polled = [
+        KafkaMessage(topic=topic, partition=number, offset=place, error=KafkaError(-1) if place == failing else None)
+        for place, (topic, number) in enumerate(places)
+    ]
+    runs = list(by_partition(polled))
+    assert [one for *_, run in runs for one in run] == polled
+    for topic, number, failed, run in runs:
+        assert {(one.topic(), one.partition(), one.error() is not None) for one in run} == {(topic, number, failed)}
+    assert all(one[:3] != other[:3] for one, other in pairwise(runs)), "none is parted without need"
 
 
 def test_it_is_a_sequence_of_messages_that_stay_the_same() -> None:
