@@ -1,6 +1,9 @@
 """The drop-in Consumer against confluent-kafka's own: the same topic, one process each, in turn.
 
-The rate is that of the loop alone, from its first message to its last. Pairs run in both orders, so that neither
+Beside them the least that a Consumer of another class costs: one that overrides both methods and does nothing else.
+
+The rate is that of the loop alone, from its first message to its last; beside it stands the CPU time of the process for
+a message, which says more where others use the machine too. Pairs run in both orders, so that neither
 always has the warmer page cache. librdkafka's pause of 1 s after a full queue is taken out for both: it would be all
 that is measured.
 """
@@ -8,10 +11,9 @@ that is measured.
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 
 from benchmarks.installation import fill_ordinary, install
+from benchmarks.ratios import run_program
 
 RECORDS = 1_000_000
 PAIRS = 6
@@ -26,12 +28,18 @@ if kind == "drop-in":
     consumer = Consumer(conf, topic_prefix=prefix)
 else:
     from confluent_kafka import Consumer
-    consumer = Consumer(conf)
+    class Overriding(Consumer):
+        _poll, _consume = Consumer.poll, Consumer.consume
+        def poll(self, timeout=-1):
+            return self._poll(timeout)
+        def consume(self, num_messages=1, timeout=-1):
+            return self._consume(num_messages, timeout)
+    consumer = Overriding(conf) if kind == "overriding" else Consumer(conf)
 consumer.subscribe([topic])
 done = 0
 while not (first := consumer.consume(1, 1)):
     pass
-started = time.perf_counter()
+started, cpu = time.perf_counter(), time.process_time()
 if way == "poll":
     while done < wanted:
         message = consumer.poll(1)
@@ -42,7 +50,7 @@ else:
         for message in consumer.consume(500, 0.1):
             if message.error() is None:
                 done += 1
-print(done / (time.perf_counter() - started))
+print(done / (time.perf_counter() - started), (time.process_time() - cpu) / done)
 consumer.close()
 """
 
@@ -53,16 +61,13 @@ def measure_drop_in(bootstrap_servers: str) -> None:
     topic = f"{settings.topic_prefix}flights"
     fill_ordinary(settings, topic, RECORDS)
     for way in ("consume", "poll"):
-        ratios = []
+        ratios, least = [], []
         for pair in range(PAIRS):
-            kinds = ("bare", "drop-in") if pair % 2 else ("drop-in", "bare")
+            kinds = ("bare", "overriding", "drop-in") if pair % 2 else ("drop-in", "overriding", "bare")
             arguments = (bootstrap_servers, settings.topic_prefix, topic, str(RECORDS - 1_000))
-            rates = {kind: _rate(kind, way, *arguments) for kind in kinds}
-            ratios.append(rates["drop-in"] / rates["bare"])
-            print(f"{way}: drop-in {rates['drop-in']:,.0f}/s, bare {rates['bare']:,.0f}/s, ratio {ratios[-1]:.2f}")
+            told = {kind: run_program(_LOOP, kind, way, *arguments) for kind in kinds}
+            ratios.append(told["drop-in"].rate / told["bare"].rate)
+            least.append(told["overriding"].rate / told["bare"].rate)
+            print(f"{way}: " + ", ".join(f"{kind} {one}" for kind, one in told.items()) + f", ratio {ratios[-1]:.2f}")
         print(f"{way}: ratio min {min(ratios):.2f} median {statistics.median(ratios):.2f} max {max(ratios):.2f}")
-
-
-def _rate(*arguments: str) -> float:
-    done = subprocess.run([sys.executable, "-c", _LOOP, *arguments], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+        print(f"{way}: of overriding alone {min(least):.2f} median {statistics.median(least):.2f} max {max(least):.2f}")

@@ -6,24 +6,26 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.consumers.batch import Batch
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.held_queues import HeldQueues
 from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import (
+    ALL,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     Listener,
     acknowledged_count,
 )
-from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
+from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, called_with
 from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.outcomes import NotNow, SendBack
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
 from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.names import TopicNames
@@ -35,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_LEVEL: Final = 3
 """A message that timed out waits on this level (RocketMQ: EX-04)."""
+_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LOCAL_RETRY_MS: Final = 5_000
 """RocketMQ: CC-12."""
 
@@ -70,18 +73,19 @@ class ConcurrentlyService:
         self._group = group
         self._listener = listener
         self._sender = sender
-        self._message_queue = cache(lambda topic, number: MessageQueue(names.rocketmq_name(topic), number))
+        self._names = names
         self._max_reconsume_times = max_reconsume_times
         self._batch_size = batch_size
         self._gate = gate
         self._clock = clock
         self._hooks = hooks
+        self._is_plain = gate is None and hooks is None
         self._held = HeldQueues(clock)
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
-        self._pool: ListenerPool[Chunk] | None = None
+        self._pool: ListenerPool[Any] | None = None
 
-    def attach(self, pool: ListenerPool[Chunk]) -> None:
+    def attach(self, pool: ListenerPool[Any]) -> None:
         """Use this pool to call listeners."""
         self._pool = pool
 
@@ -89,6 +93,12 @@ class ConcurrentlyService:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
         assert self._pool is not None
         size = self._batch_size
+        if isinstance(messages, Batch):
+            if len(messages) > size:
+                self._pool.submit_all(parts_of(messages, size, queue))
+            else:
+                self._pool.submit(Part(messages, 0, len(messages), queue))
+            return
         for start in range(0, len(messages), size):
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
 
@@ -133,14 +143,37 @@ class ConcurrentlyService:
         """Start no more listeners and wait for the running ones."""
         return self._pool is None or self._pool.close(seconds)
 
-    def consume(self, chunk: Chunk) -> None:
-        """Call a plain listener."""
+    def consume(self, work: Chunk | Part) -> None:
+        """Call a plain listener.
+
+        With nobody watching, which is what happens to nearly all messages, in as few steps as it has.
+        """
+        if not (isinstance(work, Part) and self._is_plain and not self._held.held):
+            self._consume_watched(_as_chunk(work))
+            return
+        queue = work.queue
+        if not queue.start_part(work, self._clock()):
+            return
+        context = ConsumeConcurrentlyContext(queue.message_queue or self._message_queue(queue))
+        try:
+            status = self._listener(work, context)
+        except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
+            called = called_with(error, work, None)
+        else:
+            if status is _SUCCESS and context.ack_index == ALL:
+                queue.succeed_part(work)
+                return
+            called = Called(status, None, None)
+        self._settle(Chunk(queue, work), context, called)
+
+    def _consume_watched(self, chunk: Chunk) -> None:
         context = self._begin(chunk)
         if context is not None:
             self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
 
-    async def consume_async(self, chunk: Chunk) -> None:
+    async def consume_async(self, work: Chunk | Part) -> None:
         """Call an `async def` listener."""
+        chunk = _as_chunk(work)
         context = self._begin(chunk)
         if context is not None:
             called = await call_listener_async(self._listener, chunk.messages, context, self._hooks)
@@ -176,7 +209,12 @@ class ConcurrentlyService:
             if self._gate is not None:
                 self._gate.cancel(chunk)
             return None
-        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue.topic, chunk.queue.partition))
+        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue))
+
+    def _message_queue(self, queue: ProcessQueue) -> MessageQueue:
+        if queue.message_queue is None:
+            queue.message_queue = MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition)
+        return queue.message_queue
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""
@@ -191,6 +229,7 @@ class ConcurrentlyService:
         if succeeded == len(messages):
             queue.succeed(messages)
             return
+        queue.take_apart(messages)
         for index, message in enumerate(messages):
             if not queue.claim(message):
                 continue
@@ -209,6 +248,7 @@ class ConcurrentlyService:
         if self._gate is not None:
             self._gate.cancel(chunk)
         queue, front = chunk.queue, chunk.messages[: outcome.acknowledged]
+        queue.take_apart(chunk.messages)
         queue.succeed(front)
         left = tuple(one for one in chunk.messages[len(front) :] if queue.claim(one) and queue.release(one))
         if left:
@@ -245,6 +285,10 @@ class ConcurrentlyService:
             again = Chunk(queue, (message.failed_again_locally(),))
             with self._lock:
                 self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))
+
+
+def _as_chunk(work: Chunk | Part) -> Chunk:
+    return Chunk(work.queue, work) if isinstance(work, Part) else work
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

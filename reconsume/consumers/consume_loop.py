@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby, repeat
-from operator import is_not, itemgetter
 from typing import Final
 
 from confluent_kafka import (
@@ -21,6 +19,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.consumers.batch import Batch, Reading, by_partition
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import ask_for_kept
 from reconsume.consumers.message import Message
@@ -37,8 +36,8 @@ logger = logging.getLogger(__name__)
 _FETCH_RECORDS: Final = 500
 _BUSY_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 0.2
-_MOMENT_SECONDS: Final = 0.001
-_MOMENTS: Final = 5
+_MOMENT_SECONDS: Final = 0.0002
+_MOMENTS: Final = 20
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _SETTLE_SECONDS: Final = 0.5
@@ -96,7 +95,7 @@ class ConsumeLoop:
         self._subscriptions = subscriptions
         self._offset_reset = OffsetReset(consumer, retry_topic, consume_from)
         self._limits = limits
-        self._namespace_prefix = namespace_prefix
+        self._reading = Reading(retry_topic, namespace_prefix)
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._fresh: set[tuple[str, int]] = set()
@@ -149,22 +148,18 @@ class ConsumeLoop:
         rest = self._consumer.consume(_FETCH_RECORDS, 0)
         # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
-        # In C as far as it goes: a line of Python for each message shows in the rate.
-        errors = map(is_not, map(KafkaMessage.error, polled), repeat(None))
-        places = zip(map(KafkaMessage.topic, polled), map(KafkaMessage.partition, polled), errors, strict=True)
-        for (topic, partition, failed), run in groupby(zip(places, polled, strict=True), itemgetter(0)):
+        for topic, partition, failed, run in by_partition(polled):
             if failed:
-                for _, one in run:
+                for one in run:
                     self._failed(one)
             else:
-                queue = self._queues.get((topic or "", partition or 0))
-                self._hand_out(queue, [Message(one, self._retry_topic, 0, self._namespace_prefix) for _, one in run])
+                self._hand_out(self._queues.get((topic or "", partition or 0)), Batch(run, self._reading))
 
     def _queue_of(self, polled: KafkaMessage) -> ProcessQueue | None:
         return self._queues.get((polled.topic() or "", polled.partition() or 0))
 
-    def _hand_out(self, queue: ProcessQueue | None, messages: list[Message]) -> None:
-        if queue is None or not messages:
+    def _hand_out(self, queue: ProcessQueue | None, messages: Sequence[Message]) -> None:
+        if queue is None:
             return
         if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
             if not ask_for_kept(queue, self._consumer.committed, self._stop):
@@ -342,7 +337,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{one.topic}-{one.partition}" for one in partitions) or "none"
 
 
-def _subscribed(queue: ProcessQueue, messages: list[Message], wanted: TagExpression) -> list[Message]:
+def _subscribed(queue: ProcessQueue, messages: Sequence[Message], wanted: TagExpression) -> list[Message]:
     """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
     kept = []
     for message in messages:

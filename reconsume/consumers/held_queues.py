@@ -39,20 +39,23 @@ class HeldQueues:
 
     Args:
         clock: gives milliseconds.
+
+    Attributes:
+        held: what waits, by partition; nothing has to be asked while it is empty.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: dict[ProcessQueue, _Held] = {}
+        self.held: dict[ProcessQueue, _Held] = {}
         self._free: list[Chunk] = []
 
     def keeps(self, chunk: Chunk) -> bool:
         """Whether this one, which is about to be begun, has to wait too."""
-        if not self._held:
+        if not self.held:
             return False
         with self._lock:
-            held = self._held.get(chunk.queue)
+            held = self.held.get(chunk.queue)
             if held is None or held.tried is chunk:
                 return False
             held.chunks.append(chunk)
@@ -61,9 +64,9 @@ class HeldQueues:
     def hold(self, begun: Chunk, left: tuple[Message, ...], until_ms: float) -> None:
         """The listener said "not now" to what is left of this one."""
         with self._lock:
-            held = self._held.get(begun.queue)
+            held = self.held.get(begun.queue)
             if held is None:
-                held = self._held[begun.queue] = _Held(until_ms)
+                held = self.held[begun.queue] = _Held(until_ms)
             held.due_ms = max(held.due_ms, until_ms)
             if held.tried is begun:
                 held.tried = None
@@ -71,21 +74,21 @@ class HeldQueues:
 
     def settled(self, chunk: Chunk) -> None:
         """This one has an outcome, or is not begun after all."""
-        if not self._held:
+        if not self.held:
             return
         with self._lock:
-            held = self._held.get(chunk.queue)
+            held = self.held.get(chunk.queue)
             if held is not None and held.tried is chunk:
                 self._free += held.chunks
-                del self._held[chunk.queue]
+                del self.held[chunk.queue]
 
     def due(self) -> list[Chunk]:
         """What the listener is to be called for now."""
-        if not self._held and not self._free:
+        if not self.held and not self._free:
             return []
         with self._lock:
             now, due, self._free = self._clock(), self._free, []
-            for held in self._held.values():
+            for held in self.held.values():
                 if held.tried is None and held.due_ms <= now:
                     held.tried = held.chunks.popleft()
                     due.append(held.tried)
@@ -94,16 +97,16 @@ class HeldQueues:
     def next_due_ms(self) -> float | None:
         """The earliest moment at which one is tried; None if none waits for that."""
         with self._lock:
-            return min((held.due_ms for held in self._held.values() if held.tried is None), default=None)
+            return min((held.due_ms for held in self.held.values() if held.tried is None), default=None)
 
     def holds(self, queue: ProcessQueue) -> bool:
         """Whether reading this partition must wait."""
-        return queue in self._held
+        return queue in self.held
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """These were dropped: their next owner reads the messages again."""
         gone = set(queues)
         with self._lock:
-            for queue in gone & self._held.keys():
-                del self._held[queue]
+            for queue in gone & self.held.keys():
+                del self.held[queue]
             self._free = [chunk for chunk in self._free if chunk.queue not in gone]

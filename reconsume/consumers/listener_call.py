@@ -13,7 +13,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.delay_levels.send_back import Cause
 
-__all__ = ["Called", "call_listener", "call_listener_async"]
+__all__ = ["Called", "call_listener", "call_listener_async", "called_with"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,8 @@ def call_listener(
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
         return Called(listener(messages, context), None, call)
-    except (NotNow, SendBack) as outcome:
-        return _with_outcome(outcome, call)
     except BaseException as error:  # noqa: BLE001 - see above
-        return Called(None, _report(messages, error), call)
+        return called_with(error, messages, call)
 
 
 async def call_listener_async(
@@ -67,21 +65,20 @@ async def call_listener_async(
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
         return Called(await cast("Awaitable[object]", listener(messages, context)), None, call)
-    except (NotNow, SendBack) as outcome:
-        return _with_outcome(outcome, call)
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             if call is not None:
                 call.cut_off()
             raise
-        return Called(None, _report(messages, error), call)
+        return called_with(error, messages, call)
 
 
-def _with_outcome(outcome: NotNow | SendBack, call: ConsumeCall | None) -> Called:
-    return Called(None, outcome.cause if isinstance(outcome, SendBack) else None, call, outcome)
-
-
-def _report(messages: Sequence[Message], error: BaseException) -> Cause:
+def called_with(error: BaseException, messages: Sequence[Message], call: ConsumeCall | None) -> Called:
+    """What it means that a listener raised this."""
+    if isinstance(error, NotNow):
+        return Called(None, None, call, error)
+    if isinstance(error, SendBack):
+        return Called(None, error.cause, call, error)
     logger.warning("the listener failed for %r", messages, exc_info=error)
-    return Cause.of(error)
+    return Called(None, Cause.of(error), call)

@@ -6,14 +6,23 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from operator import length_hint
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 
-__all__ = ["AsyncListenerPool", "Chunk", "ListenerPool", "ThreadListenerPool", "is_async", "make_pool"]
+__all__ = [
+    "AsyncListenerPool",
+    "Chunk",
+    "ListenerPool",
+    "ThreadListenerPool",
+    "is_async",
+    "make_pool",
+]
 
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -23,7 +32,7 @@ class Chunk(NamedTuple):
     """Messages of one partition for one call of the listener (RocketMQ: CC-18)."""
 
     queue: ProcessQueue
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
 
 
 class ListenerPool(Protocol[C_contra]):
@@ -31,6 +40,9 @@ class ListenerPool(Protocol[C_contra]):
 
     def submit(self, chunk: C_contra) -> None:
         """Run a chunk when there is room."""
+
+    def submit_all(self, chunks: Iterator[C_contra]) -> None:
+        """Run these, in order; threads take them from the iterator, which must bear that."""
 
     def stop(self) -> None:
         """Start no more chunks."""
@@ -56,7 +68,7 @@ class ThreadListenerPool(Generic[T]):
 
     def __init__(self, threads: int, consume: Callable[[T], None]) -> None:
         self._consume = consume
-        self._chunks: deque[T] = deque()
+        self._work: deque[Iterator[T]] = deque()
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._called = False
         self._closing = False
@@ -69,7 +81,11 @@ class ThreadListenerPool(Generic[T]):
 
     def submit(self, chunk: T) -> None:
         """Run a chunk when a thread is free."""
-        self._chunks.append(chunk)
+        self.submit_all(iter((chunk,)))
+
+    def submit_all(self, chunks: Iterator[T]) -> None:
+        """Run these when threads are free: each takes the next one, so none waits behind a slow one."""
+        self._work.append(chunks)
         self._call()
 
     def stop(self) -> None:
@@ -102,16 +118,22 @@ class ThreadListenerPool(Generic[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
+        consume = self._consume
         while not self._closing:
             try:
-                chunk = self._chunks.popleft()
+                chunks = self._work[0]
             except IndexError:
                 self._calls.get()
                 self._called = False  # before it looks: what comes after the look calls again
                 continue
-            if self._chunks:
-                self._call()
-            self._consume(chunk)
+            for chunk in chunks:
+                if not self._called and (length_hint(chunks, 1) or len(self._work) > 1):
+                    self._call()
+                consume(chunk)
+                if self._closing:
+                    return
+            with suppress(ValueError):  # another thread has found its end too
+                self._work.remove(chunks)
 
 
 class AsyncListenerPool(Generic[T]):
@@ -144,7 +166,11 @@ class AsyncListenerPool(Generic[T]):
 
     def submit(self, chunk: T) -> None:
         """Run a chunk when there is room."""
-        self._chunks.append(chunk)
+        self.submit_all(iter((chunk,)))
+
+    def submit_all(self, chunks: Iterator[T]) -> None:
+        """Run these when there is room."""
+        self._chunks.extend(chunks)
         if not self._called:
             self._called = True
             self._loop.call_soon_threadsafe(self._start)

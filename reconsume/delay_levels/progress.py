@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import lt
+
+from reconsume.delay_levels.offset_runs import OffsetRuns, runs_of
 
 __all__ = ["OffsetProgress"]
 
@@ -21,21 +22,21 @@ class OffsetProgress:
 
     Args:
         done: offsets that were finished in an earlier life, as its `done_ahead` said.
-
-    Attributes:
-        is_unfinished: whether the record at an offset is begun and not finished.
     """
 
-    __slots__ = ("_earlier", "_first", "_next", "_order", "_unfinished", "is_unfinished")
+    __slots__ = ("_begun", "_earlier", "_first", "_next", "_unfinished")
 
     def __init__(self, done: Iterable[int] = ()) -> None:
         self._earlier = set(done)
-        self._order: deque[int] = deque()
-        self._unfinished: set[int] = set()
-        # Asked for each record, so it is C all the way.
-        self.is_unfinished: Callable[[int], bool] = self._unfinished.__contains__
+        # Of what lies below the safe offset it may have a part, until something is begun again.
+        self._begun = OffsetRuns()
+        self._unfinished = OffsetRuns()
         self._first: int | None = None
         self._next: int | None = None
+
+    def is_unfinished(self, offset: int) -> bool:
+        """Whether the record at an offset is begun and not finished."""
+        return offset in self._unfinished
 
     def was_begun(self, offset: int) -> bool:
         """Whether this record, or what a gap has in its place, was begun here before."""
@@ -49,58 +50,68 @@ class OffsetProgress:
         """
         if self._next is not None and offset < self._next:
             raise ValueError(f"offset {offset} was begun before; the next one must be {self._next} or higher")
-        if self._first is None:
-            self._first = offset
-        self._next = offset + 1
+        run = range(offset, offset + 1)
         if self._earlier and offset in self._earlier:
             self._earlier.discard(offset)
-            if self._order:
-                self._order.append(offset)
+            self._note(run)
             return False
-        self._order.append(offset)
-        self._unfinished.add(offset)
+        self._note(run)
+        self._unfinished.append(run)
         return True
 
     def begin_all(self, offsets: Sequence[int]) -> bool:
         """`begin` for records that were read together; False, and nothing is noted, if some may be finished."""
         if self._earlier or not offsets:
             return False
-        if (self._next is not None and offsets[0] < self._next) or not all(map(lt, offsets, offsets[1:])):
+        rising = isinstance(offsets, range) or all(map(lt, offsets, offsets[1:]))
+        if (self._next is not None and offsets[0] < self._next) or not rising:
             raise ValueError(f"offsets {offsets[0]} to {offsets[-1]} must rise from {self._next} or higher")
-        if self._first is None:
-            self._first = offsets[0]
-        self._next = offsets[-1] + 1
-        self._order.extend(offsets)
-        self._unfinished.update(offsets)
+        for run in runs_of(offsets):
+            self._note(run)
+            self._unfinished.append(run)
         return True
+
+    def _note(self, run: range) -> None:
+        if self._first is None:
+            self._first = run.start
+        safe = self.safe_offset
+        if safe is not None:
+            self._begun.remove_below(safe)
+        self._begun.append(run)
+        self._next = run.stop
 
     def finish(self, offset: int) -> bool:
         """Take note that a record needs nothing more; False if it was finished already or never begun."""
-        if offset not in self._unfinished:
-            return False
-        self.finish_all((offset,))
-        return True
+        return self._unfinished.remove(range(offset, offset + 1))
 
-    def finish_all(self, offsets: Iterable[int]) -> None:
-        """`finish` for several."""
-        order, unfinished = self._order, self._unfinished
-        unfinished.difference_update(offsets)
-        while order and order[0] not in unfinished:
-            order.popleft()
+    def finish_all(self, offsets: Sequence[int]) -> None:
+        """`finish` for several, which rise."""
+        for run in runs_of(offsets):
+            if not self._unfinished.remove(run):
+                for offset in run:
+                    self.finish(offset)
+
+    def finish_everything(self) -> None:
+        """`finish` for all that is begun."""
+        self._unfinished = OffsetRuns()
 
     @property
     def safe_offset(self) -> int | None:
         """What to commit; None as long as nothing was begun."""
-        return self._order[0] if self._order else self._next
+        first = self._unfinished.first
+        return self._next if first is None else first
 
     def after(self, finished: Collection[int] = ()) -> tuple[int, list[int]] | None:
         """The safe offset and what is done above it, as they are when these are finished too; None before a begin."""
         if self._next is None:
             return None
-        unfinished = self._unfinished.difference(finished) if finished else self._unfinished
-        safe = next((one for one in self._order if one in unfinished), self._next) if self._order else self._next
-        done = [one for one in self._order if one > safe and one not in unfinished]
-        return safe, done + sorted(one for one in self._earlier if one >= safe)
+        unfinished = self._unfinished.without(finished) if finished else self._unfinished
+        safe = self._next if unfinished.first is None else unfinished.first
+        earlier = sorted(one for one in self._earlier if one >= safe)
+        if len(unfinished) == self._next - safe:
+            return safe, earlier
+        above = set(self._begun).difference(unfinished)
+        return safe, sorted(one for one in above if one > safe) + earlier
 
     @property
     def unfinished(self) -> int:
@@ -113,4 +124,5 @@ class OffsetProgress:
 
         One stuck record stops its partition when this passes a limit (RocketMQ: FC-03).
         """
-        return self._next - 1 - self._order[0] if self._order and self._next is not None else 0
+        first = self._unfinished.first
+        return 0 if first is None or self._next is None else self._next - 1 - first

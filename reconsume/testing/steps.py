@@ -232,6 +232,11 @@ class _Pool(Generic[T]):
         """Call the listener in a later step."""
         self._work.append(lambda: None if self._closed else self._consume(chunk))
 
+    def submit_all(self, chunks: Iterator[T]) -> None:
+        """Call the listener for each in a later step."""
+        for chunk in chunks:
+            self.submit(chunk)
+
     def stop(self) -> None:
         """Call no listener any more."""
         self._closed = True

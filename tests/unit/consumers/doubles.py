@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -126,7 +126,13 @@ class RecordingWriter:
 
 
 class RunsNothing:
-    """The part of a pool that ends it, where nothing runs unless a test says so."""
+    """A pool but for `submit`, where nothing runs unless a test says so."""
+
+    submit: Callable[[Any], None]
+
+    def submit_all(self, chunks: Iterator[Any]) -> None:
+        for chunk in chunks:
+            self.submit(chunk)
 
     def stop(self) -> None:
         """Nothing runs by itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.process_queue import Part
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.names import TopicNames
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, service_of
@@ -52,6 +54,9 @@ class Begun:
 
     def submit(self, chunk: Chunk) -> None:
         self.offsets += [message.kafka.offset for message in chunk.messages]
+
+    def submit_all(self, parts: Iterator[Part]) -> None:
+        self.offsets += [message.kafka.offset for part in parts for message in part]
 
 
 def loop_on(polled: Polled) -> tuple[ConsumeLoop, Begun]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.process_queue import Part
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.names import TopicNames
@@ -88,6 +89,9 @@ class Begun:
 
     def submit(self, chunk: Chunk) -> None:
         self.offsets += [message.kafka.offset for message in chunk.messages]
+
+    def submit_all(self, parts: Iterator[Part]) -> None:
+        self.offsets += [message.kafka.offset for part in parts for message in part]
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -97,6 +97,55 @@ def test_chunks_begin_in_the_order_in_which_they_were_read(work: Work, make: Mak
 
 
 @both
+@pytest.mark.rule("CC-18")
+def test_of_chunks_that_come_together_a_slow_one_holds_up_none(make: MakePool) -> None:
+    slow, others = chunk_of(1), [chunk_of(1) for _ in range(20)]
+    go = threading.Event()
+    ended: list[int] = []
+
+    class SlowWork(Work):
+        def plain(self, chunk: Chunk) -> None:
+            assert chunk is not slow or go.wait(60)
+            ended.append(id(chunk))
+
+        async def coroutine(self, chunk: Chunk) -> None:
+            assert chunk is not slow or await asyncio.to_thread(go.wait, 60)
+            ended.append(id(chunk))
+
+    pool = make(SlowWork(), 2)
+    pool.submit_all(iter([slow, *others]))
+    wait_until(lambda: len(ended) == len(others), 60, "all but the slow one have ended")
+    assert ended == [id(chunk) for chunk in others]
+    go.set()
+    wait_until(lambda: ended[-1] == id(slow), 60, "the slow one has ended")
+    assert pool.close(10)
+
+
+@both
+def test_chunks_that_came_together_are_before_those_that_come_later(work: Work, make: MakePool) -> None:
+    pool = make(work, 1)
+    chunks = [chunk_of(1) for _ in range(9)]
+    work.go.set()
+    pool.submit_all(iter(chunks[:4]))
+    pool.submit(chunks[4])
+    pool.submit_all(iter(chunks[5:]))
+    wait_until(lambda: len(work.ended) == len(chunks), 60, "all have run")
+    assert [id(chunk) for chunk in work.began] == [id(chunk) for chunk in chunks]
+    assert pool.close(10)
+
+
+@both
+def test_closing_begins_no_more_of_those_that_came_together(work: Work, make: MakePool) -> None:
+    pool = make(work, 1)
+    pool.submit_all(iter([chunk_of(1) for _ in range(3)]))
+    wait_until(lambda: work.running == 1, 60, "the first runs")
+    pool.stop()
+    work.go.set()
+    assert pool.close(60)
+    assert len(work.began) == 1
+
+
+@both
 @pytest.mark.rule("FC-09")
 def test_closing_waits_for_those_that_run_and_begins_no_more(work: Work, make: MakePool) -> None:
     pool = make(work, 1)

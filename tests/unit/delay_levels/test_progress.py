@@ -154,6 +154,11 @@ class ProgressAgainstAModel(RuleBasedStateMachine):
         if offset in self.begun:
             self.finished.add(offset)
 
+    @rule()
+    def finish_everything(self) -> None:
+        self.progress.finish_everything()
+        self.finished.update(self.begun)
+
     @precondition(lambda self: self.begun)
     @rule(back=st.integers(1, 5))
     def begin_again(self, back: int) -> None:

@@ -1,0 +1,124 @@
+"""Messages of one partition that were read together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, cast, overload
+
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.consumers.message import Message
+
+__all__ = ["Batch", "LazyMessages", "Reading", "by_partition", "bytes_of", "sorted_offsets"]
+
+_topic, _partition, _error = KafkaMessage.topic, KafkaMessage.partition, KafkaMessage.error
+# A record has one; an error, which has none, is never in a batch.
+_offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
+
+
+class Reading(NamedTuple):
+    """What all messages of a consumer have in common."""
+
+    retry_topic: str
+    namespace_prefix: str
+
+
+def by_partition(
+    polled: Sequence[KafkaMessage],
+) -> Iterator[tuple[str | None, int | None, bool, Sequence[KafkaMessage]]]:
+    """Topic, partition, whether these are errors, and what came of it in a row.
+
+    In C as far as it goes: a line of Python for each message shows in the rate.
+    """
+    if not polled:
+        return
+    size = len(polled)
+    topics, partitions = list(map(_topic, polled)), list(map(_partition, polled))
+    if topics.count(topics[0]) == partitions.count(partitions[0]) == size and not any(map(_error, polled)):
+        yield topics[0], partitions[0], False, polled
+        return
+    start = 0
+    for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
+        end = start + len(list(run))
+        yield *place, polled[start:end]
+        start = end
+
+
+class LazyMessages(Sequence[Message]):
+    """Cannot be changed. They are made when somebody looks at one of them, and are the same ever after."""
+
+    __slots__ = ("_made",)
+    _made: tuple[Message, ...] | None
+
+    def _make(self) -> tuple[Message, ...]:
+        raise NotImplementedError
+
+    def _messages(self) -> tuple[Message, ...]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, place: int | slice) -> Message | tuple[Message, ...]:
+        return self._messages()[place]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages())
+
+    def __len__(self) -> int:
+        return len(self._messages())
+
+    def __repr__(self) -> str:
+        return repr(self._messages())
+
+
+class Batch(LazyMessages):
+    """What was read of a partition at once.
+
+    Attributes:
+        polled: the records, in the order of their offsets; at least one.
+    """
+
+    __slots__ = ("_reading", "polled")
+
+    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading) -> None:
+        self.polled = polled
+        self._reading = reading
+        self._made = None
+
+    @property
+    def first_offset(self) -> int:
+        """Of the first record."""
+        return _offset(self.polled[0])
+
+    def offsets(self) -> Sequence[int]:
+        """Of all records, which rise; a range where there is no gap."""
+        first, last = _offset(self.polled[0]), _offset(self.polled[-1])
+        if last - first + 1 == len(self.polled):
+            return range(first, last + 1)
+        return list(map(_offset, self.polled))
+
+    def made(self, start: int, end: int) -> tuple[Message, ...]:
+        """Messages of the records in these places."""
+        retry_topic, prefix = self._reading
+        return tuple([Message(one, retry_topic, 0, prefix) for one in self.polled[start:end]])
+
+    def _make(self) -> tuple[Message, ...]:
+        return self.made(0, len(self.polled))
+
+    def __len__(self) -> int:
+        return len(self.polled)
+
+
+def sorted_offsets(polled: Collection[KafkaMessage]) -> list[int]:
+    """The offsets of these records."""
+    return sorted(map(_offset, polled))
+
+
+def bytes_of(polled: Collection[KafkaMessage]) -> int:
+    """The size of all their bodies."""
+    return sum(map(len, polled))
