@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from reconsume.consumers.sidecar.push.answers import Answer, NoAnswer
-from reconsume.consumers.sidecar.push.app_client import AppClient, Http1Client
+from reconsume.consumers.sidecar.push.app_client import AppClient
+from reconsume.consumers.sidecar.push.http1_client import Http1Client
 from reconsume.consumers.sidecar.push.http2_client import Http2Client
 from reconsume.consumers.sidecar.push.requests import AppRequest
 from reconsume.consumers.sidecar.push.settings import PushSettings

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import uvloop
+
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
@@ -131,6 +133,11 @@ class Delivery:
     def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+    @staticmethod
+    def new_event_loop() -> asyncio.AbstractEventLoop:
+        """For the deliveries: uvloop's costs a third of asyncio's own, see docs/sizing.md."""
+        return uvloop.new_event_loop()
 
     async def aclose(self) -> None:
         """The consumer has ended."""

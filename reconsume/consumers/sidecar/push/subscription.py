@@ -15,10 +15,11 @@ from reconsume.consumers.hooks import ConsumeMessageHook
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sidecar.life_cycle import Life, Part
 from reconsume.consumers.sidecar.push.answers import NoAnswer
-from reconsume.consumers.sidecar.push.app_client import AppClient, Http1Client
+from reconsume.consumers.sidecar.push.app_client import AppClient
 from reconsume.consumers.sidecar.push.dapr import routes_of
 from reconsume.consumers.sidecar.push.delivery import ConcurrentDelivery, Delivery, OrderlyDelivery
 from reconsume.consumers.sidecar.push.facts import Facts
+from reconsume.consumers.sidecar.push.http1_client import Http1Client
 from reconsume.consumers.sidecar.push.metrics import PushMetrics, push_metrics
 from reconsume.consumers.sidecar.push.requests import (
     AppRequest,
@@ -102,6 +103,7 @@ class _Subscription:
             consume_thread_nums=settings.max_in_flight,
             consume_timeout=_FOR_EVER,
             pull_threshold_size_for_queue=_QUEUE_MIB,
+            exactly_once=settings.exactly_once,
             await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
             topic_prefix=topic_prefix,
         )
