@@ -6,6 +6,8 @@ The app is the cheapest that there is, in a process of its own: one that costs m
 * Rate: a backlog of 100,000 records on 4 partitions, from the first delivery to the last.
 * Latency: records at 500 per second, from `produce` to the app, with the sidecar and with a bare loop of
   confluent-kafka and aiohttp; what the sidecar adds is the difference, in the same run, in turn.
+
+On a machine that does other things too only CPU and the ratio to the bare loop of the same run mean anything.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 _FOR_EVER: Final = timedelta(days=3_650)
 """Delivery has a timeout of its own, which does not run while a message is held."""
 _QUEUE_MIB: Final = 16
+_READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384}
+"""librdkafka's own 64 MiB are half of what a sidecar has; a second of deliveries is enough."""
 _ASK_AGAIN_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 5.0
 _TAKEN_SECONDS: Final = 1.0
@@ -92,7 +94,7 @@ class _Subscription:
         self._cannot_start = False
         self._client = _client_of(settings)
         self._delivery: Delivery | None = None
-        conf = dict(kafka_conf)
+        conf = _READ_AHEAD | dict(kafka_conf)
         bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
         self._consumer = PushConsumer(
             settings.group,
