@@ -47,6 +47,7 @@ _READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max
 _ASK_AGAIN_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 5.0
 _TAKEN_SECONDS: Final = 1.0
+_ALIVE_SECONDS: Final = 5.0
 
 
 def make_subscription(
@@ -145,8 +146,15 @@ class _Subscription:
         return {f"push {self._settings.group}": wrong}
 
     def is_alive(self) -> bool:
-        """False once its consumer has ended by an error, or could not begin: neither begins again by itself."""
-        return self._stop.is_set() or not (self._cannot_start or (self._wrong is None and not self._consumer.running))
+        """False once its consumer has ended by an error or could not begin, or its event loop hangs.
+
+        None of these mends itself.
+        """
+        if self._stop.is_set() or (self._wrong is not None and not self._cannot_start):
+            return True
+        if self._cannot_start or not self._consumer.running:
+            return False
+        return self._delivery is None or self._delivery.is_alive(_ALIVE_SECONDS)
 
     def _give_up(self) -> None:
         if self._delivery is not None:
