@@ -2,10 +2,12 @@
 
 The app is the cheapest that there is, in a process of its own: one that costs more would be all that is measured.
 
-* Clients: HTTP/1.1 with keep-alive, the headers of a real delivery, 32 requests at once, one process.
+* Clients: benchmarks/http_clients.py.
 * Rate: a backlog of 100,000 records on 4 partitions, from the first delivery to the last.
 * Latency: records at 500 per second, from `produce` to the app, with the sidecar and with a bare loop of
   confluent-kafka and aiohttp; what the sidecar adds is the difference, in the same run, in turn.
+
+On a machine that does other things too only CPU and the ratio to the bare loop of the same run mean anything.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
+from benchmarks.http_clients import KINDS
 from benchmarks.installation import install
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.settings import Settings
@@ -66,42 +69,6 @@ async def main():
     server = await asyncio.get_running_loop().create_server(App, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
-asyncio.run(main())
-"""
-
-_CLIENT = """
-import asyncio, sys, time
-kind, url, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-headers = {"content-type": "application/json", "ce-specversion": "1.0", "ce-id": "flights/0/12345",
-           "ce-source": "/kafka/topics/flights", "ce-type": "reconsume.message", "ce-time": "2026-11-21T13:00:00.000Z",
-           "ce-partitionkey": "UA1545", "ce-retrygroup": "departures", "ce-reconsumetimes": "0",
-           "reconsume-group": "departures", "reconsume-max-times": "16", "reconsume-deadline-ms": "30000",
-           "reconsume-topic": "flights", "reconsume-times": "0", "reconsume-message-id": "flights/0/12345"}
-async def main():
-    global left
-    if kind == "aiohttp":
-        import aiohttp
-        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
-        async def one():
-            async with client.post(url, data=b"x" * 200, headers=headers, allow_redirects=False) as answer:
-                await answer.read()
-    else:
-        import httpx2
-        limits = httpx2.Limits(max_connections=32, max_keepalive_connections=32)
-        client = httpx2.AsyncClient(limits=limits, trust_env=False)
-        async def one():
-            await client.post(url, content=b"x" * 200, headers=headers)
-    left = number
-    async def work():
-        global left
-        while left > 0:
-            left -= 1
-            await one()
-    await one()
-    began, cpu = time.perf_counter(), time.process_time()
-    await asyncio.gather(*[work() for _ in range(32)])
-    print(number / (time.perf_counter() - began), (time.process_time() - cpu) / number * 1e6)
-    await (client.close() if kind == "aiohttp" else client.aclose())
 asyncio.run(main())
 """
 
@@ -151,8 +118,8 @@ def measure_sidecar_push(bootstrap_servers: str) -> None:
     settings = install(bootstrap_servers)
     with _app() as url:
         for _ in range(ROUNDS):
-            for kind in ("aiohttp", "httpx2"):
-                rate, cpu = _output(_CLIENT, kind, url, "5000")
+            for kind in KINDS:
+                rate, cpu = _output("-m", "benchmarks.http_clients", kind, url, "5000")
                 print(f"client {kind}: {rate:,.0f}/s, {cpu:.0f} µs of CPU each")
         topic = _topic(settings)
         _fill(settings, topic, RECORDS)
@@ -256,7 +223,7 @@ def _stats(url: str) -> dict[str, Any]:
 
 
 def _output(*arguments: str) -> tuple[float, float]:
-    done = subprocess.run([sys.executable, "-c", *arguments], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True)
     rate, cpu = done.stdout.split()
     return float(rate), float(cpu)
 

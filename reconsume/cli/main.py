@@ -24,6 +24,7 @@ from reconsume.cli.common import (
     print_table,
     read_settings,
 )
+from reconsume.cli.config_commands import config_app
 from reconsume.cli.operations import add_operations
 from reconsume.cli.quarantine_commands import quarantine_app
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
@@ -41,6 +42,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 add_operations(app, topics_app, groups_app)
 app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(config_app, name="config")
 
 
 def _show_versions(asked: bool) -> None:

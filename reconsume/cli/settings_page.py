@@ -44,6 +44,12 @@ end a variable names a file that holds the value, as secrets are mounted:
 `RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces. The variables by which Kubernetes
 describes a Service that is called `reconsume` are ignored.
 
+## Looking at them
+
+`reconsume config check --config reconsume.toml` says what is wrong, with exit code 1, and asks no broker. `reconsume
+config show` prints what is in force, from file, environment and command line, with secrets masked; `reconsume config
+schema` prints the JSON schema of the file. With `--process sidecar` all three are about a sidecar.
+
 ## Groups and the level table
 
 They live in the GROUPS topic, so that all processes use the same: see

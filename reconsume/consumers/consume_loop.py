@@ -28,6 +28,7 @@ from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import Sender
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.subscription import Subscriptions, TagExpression
+from reconsume.delay_levels.errors import KafkaRefused
 
 __all__ = ["ConsumeLoop", "Limits"]
 
@@ -183,8 +184,9 @@ class ConsumeLoop:
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._retry_topic:
                 logger.warning("%s", translate(error, f"subscribing to {topic}"))
-        elif error.fatal():
-            raise translate(error, "consuming")
+        elif error.fatal() or error.code() == KafkaError._FATAL:
+            # As a polled message it does not say `fatal()`. Nothing is read any more, and no commit is taken.
+            raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")
         else:
             logger.warning("%s", translate(error, f"consuming {topic}"))
 

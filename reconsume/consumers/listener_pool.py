@@ -145,6 +145,7 @@ class AsyncListenerPool(Generic[T]):
         at_once: how many listeners run at once.
         consume: a coroutine function that calls the listener and deals with the result; must not raise.
         at_end: awaited in the loop when the last one has ended.
+        new_event_loop: makes the loop.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class AsyncListenerPool(Generic[T]):
         at_once: int,
         consume: Callable[[T], Awaitable[None]],
         at_end: Callable[[], Awaitable[None]] | None = None,
+        new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         self._consume = consume
         self._at_end = at_end
@@ -160,7 +162,7 @@ class AsyncListenerPool(Generic[T]):
         self._called = False
         self._closing = False
         self._running: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
         self._thread.start()
 
@@ -226,9 +228,13 @@ def make_pool(
     consume: Callable[[T], None],
     consume_async: Callable[[T], Awaitable[None]],
 ) -> ListenerPool[T]:
-    """The pool that fits the listener: threads, or an event loop for an `async def` one; `aclose` of that ends it."""
+    """The pool that fits the listener: threads, or an event loop for an `async def` one.
+
+    A listener that is an object may have `new_event_loop`, which makes that loop, and `aclose`, which ends it there.
+    """
     if is_async(listener):
-        return AsyncListenerPool(at_once, consume_async, getattr(listener, "aclose", None))
+        new_event_loop = getattr(listener, "new_event_loop", asyncio.new_event_loop)
+        return AsyncListenerPool(at_once, consume_async, getattr(listener, "aclose", None), new_event_loop)
     return ThreadListenerPool(at_once, consume)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Any
 
 import pytest
 
+from reconsume.consumers.sidecar.push import http1_client
 from reconsume.consumers.sidecar.push.answers import Answer, NoAnswer
-from reconsume.consumers.sidecar.push.app_client import AppClient, Http1Client
+from reconsume.consumers.sidecar.push.app_client import AppClient
+from reconsume.consumers.sidecar.push.http1_client import Http1Client
 from reconsume.consumers.sidecar.push.http2_client import Http2Client
 from reconsume.consumers.sidecar.push.requests import AppRequest
 from reconsume.consumers.sidecar.push.settings import PushSettings
@@ -68,3 +72,78 @@ def test_cookies_are_not_kept_and_redirects_not_followed() -> None:
     assert [answer.status for answer in answers if isinstance(answer, Answer)] == [307, 307]
     assert [delivered.path for delivered in one.seen] == ["/x", "/x"]
     assert not any("cookie" in delivered.headers for delivered in one.seen)
+
+
+class Counting:
+    """Answers 200; hangs up after so many answers on a connection, and counts connections."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self.serving: list[Any] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.serving.append(asyncio.current_task())
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            for _ in range(self.answers):
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def sent_to(one: Counting, requests: list[AppRequest], method: str = "POST") -> list[Answer | NoAnswer]:
+    """Their answers, one after the other."""
+
+    async def steps() -> list[Answer | NoAnswer]:
+        server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
+        client = Http1Client(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base"))
+        found = []
+        for request in requests:
+            found.append(await client.send(method, request, 30))
+            await asyncio.sleep(0.01)
+        await client.aclose()
+        await asyncio.gather(*one.serving)
+        one.serving.clear()
+        server.close()
+        return found
+
+    return asyncio.run(steps())
+
+
+@pytest.mark.parametrize(("answers", "connections"), [(100, 1), (2, 5)])
+def test_a_connection_is_used_again_until_the_app_hangs_up(answers: int, connections: int) -> None:
+    one = Counting(answers)
+    found = sent_to(one, [AppRequest("/x", [], b"")] * 10)
+    assert found == [Answer(200, {"content-length": "0"})] * 10
+    assert one.connections == connections
+
+
+def test_a_connection_that_nobody_needed_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_client, "_KEEP_ALIVE_SECONDS", -1.0)
+    one = Counting(100)
+    sent_to(one, [AppRequest("/x", [], b"")] * 3)
+    assert one.connections == 3
+
+
+def test_what_stands_on_the_wire() -> None:
+    one = Counting(100)
+    sent_to(one, [AppRequest("/a%20b/ö?q=1", [("reconsume-times", "0")], b"")])
+    line, host, *headers = one.heads[0].decode().removesuffix("\r\n\r\n").split("\r\n")
+    assert line == "POST /base/a%20b/%C3%B6?q=1 HTTP/1.1"
+    assert host.startswith("host: 127.0.0.1:")
+    assert headers == ["user-agent: reconsume", "accept-encoding: identity", "reconsume-times: 0", "content-length: 0"]
+    sent_to(one, [AppRequest("", [], b"")], "GET")
+    assert one.heads[1].startswith(b"GET /base HTTP/1.1\r\n")
+    assert b"content-length" not in one.heads[1]
+
+
+@pytest.mark.parametrize("value", ["a\r\nx: y", "a\nb", "a\rb"])
+def test_a_header_cannot_break_out_of_its_line(value: str) -> None:
+    one = Counting(100)
+    [answer] = sent_to(one, [AppRequest("/x", [("reconsume-topic", value)], b"")])
+    assert isinstance(answer, NoAnswer)
+    assert one.heads == []

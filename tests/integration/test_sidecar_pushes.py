@@ -61,6 +61,10 @@ def test_a_settings_file_has_a_sidecar_push_and_retry(here: Installation, tmp_pa
                 metrics = call(served[2], "GET", "/metrics").body.decode()
                 assert f'reconsume_push_deliveries_total{{group="{group}",outcome="retry"}} 1.0' in metrics
                 assert call(served[1], "GET", f"/v1/groups/{group}").status == 200
+                assert call(served[2], "PUT", "/loglevel", b"debug").body == b"DEBUG\n"
+                assert call(served[2], "GET", "/loglevel").body == b"DEBUG\n"
+                assert call(served[2], "PUT", "/loglevel", b"loud").status == 400
+                assert call(served[2], "PUT", "/livez").status == 405
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(60) == 0, log.read_text()
             finally:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from reconsume.consumers.sidecar.event_loops import takes_turns
 from reconsume.consumers.sidecar.guard import App
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.consumers.sidecar.settings import ListenSettings, TlsSettings
@@ -92,14 +93,7 @@ class HttpServer:
     def is_answering(self, seconds: float) -> bool:
         """Whether its event loop takes turns."""
         loop = self._loop
-        if loop is None or not self._thread.is_alive():
-            return False
-        turned = threading.Event()
-        try:
-            loop.call_soon_threadsafe(turned.set)
-        except RuntimeError:  # it has ended since
-            return False
-        return turned.wait(seconds)
+        return loop is not None and self._thread.is_alive() and takes_turns(loop, seconds)
 
     def close(self, seconds: float) -> None:
         """Take no further request; finish those that have begun, within so long."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from reconsume.consumers.sidecar.push.answers import Answer, NoAnswer
-from reconsume.consumers.sidecar.push.app_client import BODY_LIMIT, Token, answer_of, base_of, connect_seconds, tls_of
+from reconsume.consumers.sidecar.push.app_client import Token, answer_of, base_of, connect_seconds, tls_of
+from reconsume.consumers.sidecar.push.http1_connection import BODY_LIMIT
 from reconsume.consumers.sidecar.push.requests import AppRequest
 from reconsume.consumers.sidecar.push.settings import PushSettings
 
@@ -51,7 +52,8 @@ class Http2Client:
         except (httpx2.HTTPError, OSError) as error:
             text = f": {error}" if isinstance(error, httpx2.ConnectError) else ""
             return NoAnswer(f"{self._base}: {type(error).__name__}{text}")
-        return answer_of(response.status_code, response.headers, body[:BODY_LIMIT])
+        found = {name.lower(): value for name, value in response.headers.items()}
+        return answer_of(response.status_code, found, body[:BODY_LIMIT])
 
     async def aclose(self) -> None:
         """Close its connection."""

@@ -61,6 +61,7 @@ class PushSettings(BaseModel):
         max_in_flight: deliveries at once.
         consume_timeout_seconds: for an answer; None takes 30, with `rocketmq-batch` 900 (RocketMQ: EX-01).
         max_reconsume_times: None takes the group's.
+        exactly_once: a message is sent back and done in one transaction: no crash sends it back twice.
         missing_route_grace_seconds: so long a 404 of a `native` app is not held against the message.
         drop: what DROP means.
         consume_message_batch_max_size: messages in one request, `rocketmq-batch` only.
@@ -87,6 +88,7 @@ class PushSettings(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1, le=1_000)] = 32
     consume_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
     max_reconsume_times: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    exactly_once: bool = False
     missing_route_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60
     drop: Drop = Drop.DLQ
     consume_message_batch_max_size: Annotated[int, Field(ge=1, le=1_024)] = 1

@@ -15,10 +15,11 @@ from reconsume.consumers.hooks import ConsumeMessageHook
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sidecar.life_cycle import Life, Part
 from reconsume.consumers.sidecar.push.answers import NoAnswer
-from reconsume.consumers.sidecar.push.app_client import AppClient, Http1Client
+from reconsume.consumers.sidecar.push.app_client import AppClient
 from reconsume.consumers.sidecar.push.dapr import routes_of
 from reconsume.consumers.sidecar.push.delivery import ConcurrentDelivery, Delivery, OrderlyDelivery
 from reconsume.consumers.sidecar.push.facts import Facts
+from reconsume.consumers.sidecar.push.http1_client import Http1Client
 from reconsume.consumers.sidecar.push.metrics import PushMetrics, push_metrics
 from reconsume.consumers.sidecar.push.requests import (
     AppRequest,
@@ -41,9 +42,12 @@ logger = logging.getLogger(__name__)
 _FOR_EVER: Final = timedelta(days=3_650)
 """Delivery has a timeout of its own, which does not run while a message is held."""
 _QUEUE_MIB: Final = 16
+_READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384}
+"""librdkafka's own 64 MiB are half of what a sidecar has; a second of deliveries is enough."""
 _ASK_AGAIN_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 5.0
 _TAKEN_SECONDS: Final = 1.0
+_ALIVE_SECONDS: Final = 5.0
 
 
 def make_subscription(
@@ -91,7 +95,7 @@ class _Subscription:
         self._cannot_start = False
         self._client = _client_of(settings)
         self._delivery: Delivery | None = None
-        conf = dict(kafka_conf)
+        conf = _READ_AHEAD | dict(kafka_conf)
         bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
         self._consumer = PushConsumer(
             settings.group,
@@ -102,6 +106,7 @@ class _Subscription:
             consume_thread_nums=settings.max_in_flight,
             consume_timeout=_FOR_EVER,
             pull_threshold_size_for_queue=_QUEUE_MIB,
+            exactly_once=settings.exactly_once,
             await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
             topic_prefix=topic_prefix,
         )
@@ -141,8 +146,15 @@ class _Subscription:
         return {f"push {self._settings.group}": wrong}
 
     def is_alive(self) -> bool:
-        """False once its consumer has ended by an error, or could not begin: neither begins again by itself."""
-        return self._stop.is_set() or not (self._cannot_start or (self._wrong is None and not self._consumer.running))
+        """False once its consumer has ended by an error or could not begin, or its event loop hangs.
+
+        None of these mends itself.
+        """
+        if self._stop.is_set() or (self._wrong is not None and not self._cannot_start):
+            return True
+        if self._cannot_start or not self._consumer.running:
+            return False
+        return self._delivery is None or self._delivery.is_alive(_ALIVE_SECONDS)
 
     def _give_up(self) -> None:
         if self._delivery is not None:

@@ -1,0 +1,157 @@
+"""One HTTP/1.1 connection to the app: one request at a time, its answer read by httptools."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+__all__ = ["BODY_LIMIT", "Connection", "ConnectionEnded", "RawAnswer"]
+
+BODY_LIMIT: Final = 64 * 1024
+"""Nobody looks further into an app's answer; the rest of a longer one is not read."""
+_HEAD_LIMIT: Final = 64 * 1024
+_PIECE: Final = 256 * 1024
+"""A larger body goes in pieces, so that it does not hold up the other deliveries."""
+_FIRST_FINAL: Final = 200
+
+RawAnswer = tuple[int, dict[str, str], bytes]
+"""Status, headers with names in lower case, the beginning of the body."""
+
+
+class ConnectionEnded(ConnectionError):
+    """There is no answer; the text says why, and never what was sent instead of one."""
+
+
+class Connection(asyncio.Protocol):
+    """All of it in one event loop.
+
+    Attributes:
+        idle_since: of the loop's clock, when the last answer was complete.
+        reusable: whether another request may be sent.
+    """
+
+    def __init__(self) -> None:
+        self.idle_since = 0.0
+        self.reusable = True
+        self._transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[RawAnswer] | None = None
+        self._parser = HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body = b""
+        self._head_bytes = 0
+        self._head_is_complete = False
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    async def ask(self, head: bytes, body: bytes) -> RawAnswer:
+        """Send a request and wait for the answer.
+
+        Raises:
+            ConnectionEnded: there is none.
+        """
+        answer: asyncio.Future[RawAnswer] = self._loop.create_future()
+        self._answer = answer
+        if self._transport.is_closing():
+            raise ConnectionEnded("the app has hung up")
+        if len(body) <= _PIECE:
+            self._transport.write(head + body)
+        else:
+            await self._write(head, body, answer)
+        return await answer
+
+    def close(self) -> None:
+        """At once."""
+        self.reusable = False
+        self._transport.abort()
+
+    async def _write(self, head: bytes, body: bytes, answer: asyncio.Future[RawAnswer]) -> None:
+        self._transport.write(head)
+        for start in range(0, len(body), _PIECE):
+            await self._may_write.wait()
+            if answer.done():  # it was answered before it was read, or cut off
+                self.reusable = False
+                return
+            self._transport.write(body[start : start + _PIECE])
+            await asyncio.sleep(0)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Of `asyncio.Protocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def pause_writing(self) -> None:
+        """Of `asyncio.Protocol`."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """Of `asyncio.Protocol`."""
+        self._may_write.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Of `asyncio.Protocol`."""
+        if self._answer is None or self._answer.done():
+            self.close()  # nobody has asked for it
+            return
+        if not self._head_is_complete:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not self._answer.done():
+                self._fail(f"no HTTP ({type(error).__name__})")
+            self.close()
+        else:
+            if self._head_bytes > _HEAD_LIMIT and not self._head_is_complete:
+                self._fail("the head of its answer is too large")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Of `asyncio.Protocol`."""
+        self.reusable = False
+        self._may_write.set()
+        if self._answer is None or self._answer.done():
+            return
+        length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
+        if self._head_is_complete and exc is None and length is None and coding is None:
+            self._complete()  # such a body ends with its connection
+        else:
+            self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of httptools."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Of httptools."""
+        self._head_is_complete = self._parser.get_status_code() >= _FIRST_FINAL
+
+    def on_body(self, body: bytes) -> None:
+        """Of httptools."""
+        if len(self._body) < BODY_LIMIT:
+            self._body += body[: BODY_LIMIT - len(self._body)]
+            if len(self._body) >= BODY_LIMIT:
+                self._complete()
+                self.close()
+
+    def on_message_complete(self) -> None:
+        """Of httptools."""
+        if self._head_is_complete:
+            if not self._parser.should_keep_alive():
+                self.close()
+            self._complete()
+        else:  # 100 and the like come before the answer
+            self._headers = {}
+
+    def _complete(self) -> None:
+        answer = self._answer
+        if answer is not None and not answer.done():
+            answer.set_result((self._parser.get_status_code(), self._headers, self._body))
+        self._headers, self._body = {}, b""
+        self._head_bytes, self._head_is_complete = 0, False
+        self.idle_since = self._loop.time()
+
+    def _fail(self, why: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionEnded(why))
+        self.close()
