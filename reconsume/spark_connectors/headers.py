@@ -27,12 +27,20 @@ class HeaderColumns:
         values: theirs, in the same order.
         places: where some of them stand among the names, from 1 on, 0 where there is none: whoever has that in
             columns spares a search for each use.
+        numbers: what `count` or `integer` gives for some of them, likewise.
     """
 
-    def __init__(self, names: Column, values: Column, places: Mapping[str, Column] | None = None) -> None:
+    def __init__(
+        self,
+        names: Column,
+        values: Column,
+        places: Mapping[str, Column] | None = None,
+        numbers: Mapping[str, Column] | None = None,
+    ) -> None:
         self._names = names
         self._values = values
         self._places = dict(places or {})
+        self._numbers = dict(numbers or {})
 
     @classmethod
     def of(cls, headers: Column) -> Self:
@@ -59,13 +67,19 @@ class HeaderColumns:
 
     def integer(self, name: str) -> Column:
         """Its decimal number as a bigint; null where it holds something else."""
+        if name in self._numbers:
+            return self._numbers[name]
         text = self.raw(name).cast("string")
-        return F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
+        number = text.try_cast("bigint")
+        return F.when(_is_written_so(number, text) | text.rlike(_INTEGER), number)
 
     def count(self, name: str) -> Column:
         """A number from 0 to 2147483647 as an int, else null."""
+        if name in self._numbers:
+            return self._numbers[name]
         text = self.raw(name).cast("string")
-        return F.when(text.rlike(_COUNT), text.try_cast("int"))
+        number = text.try_cast("int")
+        return F.when((_is_written_so(number, text) & (number >= 0)) | text.rlike(_COUNT), number)
 
     def moment(self, name: str) -> Column:
         """Its milliseconds since the epoch as a timestamp, else null."""
@@ -81,6 +95,11 @@ class HeaderColumns:
     def spoiled_text(self, name: str) -> Column:
         """The name, if the header is there without a value, or its value is no UTF-8; else null."""
         return F.when(self.has(name) & is_missing_text(self.raw(name)), F.lit(name))
+
+
+def _is_written_so(number: Column, text: Column) -> Column:
+    """Whether a text is how we write the number; only for others a regular expression is asked, which costs more."""
+    return number.cast("string") == text
 
 
 def is_missing_text(raw: Column) -> Column:

@@ -11,7 +11,17 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.durations import LONGEST_MS
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
 
-__all__ = ["KINDS", "decoded_name", "delay_ms", "group_of_name", "kind_of", "kind_pattern", "rest_of", "shown_name"]
+__all__ = [
+    "KINDS",
+    "decoded_name",
+    "delay_ms",
+    "duration_of",
+    "group_of_name",
+    "kind_of",
+    "kind_pattern",
+    "rest_of",
+    "shown_name",
+]
 
 KINDS: Final = {
     "delay": r"DELAY\..*",
@@ -73,14 +83,23 @@ def group_of_name(name: Column) -> Column:
     return F.when(group != "", group)
 
 
-def delay_ms(topic: Column, prefix: str) -> Column:
-    """The duration of a delay topic, 0 for the inbox; null for any other, and for one that we write otherwise."""
+def duration_of(topic: Column, prefix: str) -> tuple[Column, Column]:
+    """Number and unit of a delay topic's duration, for `delay_ms`."""
     duration = rest_of(topic, prefix + "DELAY.")
-    number = F.regexp_extract(duration, _DURATION, 1).try_cast("bigint")
-    unit = F.regexp_extract(duration, _DURATION, 2)
-    found = F.when(topic == prefix + "SEND_BACK", F.lit(0).cast("bigint")).when(
-        duration == "0s", F.lit(0).cast("bigint")
-    )
+    return F.regexp_extract(duration, _DURATION, 1).try_cast("bigint"), F.regexp_extract(duration, _DURATION, 2)
+
+
+def delay_ms(topic: Column, prefix: str, duration: tuple[Column, Column] | None = None) -> Column:
+    """The duration of a delay topic, 0 for the inbox; null for any other, and for one that we write otherwise.
+
+    Args:
+        topic: in Kafka.
+        prefix: of the installation.
+        duration: of `duration_of`: whoever has that in columns spares taking a name apart for each unit.
+    """
+    number, unit = duration or duration_of(topic, prefix)
+    at_once = (topic == prefix + "SEND_BACK") | (topic == prefix + "DELAY.0s")
+    found = F.when(at_once, F.lit(0).cast("bigint"))
     for name, factor in _UNIT_MS.items():
         shortest = (number > 0) & (number * factor <= LONGEST_MS)
         if name in _NEXT_UNIT:

@@ -21,7 +21,15 @@ from pyspark.sql.types import (
 from reconsume.delay_levels import properties as p
 from reconsume.spark_connectors.dialects import dialect_of, foreign_columns
 from reconsume.spark_connectors.headers import HeaderColumns, moment, present_texts
-from reconsume.spark_connectors.names import decoded_name, delay_ms, group_of_name, kind_of, rest_of, shown_name
+from reconsume.spark_connectors.names import (
+    decoded_name,
+    delay_ms,
+    duration_of,
+    group_of_name,
+    kind_of,
+    rest_of,
+    shown_name,
+)
 
 __all__ = ["REPLAY_ID", "REPLAY_TIMES", "SCHEMA", "typed"]
 
@@ -71,6 +79,10 @@ SCHEMA: Final = StructType([StructField(name, of_type) for name, of_type in _COL
 _POSITION: Final = r"\A[^/]+/[0-9]{1,10}/[0-9]{1,19}\z"
 _NAMES: Final = "_names"
 _VALUES: Final = "_values"
+_KIND: Final = "_kind"
+_NUMBER: Final = "_number"
+_UNIT: Final = "_unit"
+_GROUP_PART: Final = "_group"
 _DIALECT: Final = "_dialect"
 _TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
 
@@ -91,24 +103,18 @@ def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign
         kind: of all its records; by default their topics tell.
         foreign: whether they may be dead letters of other systems, see `dialects`.
     """
+    raw, headers = _taken_apart(raw, topic_prefix, kind)
     topic = F.col("topic")
-    kinds = kind_of(topic, topic_prefix) if kind is None else F.lit(kind)
-    # Steps of their own: as parts of each column these would be computed again for each.
-    last_first = F.reverse(F.col("headers"))
-    raw = raw.withColumns({_NAMES: last_first["key"], _VALUES: last_first["value"]})
-    places = {name: f"_at_{name}" for name in _LOOKED_UP}
-    raw = raw.withColumns({column: F.array_position(_NAMES, name) for name, column in places.items()})
-    headers = HeaderColumns(F.col(_NAMES), F.col(_VALUES), {name: F.col(at) for name, at in places.items()})
     if foreign:
         raw = raw.withColumn(_DIALECT, dialect_of(headers))
     columns = {
-        "kind": kinds,
+        "kind": F.col(_KIND),
         "topic": shown_name(topic, topic_prefix),
         "kafka_topic": topic,
         "partition": F.col("partition"),
         "offset": F.col("offset"),
         "appended": F.col("timestamp"),
-        **_of_loop(headers, kinds, topic, topic_prefix),
+        **_of_loop(headers, topic, topic_prefix),
         "key": F.col("key"),
         "value": F.col("value"),
         "headers": F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"])),
@@ -116,6 +122,39 @@ def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign
     if foreign:
         columns = _with_foreign(columns, headers)
     return raw.select(*(columns[name].cast(of_type).alias(name) for name, of_type in _COLUMNS.items()))
+
+
+def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[DataFrame, HeaderColumns]:
+    """Columns that several others need, and the headers that use them.
+
+    Steps of their own: as parts of each column these would be computed again for each.
+    """
+    topic, last_first = F.col("topic"), F.reverse(F.col("headers"))
+    number, unit = duration_of(topic, topic_prefix)
+    raw = raw.withColumns(
+        {
+            _NAMES: last_first["key"],
+            _VALUES: last_first["value"],
+            _KIND: kind_of(topic, topic_prefix) if kind is None else F.lit(kind),
+            _NUMBER: number,
+            _UNIT: unit,
+            _GROUP_PART: F.coalesce(rest_of(topic, topic_prefix + "RETRY."), rest_of(topic, topic_prefix + "DLQ.")),
+        }
+    )
+    places = {name: f"_at_{name}" for name in _LOOKED_UP}
+    found = {column: F.array_position(_NAMES, name) for name, column in places.items()}
+    # Spark moves a filter below these steps, and takes each column that it needs apart again, once for each use; past a
+    # column that it cannot foresee it moves none.
+    found[_VALUES] = F.when(F.rand(0) >= 0, F.col(_VALUES))
+    raw = raw.withColumns(found)
+    names, values, at = F.col(_NAMES), F.col(_VALUES), {name: F.col(column) for name, column in places.items()}
+    headers = HeaderColumns(names, values, at)
+    numbers = {name: f"_number_{name}" for name in (*_COUNTS, *_INTEGERS, *_MOMENTS, REPLAY_TIMES)}
+    counts = (*_COUNTS, REPLAY_TIMES)
+    raw = raw.withColumns(
+        {column: headers.count(name) if name in counts else headers.integer(name) for name, column in numbers.items()}
+    )
+    return raw, HeaderColumns(names, values, at, {name: F.col(column) for name, column in numbers.items()})
 
 
 def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:
@@ -131,15 +170,15 @@ def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[st
     return columns | chosen
 
 
-def _of_loop(headers: HeaderColumns, kind: Column, topic: Column, prefix: str) -> dict[str, Column]:
+def _of_loop(headers: HeaderColumns, topic: Column, prefix: str) -> dict[str, Column]:
     """What the loop's headers tell; on a record of an ordinary topic they are left-overs, not its past."""
+    kind = F.col(_KIND)
     loop = kind != "message"
     target = F.when(loop, headers.text(p.REAL_TOPIC))
-    in_topic = F.coalesce(rest_of(topic, prefix + "RETRY."), rest_of(topic, prefix + "DLQ."))
-    delay = delay_ms(topic, prefix)
+    delay = delay_ms(topic, prefix, (F.col(_NUMBER), F.col(_UNIT)))
     attempt = F.when(headers.has(p.RECONSUME_TIME), headers.count(p.RECONSUME_TIME)).otherwise(0)
     return {
-        "group": F.when(loop, F.coalesce(decoded_name(in_topic), group_of_name(target))),
+        "group": F.when(loop, F.coalesce(decoded_name(F.col(_GROUP_PART)), group_of_name(target))),
         "target": target,
         **_origin(headers, loop, topic),
         "attempt": F.when(loop, attempt).otherwise(0),

@@ -25,6 +25,7 @@ from reconsume.delay_levels.durations import format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.names import RETRY_PREFIX
 from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile import (
     Committed,
     Reconciliation,
@@ -174,8 +175,8 @@ def _write(
     for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
         say(f"writing {folder}/{name}")
         table.write.mode("overwrite").parquet(f"{folder}/{name}")
-    figures = spark.createDataFrame([(json.dumps(summary, ensure_ascii=False),)], "value string")
-    figures.coalesce(1).write.mode("overwrite").text(f"{folder}/summary")
+    figures = local_rows(spark, [{"value": json.dumps(summary, ensure_ascii=False)}], "value STRING")
+    figures.write.mode("overwrite").text(f"{folder}/summary")
 
 
 def absolute(folder: str) -> str:

@@ -33,12 +33,18 @@ def pair_attempts(records: DataFrame) -> DataFrame:
     sides, with `inbox_`, `sent_` and `arrived_` before the names; `retried`, the highest attempt of the message that
     came back, and when (`attempt`, `appended`).
     """
+    # Windows, not groups: Spark collects lists of groups in two steps, and sorts for each of them and once more for the
+    # window below. These all take the order of one sort.
+    attempt = Window.partitionBy(*IDENTITY).orderBy("appended")
+    whole = attempt.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     sides = {
-        name: F.collect_list(F.when(F.col("side") == name, F.struct(*fields)))
+        name: F.collect_list(F.when(F.col("side") == name, F.struct(*fields))).over(whole)
         for name, fields in (("inbox", _INBOX), ("sent", _SENT), ("arrived", _ARRIVED))
     }
-    together = records.repartition("origin_message_id")
-    grouped = together.groupBy(*IDENTITY).agg(*(F.sort_array(column).alias(name) for name, column in sides.items()))
+    together = records.repartition("origin_message_id").select(
+        *IDENTITY, *(column.alias(name) for name, column in sides.items()), F.row_number().over(attempt).alias("number")
+    )
+    grouped = together.where("number = 1").select(*IDENTITY, *(F.sort_array(name).alias(name) for name in sides))
     grouped = grouped.withColumn("arrived", _likeliest_first())
     life = Window.partitionBy("group", "origin_message_id", "replay_times")
     came_back = F.when(

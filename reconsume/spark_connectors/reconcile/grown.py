@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile.records import IDENTITY
 
 __all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
@@ -110,8 +111,9 @@ class GrownLedger:
         still = F.col("outcome").isin(*_OPEN)
         for name, rows in (("settled", ledger.where(~still)), ("open", ledger.where(still))):
             rows.coalesce(4).write.mode("overwrite").parquet(f"{self.folder}/{name}/run={now_ms}")
-        runs = self.spark.createDataFrame([(now_ms, topic_prefix)], "run bigint, topic_prefix string")
-        runs.coalesce(1).write.mode("append").parquet(f"{self.folder}/runs")
+        run = {"run": now_ms, "topic_prefix": topic_prefix}
+        runs = local_rows(self.spark, [run], "run BIGINT, topic_prefix STRING")
+        runs.write.mode("append").parquet(f"{self.folder}/runs")
 
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.option("basePath", f"{self.folder}/{name}").parquet(f"{self.folder}/{name}")

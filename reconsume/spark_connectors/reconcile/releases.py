@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile.facts import SETTLED_MS
 from reconsume.spark_connectors.reconcile.records import place_of
 from reconsume.spark_connectors.reconcile.second_look import POSITION, Standing
@@ -150,11 +151,11 @@ def _apply(pairs: DataFrame, fates: Fates) -> DataFrame:
     for side in _SIDES:
         rows = _moved(rows, firsts, side)
     marks = [
-        *((held, "passed", None) for held in fates.passed),
-        *((held, "missing", went_to) for held, went_to in fates.missing),
-        *((held, "stale", None) for held in fates.stale),
+        *({"held": held, "fate": "passed"} for held in fates.passed),
+        *({"held": held, "fate": "missing", "went_to": went_to} for held, went_to in fates.missing),
+        *({"held": held, "fate": "stale"} for held in fates.stale),
     ]
-    known = pairs.sparkSession.createDataFrame(marks, "held string, fate string, went_to string")
+    known = local_rows(pairs.sparkSession, marks, "held STRING, fate STRING, went_to STRING")
     rows = rows.join(F.broadcast(known), _held() == F.col("held"), "left").where("fate IS NULL OR fate != 'passed'")
     stale, missing = (F.coalesce(F.col("fate") == fate, F.lit(False)) for fate in ("stale", "missing"))
     in_lane = F.col("sent_offset").isNotNull()
@@ -168,7 +169,8 @@ def _apply(pairs: DataFrame, fates: Fates) -> DataFrame:
 
 def _firsts(pairs: DataFrame, fates: Fates) -> DataFrame:
     """The rows of the send-backs that go on elsewhere, by where that is."""
-    moves = pairs.sparkSession.createDataFrame(fates.moves, "source string, moved_to string")
+    moved = [{"source": source, "moved_to": now} for source, now in fates.moves]
+    moves = local_rows(pairs.sparkSession, moved, "source STRING, moved_to STRING")
     quarantined = pairs.where(F.col("arrived_kind") == "quarantine")
     quarantined = quarantined.withColumn("source", F.coalesce(*map(place_now, _SIDES)))
     kept = [name for name in pairs.columns if name == "copy" or name.startswith(("sent_", "inbox_"))]

@@ -141,7 +141,7 @@ def _delivered() -> Column:
 
 
 def _released_to_nowhere() -> Column:
-    """Only `follow_releases` leaves a place without its kind: the record is in the quarantine, and was written nowhere."""
+    """The record is in the quarantine, and nowhere else; only `follow_releases` leaves a place without its kind."""
     return F.col("arrived_kind").isNull() & F.col("arrived_offset").isNotNull()
 
 

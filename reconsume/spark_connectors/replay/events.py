@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+
+from reconsume.spark_connectors.local_rows import local_rows
 
 __all__ = ["Event", "add_event", "is_overtaken", "read_events"]
 
@@ -26,8 +28,8 @@ class Event:
 
 def add_event(spark: SparkSession, folder: str, run: str, what: str, sent: int = 0) -> None:
     """Write one line."""
-    line = (time.time_ns() // 1_000_000, run, what, sent)
-    spark.createDataFrame([line], _SCHEMA).coalesce(1).write.mode("append").json(f"{folder}/events")
+    line = Event(time.time_ns() // 1_000_000, run, what, sent)
+    local_rows(spark, [asdict(line)], _SCHEMA).write.mode("append").json(f"{folder}/events")
 
 
 def read_events(spark: SparkSession, folder: str) -> list[Event]:

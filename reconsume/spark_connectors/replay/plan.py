@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.names import TopicNames, check_group
 from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.readers import read_dead_letters, read_raw
 from reconsume.spark_connectors.replay.selection import (
     SEND,
@@ -164,7 +165,7 @@ def plan_from(
     found = {"counts": counts, "bucket": _bucket(written), "since_ms": _since_ms(written, plan.created_ms)}
     plan = ReplayPlan(**asdict(plan) | found)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
-    spark.createDataFrame([(json.dumps(facts),)], "value string").coalesce(1).write.text(f"{plan.folder}/plan")
+    local_rows(spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{plan.folder}/plan")
     return plan
 
 
