@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.bounded_calls import BoundedCalls
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import is_passing, is_rebalance, transactional_settings, translate
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
@@ -157,7 +157,7 @@ class ExactlyOnceWriter:
         """Let go at once; no transaction is open."""
         self._bounded.close()
         if self._producer is not None:
-            self._producer.close()
+            close_producer(self._producer)
 
     def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
         groups = self._groups()
@@ -185,6 +185,12 @@ class ExactlyOnceWriter:
             self._producer = None
             late = KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s")
             raise OutcomeUnknown(positions, late) from None
+        except SystemError as error:
+            # A fatal error that came while a callback ran (confluent-kafka 2.16).
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._producer = None
+            raise OutcomeUnknown(positions, KafkaNotReachable(str(error.__cause__))) from error
         except _NoAnswer as unknown:
             self._producer = None
             raise OutcomeUnknown(positions, unknown.error) from unknown.error
@@ -218,7 +224,7 @@ class ExactlyOnceWriter:
         """
         if self._producer is producer:
             self._producer = None
-        producer.close()
+        close_producer(producer)
 
     def _abort(self, producer: Producer, error: KafkaException, began: float) -> NoReturn:
         """Undo the transaction and say why; where that does not work, its outcome has to be looked up."""

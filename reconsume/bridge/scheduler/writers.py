@@ -19,7 +19,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.kafka import (
     is_passing,
     is_rebalance,
@@ -177,6 +177,12 @@ class TransactionalWriter:
             raise WriterBroken(
                 KafkaNotReachable(f"a transaction has not ended within {self._longest_seconds:.0f} s")
             ) from None
+        except SystemError as error:
+            # A fatal error that came while a callback ran (confluent-kafka 2.16).
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._broken = True
+            raise WriterBroken(self._explain(error.__cause__, "committing a batch")) from error
 
     def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
         producer, began = self._producer, monotonic_ms()
@@ -224,7 +230,7 @@ class TransactionalWriter:
         That is requests that come late, as `ExactlyOnceWriter` has it, and a gap in the sequence numbers after a
         refused record.
         """
-        self._producer.close()
+        close_producer(self._producer)
         self._producer = make_producer(self._settings)
         try:
             self._register()
@@ -248,7 +254,7 @@ class TransactionalWriter:
         self._bounded.close()
         if not self._broken:
             self._producer.purge()
-            self._producer.close()
+            close_producer(self._producer)
 
 
 class AtLeastOnceWriter:
