@@ -5,6 +5,7 @@ Addresses that somebody serves in this process are the exception: `reconsume.tes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, TypeVar
 
@@ -19,12 +20,15 @@ __all__ = [
     "DerivedConsumer",
     "clients_of",
     "clock_of",
+    "close_producer",
     "forget",
     "make_admin",
     "make_consumer",
     "make_producer",
     "serve",
 ]
+
+logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Consumer)
 M = TypeVar("M")
@@ -116,3 +120,14 @@ def make_producer(settings: Mapping[str, Any]) -> Producer:
 def make_admin(settings: Mapping[str, Any]) -> AdminClient:
     """An admin client for the address in its settings."""
     return clients_of(settings).admin(settings)
+
+
+def close_producer(producer: Producer) -> None:
+    """Let go of a producer, also of one with a fatal error, which may come at any moment.
+
+    confluent-kafka 2.16 raises `SystemError` then, after it has let go.
+    """
+    try:
+        producer.close()
+    except SystemError as error:
+        logger.debug("closing a producer with a fatal error: %s", error)

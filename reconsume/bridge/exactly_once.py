@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.bounded_calls import BoundedCalls
-from reconsume.bridge.clients import clock_of, make_producer
+from reconsume.bridge.clients import clock_of, close_producer, make_producer
 from reconsume.bridge.groups import Groups
-from reconsume.bridge.kafka import is_passing, transactional_settings, translate
+from reconsume.bridge.kafka import is_passing, is_rebalance, transactional_settings, translate
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
@@ -44,16 +44,6 @@ _LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
 _PROMPT_SECONDS: Final = 0.5
 """A transaction that took longer may have left requests behind."""
 _SERVE_SECONDS: Final = 0.05
-_REBALANCED: Final = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError.FENCED_MEMBER_EPOCH,
-    }
-)
 _LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
 
@@ -168,7 +158,7 @@ class ExactlyOnceWriter:
         """Let go at once; no transaction is open."""
         self._bounded.close()
         if self._producer is not None:
-            self._producer.close()
+            close_producer(self._producer)
 
     def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
         groups, now = self._groups(), self._clock()
@@ -196,6 +186,12 @@ class ExactlyOnceWriter:
             self._producer = None
             late = KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s")
             raise OutcomeUnknown(positions, late) from None
+        except SystemError as error:
+            # A fatal error that came while a callback ran (confluent-kafka 2.16).
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._producer = None
+            raise OutcomeUnknown(positions, KafkaNotReachable(str(error.__cause__))) from error
         except _NoAnswer as unknown:
             self._producer = None
             raise OutcomeUnknown(positions, unknown.error) from unknown.error
@@ -215,7 +211,7 @@ class ExactlyOnceWriter:
             producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(producer, error)
+            self._abort(producer, error, began)
         if time.monotonic() - began > _PROMPT_SECONDS:
             self._discard(producer)
 
@@ -229,9 +225,9 @@ class ExactlyOnceWriter:
         """
         if self._producer is producer:
             self._producer = None
-        producer.close()
+        close_producer(producer)
 
-    def _abort(self, producer: Producer, error: KafkaException) -> NoReturn:
+    def _abort(self, producer: Producer, error: KafkaException, began: float) -> NoReturn:
         """Undo the transaction and say why; where that does not work, its outcome has to be looked up."""
         cause: KafkaError = error.args[0]
         why = translate(cause, f"sending back for group {self._group}")
@@ -241,8 +237,9 @@ class ExactlyOnceWriter:
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException:
             raise _NoAnswer(KafkaNotReachable(str(why))) from error
-        self._discard(producer)
-        if cause.code() in _REBALANCED:
+        if not is_rebalance(cause) or time.monotonic() - began > _PROMPT_SECONDS:
+            self._discard(producer)
+        if is_rebalance(cause):
             raise PartitionLost(
                 f"sending back for group {self._group}: {cause.name()}: the group has rebalanced meanwhile; nothing "
                 "was sent, go on with poll(): the message comes again, here or in another member"

@@ -25,6 +25,7 @@ __all__ = [
     "consumer_settings",
     "headers_of",
     "is_passing",
+    "is_rebalance",
     "metadata_of",
     "producer_settings",
     "transactional_settings",
@@ -89,6 +90,16 @@ _TOO_LARGE: Final = dict.fromkeys(
     (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE),
     (RecordTooLarge, "; make it smaller, or raise the topic's max.message.bytes"),
 )
+_REBALANCED: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+    }
+)
 _REPORT_EVERY_SECONDS: Final = 10.0
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
 _HEADERS: Final[Callable[[Message], list[Header] | None]] = methodcaller("headers")
@@ -99,6 +110,11 @@ _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTIC
 def is_passing(error: KafkaError) -> bool:
     """Whether the same request may succeed later without anybody changing anything."""
     return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in _NO_TOPIC)
+
+
+def is_rebalance(error: KafkaError) -> bool:
+    """Whether the group has refused offsets of a member that it has not, or not as it was."""
+    return error.code() in _REBALANCED
 
 
 def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:

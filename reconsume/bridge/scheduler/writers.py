@@ -19,8 +19,14 @@ from confluent_kafka import (
 
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
-from reconsume.bridge.clients import make_producer
-from reconsume.bridge.kafka import is_passing, producer_settings, transactional_settings, translate
+from reconsume.bridge.clients import close_producer, make_producer
+from reconsume.bridge.kafka import (
+    is_passing,
+    is_rebalance,
+    producer_settings,
+    transactional_settings,
+    translate,
+)
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 
@@ -134,14 +140,14 @@ class TransactionalWriter:
             logger.warning("due times go by this machine's clock until the first delivery: %s", error)
 
     def _ask_for_time(self) -> None:
-        producer = self._producer
+        producer, began = self._producer, monotonic_ms()
         try:
             producer.begin_transaction()
             producer.produce(self._asked, on_delivery=self._on_stored())
             producer.flush(_PATIENCE_SECONDS)
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(error)
+            self._abort(error, began)
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None] | None:
         """Hears the append time of the record that it is given to."""
@@ -171,6 +177,12 @@ class TransactionalWriter:
             raise WriterBroken(
                 KafkaNotReachable(f"a transaction has not ended within {self._longest_seconds:.0f} s")
             ) from None
+        except SystemError as error:
+            # A fatal error that came while a callback ran (confluent-kafka 2.16).
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._broken = True
+            raise WriterBroken(self._explain(error.__cause__, "committing a batch")) from error
 
     def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
         producer, began = self._producer, monotonic_ms()
@@ -180,7 +192,7 @@ class TransactionalWriter:
             producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(error)
+            self._abort(error, began)
         if monotonic_ms() - began > _PROMPT_MS:
             self._renew()
 
@@ -196,7 +208,7 @@ class TransactionalWriter:
                 _produce_patiently(self._producer, batch[count], on_delivery)
             on_delivery = None
 
-    def _abort(self, error: KafkaException) -> None:
+    def _abort(self, error: KafkaException, began: float) -> None:
         """Undo the transaction and say why; a fenced or broken producer is of no use any more."""
         cause: KafkaError = error.args[0]
         if cause.code() in _FENCED or cause.fatal():
@@ -207,7 +219,9 @@ class TransactionalWriter:
         except KafkaException as worse:
             self._broken = True
             raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
-        self._renew()
+        # Every request of one that the group has refused was answered, if that took no longer than usual.
+        if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
+            self._renew()
         raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
 
     def _renew(self) -> None:
@@ -216,7 +230,7 @@ class TransactionalWriter:
         That is requests that come late, as `ExactlyOnceWriter` has it, and a gap in the sequence numbers after a
         refused record.
         """
-        self._producer.close()
+        close_producer(self._producer)
         self._producer = make_producer(self._settings)
         try:
             self._register()
@@ -240,7 +254,7 @@ class TransactionalWriter:
         self._bounded.close()
         if not self._broken:
             self._producer.purge()
-            self._producer.close()
+            close_producer(self._producer)
 
 
 class AtLeastOnceWriter:
