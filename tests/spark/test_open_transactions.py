@@ -16,11 +16,13 @@ pytestmark = pytest.mark.kafka
 Outcomes = dict[tuple[str, str, int], str]
 
 
-def judged(spark: SparkSession, lived: Lived, prefix: str) -> tuple[Outcomes, list[tuple[str, str]]]:
-    """The outcome of each attempt, and kind and message of each finding."""
+def judged(
+    spark: SparkSession, lived: Lived, prefix: str, until: dt.datetime | None = None
+) -> tuple[Outcomes, list[tuple[str, str]]]:
+    """The outcome of each attempt, and kind and message of each finding; of all as it is at that moment."""
     # The deliveries of the transactions are of now, their send-backs an hour old.
     tolerances = Tolerances(late=dt.timedelta(hours=2))
-    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, tolerances=tolerances)
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, until=until, tolerances=tolerances)
     rows = found.ledger.collect()
     findings = [(row.kind, row.origin_message_id) for row in found.findings.collect()]
     found.close()
@@ -49,8 +51,9 @@ def test_what_is_in_open_transactions_waits_until_they_end(spark: SparkSession, 
         second.abort_transaction(30)
     told = {("LOST", given_up.attempt[1]), ("ORPHAN", "never/0/1")}
     # What is missing is called lost when no transaction can be open any more that has it.
-    wait_until(lambda: set(judged(spark, lived, prefix)[1]) == told, 240, "both are told")
-    outcomes, findings = judged(spark, lived, prefix)
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=90)
+    wait_until(lambda: set(judged(spark, lived, prefix, later)[1]) == told, 240, "both are told")
+    outcomes, findings = judged(spark, lived, prefix, later)
     assert sorted(findings) == sorted(told)
     assert {outcomes[one.attempt] for one in (written, behind, behind_that)} == {"moved"}
     assert outcomes[given_up.attempt] == "lost"

@@ -37,7 +37,7 @@ def part(taken: Copy) -> tuple[Copy, list[Copied], Copied]:
 
 
 def once(query: StreamingQuery) -> None:
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     assert query.exception() is None
 
 

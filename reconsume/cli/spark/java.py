@@ -23,7 +23,7 @@ from reconsume.cli.broker.jars import cache_folder
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
-__all__ = ["java_home", "main", "temporary_folder", "use_java"]
+__all__ = ["java_home", "main", "own_folder", "temporary_folder", "use_java"]
 
 _JAVA: Final = """#!/bin/sh
 # Spark's launcher asks for jdk.incubator.vector, which this Java lacks and Spark does without.
@@ -59,7 +59,7 @@ def java_home(java: Path) -> Path:
     try:
         return _shim(cache_folder(), java)
     except OSError:
-        return _shim(_own_folder(), java)
+        return _shim(own_folder(), java)
 
 
 def temporary_folder() -> Path:
@@ -97,7 +97,7 @@ def _shim(folder: Path, java: Path) -> Path:
 
 
 @cache
-def _own_folder() -> Path:
+def own_folder() -> Path:
     """It goes with this process, and nobody else can write to it."""
     folder = tempfile.mkdtemp(prefix="reconsume-", dir=temporary_folder())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

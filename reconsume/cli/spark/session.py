@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from reconsume.cli.broker.jars import JarSet, Progress, cached_jars
-from reconsume.cli.spark.java import temporary_folder, use_java
+from reconsume.cli.spark.java import own_folder, temporary_folder, use_java
 from reconsume.spark_connectors import configure, packages
 
 __all__ = ["connector_jars", "local_session", "open_session"]
@@ -75,7 +76,10 @@ def local_session(
     builder = SparkSession.builder.master(master).appName("reconsume")
     for key, value in {**_LOCAL, **_places(), **(settings or {})}.items():
         builder = builder.config(key, value)
-    return configure(builder, jars_dir=jars).getOrCreate()
+    builder = configure(builder, jars_dir=jars)
+    # Spark makes a folder named artifacts where it is started, which may be where nobody may write.
+    with chdir(own_folder()):
+        return builder.getOrCreate()
 
 
 def open_session(

@@ -46,19 +46,19 @@ def reconcile_stream(
         options: of Spark's Kafka source.
 
     Raises:
-        IllegalSetting: `every` is not positive.
+        IllegalSetting: `every` is not positive, or the session is one of Spark Connect.
     """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        # It keeps plans by numbers that begin anew in the process of each batch: a run would see the files of another.
+        raise IllegalSetting(
+            "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
+        )
     if every is not None and every <= dt.timedelta(0):
         raise IllegalSetting(f"every {every}: runs cannot follow each other faster than at once; use more than 0")
 
     def run(batch: DataFrame, _number: int) -> None:
-        session = batch.sparkSession
-        if type(session).__module__.startswith("pyspark.sql.connect."):
-            # It keeps plans by numbers, and these begin anew in the process of each batch: a run would be given that
-            # of an earlier one, with the files that there were then.
-            session.conf.set("spark.connect.session.planCache.enabled", "false")
         found = reconcile(
-            session,
+            batch.sparkSession,
             bootstrap_servers,
             topic_prefix=topic_prefix,
             committed=None if committed is None else committed(),

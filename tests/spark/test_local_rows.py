@@ -1,0 +1,16 @@
+"""Rows that the driver knows, as a table."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reconsume.spark_connectors.local_rows import local_rows
+
+
+@pytest.mark.parametrize("rows", [[], [{"at": 2**62, "what": 'a"b\nü😀'}, {"at": -1}, {"what": ""}]])
+def test_they_arrive_as_they_are_and_what_is_not_told_is_null(
+    spark: SparkSession, rows: list[dict[str, object]]
+) -> None:
+    table = local_rows(spark, rows, "at BIGINT, what STRING")
+    assert [tuple(row) for row in table.collect()] == [(row.get("at"), row.get("what")) for row in rows]
