@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import reconsume
-from reconsume.bridge.clients import make_admin, make_consumer, make_producer
+from reconsume.bridge.clients import close_producer, make_admin, make_consumer, make_producer
 from reconsume.delay_levels.errors import IllegalSetting
 
 PACKAGE = Path(reconsume.__path__[0])
@@ -55,3 +55,18 @@ def test_a_setting_that_librdkafka_refuses_is_told_as_a_setting(make: Callable[[
     ) as told:
         make(settings)
     assert "secret" not in str(told.value)
+
+
+def test_a_producer_with_a_fatal_error_can_be_let_go() -> None:
+    """As confluent-kafka 2.16 does it when the error comes while a callback runs."""
+
+    class Fenced:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+            raise SystemError("<method 'close'> returned a result with an exception set")
+
+    one = Fenced()
+    close_producer(one)  # type: ignore[arg-type]
+    assert one.closed == 1
