@@ -33,6 +33,7 @@ class Overtaking:
     """
 
     def __init__(self, done: Iterable[int] = ()) -> None:
+        self._head = -1
         self._before = sorted(done)
         self._taken: deque[tuple[int, Hashable]] = deque()
         self._places: Counter[Hashable] = Counter()
@@ -46,10 +47,13 @@ class Overtaking:
             looked: offset and group of the next records; None is a group that never overtakes.
             head: the smallest offset that is not done.
         """
-        self._pass(head)
-        self._counts.update(group for _, group in looked)
-        most = self._most_of_a_small_group()
-        chosen = set()
+        if head > self._head:
+            self._pass(head)
+        groups = [group for _, group in looked]
+        self._counts.update(groups)
+        chosen = set[int]()
+        # Most of a flood is of groups that were left already.
+        most = self._most_of_a_small_group() if set(groups) - self._left.keys() else 0
         for offset, group in looked:
             small = group is not None and self._counts[group] <= most
             if small and group not in self._left and offset < head + REACH and self._has_place(group):
@@ -58,11 +62,13 @@ class Overtaking:
                 chosen.add(offset)
             else:
                 self._left[group] = offset
-        self._forget()
+        if self._counts.total() > _FORGET_AT:
+            self._counts = Counter({group: half for group, count in self._counts.items() if (half := count // 2)})
         return chosen
 
     def _pass(self, head: int) -> None:
         """Everything before the head is done."""
+        self._head = head
         self._left = {group: offset for group, offset in self._left.items() if offset >= head}
         self._before = [offset for offset in self._before if offset >= head]
         while self._taken and self._taken[0][0] < head:
@@ -83,7 +89,3 @@ class Overtaking:
                 break
             most = count
         return most
-
-    def _forget(self) -> None:
-        if self._counts.total() > _FORGET_AT:
-            self._counts = Counter({group: half for group, count in self._counts.items() if (half := count // 2)})
