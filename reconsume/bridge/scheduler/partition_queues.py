@@ -95,10 +95,10 @@ class PartitionQueue:
         """The offset that is read next."""
         return self._next
 
-    def undone(self) -> list[Waits]:
-        """All that was read and is not delivered."""
-        done = () if self.out_of_turn is None else self.out_of_turn.done
-        return [record for record in self._records if offset_of(record[1]) not in done]
+    def due_from(self, offset: int, now_ms: float) -> list[Waits]:
+        """What is in memory from that offset on, as far as it is due."""
+        later = takewhile(lambda record: offset_of(record[1]) >= offset, reversed(self._records))
+        return list(takewhile(lambda record: record[0] <= now_ms, reversed(list(later))))
 
     def is_flooded(self, now_ms: float, late_ms: float) -> bool:
         """Whether the head is late by more than that, and behind what is in memory, all due, there is more."""

@@ -25,6 +25,7 @@ __all__ = ["Scout"]
 logger = logging.getLogger(__name__)
 
 _LATE_MS: Final = 1_000.0
+_RECOVERED_MS: Final = 500.0
 _SLICE: Final = 500
 """Records that are looked at together: of 5,000 each would cost half as much again, because they leave the caches."""
 _MOST_SLICES: Final = 100
@@ -55,15 +56,22 @@ class _Survey:
         return self.queue.topic, self.queue.partition
 
     def look(self, records: Iterable[Waits]) -> None:
-        """At the next ones, which are due."""
-        new = list(records)
-        if self.queue.out_of_turn is not None:
-            done = self.queue.out_of_turn.done
-            new = [record for record in new if record[1].offset() not in done]
+        """At the next ones, which are due; some may have left in their turn."""
+        head, done = self.queue.head, () if self.queue.out_of_turn is None else self.queue.out_of_turn.done
+        new = [one for one in records if (offset := offset_of(one[1])) >= head and offset not in done]
         looked = [(offset_of(message), _real_topic(message)) for _, message in new]
-        chosen = self.overtaking.choose(looked, self.queue.head)
+        chosen = self.overtaking.choose(looked, head)
         if chosen:
-            self.queue.overtake(record for record in new if record[1].offset() in chosen)
+            self.queue.overtake(one for one in new if offset_of(one[1]) in chosen)
+
+    def catch_up(self, now_ms: float) -> None:
+        """With the worker, if it has read further meanwhile: at the start nothing is at hand here for a moment."""
+        if self.queue.next_offset > self.next:
+            self.look(self.due(now_ms))
+            if not self.unseen:
+                records = self.queue.due_from(self.next, now_ms)
+                self.look(records)
+                self.next = offset_of(records[-1][1]) + 1 if records else self.next
 
     def due(self, now_ms: float) -> Iterator[Waits]:
         """Takes what is due of what was read."""
@@ -119,16 +127,13 @@ class Scout:
             self.close()
 
     def _end_some(self, read_ahead: ReadAhead, now_ms: float) -> None:
-        """Of partitions that are gone, in time again, or where the worker itself has come further."""
+        """Of partitions that are gone, or in time again."""
         if not self._surveys:
             return
         here = {(queue.topic, queue.partition): queue for queue in read_ahead}
         for where, survey in list(self._surveys.items()):
             queue = survey.queue
-            overtaken = queue.next_offset > survey.next or (
-                survey.unseen and offset_of(survey.unseen[0]) < queue.next_offset
-            )
-            if here.get(where) is not queue or overtaken or queue.has_recovered(now_ms, _LATE_MS):
+            if here.get(where) is not queue or queue.has_recovered(now_ms, _RECOVERED_MS):
                 self._end(where)
 
     def _begin(self, queue: PartitionQueue) -> None:
@@ -138,10 +143,9 @@ class Scout:
         if queue.out_of_turn is not None:
             queue.out_of_turn.chosen.clear()
         done = () if queue.out_of_turn is None else queue.out_of_turn.done
-        survey = _Survey(queue, Overtaking(done), queue.next_offset)
-        self._consumer.incremental_assign([TopicPartition(*survey.where, survey.next)])
+        survey = _Survey(queue, Overtaking(done), queue.head)
+        self._consumer.incremental_assign([TopicPartition(*survey.where, queue.next_offset)])
         self._surveys[survey.where] = survey
-        survey.look(queue.undone())
 
     def _end(self, where: Partition) -> None:
         assert self._consumer is not None
@@ -150,6 +154,8 @@ class Scout:
 
     def _read(self, now_ms: float) -> None:
         assert self._consumer is not None
+        for survey in self._surveys.values():
+            survey.catch_up(now_ms)
         for _ in range(_MOST_SLICES):
             messages = self._consumer.consume(_SLICE, 0)
             for message in messages:
@@ -175,12 +181,11 @@ class Scout:
 
     def _pause_or_resume(self, survey: _Survey) -> None:
         assert self._consumer is not None
-        there = [TopicPartition(*survey.where)]
         if not survey.paused and len(survey.unseen) > _MOST_UNSEEN:
-            self._consumer.pause(there)
+            self._consumer.pause([TopicPartition(*survey.where)])
             survey.paused = True
         elif survey.paused and not survey.unseen:
-            self._consumer.resume(there)
+            self._consumer.resume([TopicPartition(*survey.where)])
             survey.paused = False
 
     def close(self) -> None:

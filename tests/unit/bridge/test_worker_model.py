@@ -26,6 +26,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
@@ -325,7 +326,7 @@ class Workers(RuleBasedStateMachine):
         for where in PARTITIONS:
             log, by_group = self.kafka.logs[where], dict[Any, list[int]]()
             for offset, _ in self.kafka.delivered[where]:
-                by_group.setdefault((log[offset].headers() or [])[0][1], []).append(offset)
+                by_group.setdefault(dict(headers_of(log[offset]))["REAL_TOPIC"], []).append(offset)
             assert LANES[where[0]] == 0 or all(offsets == sorted(offsets) for offsets in by_group.values())
 
     def teardown(self) -> None:
