@@ -363,3 +363,28 @@ def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatc
     machine.a_worker_turns("a", "commits")
     with pytest.raises(AssertionError):
         machine.what_is_delivered_is_what_is_committed()
+
+
+@pytest.mark.parametrize("fate", ["commits", "aborts", "is refused", "breaks", "commits without an answer"])
+def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_batch(fate: str) -> None:
+    machine = Workers()
+    where = PARTITIONS[0]
+    machine.a_group_floods_and_others_are_behind_it(where, 200, [b"few", b"few", b"other"])
+    machine.time_passes(3_000)
+    while not any(queue.overtaking(machine.kafka.now, 1) for queue in machine.workers["a"]._read_ahead):
+        machine.workers["a"]._scout.look(machine.workers["a"]._read_ahead, machine.kafka.now)  # type: ignore[union-attr]
+        machine.workers["a"]._read(0)
+    machine.a_worker_turns("a", fate)
+    machine.what_is_delivered_is_what_is_committed()
+    machine.time_passes(HOLD_MS)
+    while len(machine.kafka.delivered[where]) < 203:
+        machine.a_worker_turns("a", "commits")
+        machine.what_is_delivered_is_what_is_committed()
+    machine.lanes_keep_their_order()
+    order = [offset for offset, _ in machine.kafka.delivered[where]]
+    assert max(map(order.index, (200, 201, 202))) < order.index(100)
+    machine.a_record_is_appended(where, 0)
+    machine.time_passes(3_000)
+    while len(machine.kafka.delivered[where]) < 204:
+        machine.a_worker_turns("a", "commits")
+    assert (machine.kafka.delivered[where][-1][0], machine.kafka.committed[where]) == (203, (204, ""))
