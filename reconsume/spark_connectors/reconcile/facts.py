@@ -51,9 +51,9 @@ class Facts:
 def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> Facts:
     """One look at all pairs.
 
-    Schedulers handle a partition in order, so a delivery says that all before it was handled. It has to be older
-    than a transaction may last: of one that has just ended not everything may be visible. Offsets that the
-    schedulers have committed say the same for the last records of a partition.
+    All before the offset that the schedulers have committed was handled. Where that is not known a delivery says so of
+    what is before it, unless it was one that overtook a flood. It has to be older than a transaction may last: of one
+    that has just ended not everything may be visible.
     """
     handled: dict[tuple[str, int], int] = {}
     known_since_ms = surplus = 0
@@ -67,8 +67,8 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
         if row.first_offset and row.topic != topic_prefix + "SEND_BACK":
             expired = row.first_ms + (row.longest_ms or 0) + _HOUR_MS
             known_since_ms = max(known_since_ms, expired)
-    facts = Facts(handled, known_since_ms, surplus)
-    return facts.with_handled(committed.get(topic_prefix + "scheduler", {}))
+    handled.update(committed.get(topic_prefix + "scheduler", {}))
+    return Facts(handled, known_since_ms, surplus)
 
 
 def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:
