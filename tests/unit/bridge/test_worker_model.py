@@ -388,3 +388,20 @@ def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_ba
     while len(machine.kafka.delivered[where]) < 204:
         machine.a_worker_turns("a", "commits")
     assert (machine.kafka.delivered[where][-1][0], machine.kafka.committed[where]) == (203, (204, ""))
+
+
+def test_the_model_finds_an_owner_that_does_not_ask_who_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadAhead, "learn", lambda *_: None)
+    machine = Workers()
+    where = PARTITIONS[0]
+    machine.a_group_floods_and_others_are_behind_it(where, 40, [b"few"])
+    machine.time_passes(3_000)
+    for _ in range(4):
+        machine.a_worker_turns("a", "commits")
+    machine.what_is_delivered_is_what_is_committed()
+    machine.a_partition_moves(where, told=True)
+    for _ in range(60):
+        machine.time_passes(3_000)
+        machine.a_worker_turns("b", "commits")
+    with pytest.raises(AssertionError):
+        machine.what_is_delivered_is_what_is_committed()
