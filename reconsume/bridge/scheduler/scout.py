@@ -29,7 +29,8 @@ _RECOVERED_MS: Final = 500.0
 _SLICE: Final = 500
 """Records that are looked at together: of 5,000 each would cost half as much again, because they leave the caches."""
 _MOST_SLICES: Final = 100
-"""A turn looks at so many at most, so that the worker is back soon."""
+_LONGEST_MS: Final = 500.0
+"""A turn takes so many, and so long, at most, so that the worker is back soon."""
 _MOST_UNSEEN: Final = 2_000
 """Records of a partition that are read and not due; with more of them reading stops."""
 _IDLE_MS: Final = 60_000
@@ -118,7 +119,7 @@ class Scout:
                     self._begin(queue)
             if self._surveys:
                 self._used_ms = passed
-                self._read(now_ms)
+                self._read(now_ms, passed + _LONGEST_MS)
             elif self._consumer is not None and passed - self._used_ms > _IDLE_MS:
                 self.close()
         except KafkaException as error:
@@ -152,7 +153,7 @@ class Scout:
         del self._surveys[where]
         self._consumer.incremental_unassign([TopicPartition(*where)])
 
-    def _read(self, now_ms: float) -> None:
+    def _read(self, now_ms: float, until: float) -> None:
         assert self._consumer is not None
         for survey in self._surveys.values():
             survey.catch_up(now_ms)
@@ -164,7 +165,7 @@ class Scout:
                 if survey.unseen:
                     survey.look(survey.due(now_ms))
                 self._pause_or_resume(survey)
-            if not messages:
+            if not messages or self._monotonic() > until:
                 break
 
     def _keep(self, message: Message) -> None:
