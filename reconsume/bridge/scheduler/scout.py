@@ -29,7 +29,7 @@ _RECOVERED_MS: Final = 500.0
 _SLICE: Final = 500
 """Records that are looked at together: of 5,000 each would cost half as much again, because they leave the caches."""
 _MOST_SLICES: Final = 100
-_LONGEST_MS: Final = 500.0
+_LONGEST_MS: Final = 2_000.0
 """A turn takes so many, and so long, at most, so that the worker is back soon."""
 _MOST_UNSEEN: Final = 2_000
 """Records of a partition that are read and not due; with more of them reading stops."""
