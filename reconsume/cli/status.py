@@ -15,7 +15,7 @@ from reconsume.bridge.lanes import look_at_lanes
 from reconsume.bridge.quarantine import read_quarantine
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import print_json, print_table
-from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
@@ -176,7 +176,7 @@ def _span(start: int, end: int, commit: Commit | None) -> Span:
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:
-        return Span(commit.offset, end, decode_done(commit.offset, commit.metadata))
+        return Span(commit.offset, end, decode_either(commit.offset, commit.metadata))
     except MalformedProperty:
         return Span(commit.offset, end)  # the consumer's own metadata
 

@@ -21,7 +21,7 @@ from reconsume.bridge.groups import Groups, SystemConfig, parse_group_config
 from reconsume.bridge.groups_store import write_group, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
-from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
@@ -277,7 +277,7 @@ class InMemoryKafka:
 
     def _is_open(self, where: Partition, offset: int) -> bool:
         at = self._cluster.group(self._scheduler.group).offsets.get(where, Committed(0, ""))
-        return offset >= at.offset and offset not in decode_done(at.offset, at.metadata)
+        return offset >= at.offset and offset not in decode_either(at.offset, at.metadata)
 
     def _waiting(self, where: Partition, one: StoredRecord) -> Waiting:
         due_ms = one.timestamp[1] + self._names.delay_ms(where[0])

@@ -28,7 +28,8 @@ class Step:
     """Where to die.
 
     Attributes:
-        call: `produce` counts records with a value; `acknowledged` is the call that tells that one is stored.
+        call: `produce` counts records with a value; `acknowledged` is the call that tells that one is stored. With
+            `_few` behind it, only in transactions with a record whose value begins with that.
         number: the first is 1.
     """
 
@@ -63,24 +64,32 @@ class MortalProducer(Producer):
     """One of its calls may be the last."""
 
     step: ClassVar[Step]
+    few: bool = False
 
     def begin_transaction(self, *given: Any) -> None:
+        self.few = False
         self.step.around("begin", lambda: super(MortalProducer, self).begin_transaction(*given))
 
     def produce(self, topic: str, value: Any = None, *given: Any, **named: Any) -> None:
         if (told := named.get("on_delivery")) is not None:
             named["on_delivery"] = lambda *report: self.step.around("acknowledged", lambda: told(*report))
+        self.few = self.few or (value or b"").startswith(b"few")
         counted = "" if value is None else "produce"
-        self.step.around(counted, lambda: super(MortalProducer, self).produce(topic, value, *given, **named))
+        self._around(counted, lambda: super(MortalProducer, self).produce(topic, value, *given, **named))
+
+    def _around(self, call: str, act: Callable[[], Any]) -> Any:
+        if self.few and self.step.call.endswith("_few"):
+            call += "_few"
+        return self.step.around(call, act)
 
     def flush(self, *given: Any) -> int:
         return int(self.step.around("flush", lambda: super(MortalProducer, self).flush(*given)))
 
     def send_offsets_to_transaction(self, *given: Any) -> None:
-        self.step.around("send_offsets", lambda: super(MortalProducer, self).send_offsets_to_transaction(*given))
+        self._around("send_offsets", lambda: super(MortalProducer, self).send_offsets_to_transaction(*given))
 
     def commit_transaction(self, *given: Any) -> None:
-        self.step.around("commit_transaction", lambda: super(MortalProducer, self).commit_transaction(*given))
+        self._around("commit_transaction", lambda: super(MortalProducer, self).commit_transaction(*given))
 
     def abort_transaction(self, *given: Any) -> None:
         self.step.around("abort", lambda: super(MortalProducer, self).abort_transaction(*given))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from reconsume.bridge.groups import SubscriptionGroupConfig, SystemConfig
 from reconsume.delay_levels.done_ahead import encode_done
+from reconsume.delay_levels.done_apart import encode_apart
 from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import TopicNames
@@ -79,6 +80,7 @@ def written_today() -> dict[str, Any]:
         ).to_json(),
         "GROUPS: %SYS%": SystemConfig().to_json(),
         "metadata of DELAY.0s": encode_done(100, [101, 109, 130]),
+        "metadata of another lane": encode_apart(100, [101, 109, 1_000_000]),
         "metadata of a consumer": encode_progress(100, [102, 117], {100: 2, 105: 1}),
     }
 

@@ -2,192 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, takewhile
-from math import ceil
-from operator import itemgetter
 
 from confluent_kafka import Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
-from reconsume.bridge.scheduler.waiting import PartitionHead
-from reconsume.delay_levels.done_ahead import DoneAhead
+from reconsume.bridge.scheduler.out_of_turn import Waits
+from reconsume.bridge.scheduler.partition_queues import HeldQueue, PartitionQueue
 
-__all__ = ["DueRun", "HeldQueue", "PartitionQueue", "ReadAhead"]
-
-_due: Callable[[tuple[int, ...]], int] = itemgetter(0)
-_RECORD_OVERHEAD_BYTES = 1_000
-"""About what a message costs in Python and librdkafka besides its value."""
-
-
-class PartitionQueue:
-    """The first waiting records of one partition, in order of their offsets, each once."""
-
-    __slots__ = ("_end", "_next", "_records", "bytes", "delay_ms", "held_until_ms", "partition", "paused", "topic")
-
-    def __init__(self, topic: str, partition: int, delay_ms: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.delay_ms = delay_ms
-        self.paused = False
-        self.held_until_ms = 0.0
-        self.bytes = 0
-        self._next = 0
-        self._end: int | None = None
-        self._records: deque[tuple[int, Message]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def append(self, message: Message) -> None:
-        """Add the record that was read next; around a rebalance librdkafka may give again what it has given."""
-        if self._is_known(message):
-            return
-        self._records.append((message.timestamp()[1] + self.delay_ms, message))  # due_ms(), spelled out: a hot path
-        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
-
-    def _is_known(self, message: Message) -> bool:
-        offset = message.offset() or 0
-        if offset < self._next:
-            return True
-        self._next = offset + 1
-        return False
-
-    def reached_end(self, offset: int) -> None:
-        """Everything before that offset was read; the marks of transactions are no records and are passed over."""
-        self._end = offset
-
-    def look(self, now_ms: float) -> PartitionHead:
-        """What waits here."""
-        records = self._records
-        head_due_ms = records[0][0] if records else None
-        due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
-        return PartitionHead(
-            (self.topic, self.partition), self.delay_ms, len(records), due, head_due_ms, self._read_to()
-        )
-
-    def _read_to(self) -> int | None:
-        """The newest of the two: a record that was read after the end, or an end after the last record."""
-        return max(self._end or 0, self._next) if self._next or self._end is not None else None
-
-    @property
-    def blocked(self) -> bool:
-        """Whether reading on makes no sense, whatever is due."""
-        return False
-
-    def after(self, records: list[tuple[int, Message]]) -> tuple[int, str]:
-        """The offset to commit when these are delivered, and its metadata."""
-        return _offset(records[-1][1]) + 1, ""
-
-    @property
-    def next_due_ms(self) -> float | None:
-        """When the head is due; None if nothing waits here."""
-        return max(self._records[0][0], self.held_until_ms) if self._records else None
-
-    def due(self, now_ms: float, limit: int) -> list[tuple[int, Message]]:
-        """Up to `limit` records from the head that are due, with their due times; they stay here."""
-        if now_ms < self.held_until_ms:
-            return []
-        first = list(islice(self._records, limit))
-        for index, record in enumerate(first):
-            if record[0] > now_ms:
-                return first[:index]
-        return first
-
-    def drop(self, records: list[tuple[int, Message]]) -> None:
-        """Forget the records that `due` gave last: they are delivered and committed."""
-        count = len(records)
-        # The exact size of each is not worth a look at it: the queue is emptied often.
-        self.bytes -= self.bytes * count // len(self._records)
-        popleft = self._records.popleft
-        for _ in range(count):
-            popleft()
-
-
-class HeldQueue(PartitionQueue):
-    """The records of a partition whose due moments are their own: the last stretch of delayed messages.
-
-    They leave in the order of their due moments. What has left before the first in the partition is remembered with
-    the committed offset, so the next owner of the partition does not deliver it again. Records too far behind the
-    first one wait until it has left: what is remembered has a limit.
-
-    Args:
-        topic: the lane `DELAY.0s`.
-        partition: of it.
-        due_of: when a record leaves, in milliseconds.
-        done: offsets that are done already, as the committed metadata says.
-    """
-
-    __slots__ = ("_behind", "_due_of", "_held", "_progress")
-
-    def __init__(
-        self, topic: str, partition: int, due_of: Callable[[Message], float], done: Iterable[int] = ()
-    ) -> None:
-        super().__init__(topic, partition, 0)
-        self._due_of = due_of
-        self._progress = DoneAhead(done)
-        self._held: list[tuple[int, int, Message]] = []
-        self._behind: deque[Message] = deque()
-
-    def __len__(self) -> int:
-        return len(self._held) + len(self._behind)
-
-    def append(self, message: Message) -> None:
-        """Add the record that was read next, unless it is done already."""
-        if self._is_known(message) or not self._progress.read(_offset(message)):
-            return
-        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
-        self._behind.append(message)
-        self._hold()
-
-    def _hold(self) -> None:
-        while self._behind and self._progress.in_reach(_offset(self._behind[0])):
-            message = self._behind.popleft()
-            insort(self._held, (ceil(self._due_of(message)), _offset(message), message))
-
-    def look(self, now_ms: float) -> PartitionHead:
-        """What waits here; what is out of reach is counted as not due."""
-        head_due_ms = self._held[0][0] if self._held else None
-        due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
-        return PartitionHead((self.topic, self.partition), None, len(self), due, head_due_ms, self._read_to())
-
-    @property
-    def blocked(self) -> bool:
-        """Records are too far behind the first one; more of them would only take memory."""
-        return bool(self._behind)
-
-    @property
-    def next_due_ms(self) -> float | None:
-        """When the earliest is due; None if nothing waits here."""
-        return max(self._held[0][0], self.held_until_ms) if self._held else None
-
-    def due(self, now_ms: float, limit: int) -> list[tuple[int, Message]]:
-        """Up to `limit` records that are due, the earliest first; they stay here."""
-        if now_ms < self.held_until_ms:
-            return []
-        first = islice(self._held, limit)
-        return [(due, message) for due, _, message in takewhile(lambda record: record[0] <= now_ms, first)]
-
-    def after(self, records: list[tuple[int, Message]]) -> tuple[int, str]:
-        """The smallest offset that is not done when these are, and what is done above it."""
-        return self._progress.after(_offset(message) for _, message in records)
-
-    def drop(self, records: list[tuple[int, Message]]) -> None:
-        """Forget the records that `due` gave last: they are delivered and committed."""
-        self.bytes -= self.bytes * len(records) // len(self)
-        # They are the first ones still: nothing is read between the two.
-        del self._held[: len(records)]
-        self._progress.finish(_offset(message) for _, message in records)
-        self._hold()
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None
-    return offset
+__all__ = ["DueRun", "OvertakingRun", "ReadAhead"]
 
 
 @dataclass(slots=True)
@@ -195,7 +19,7 @@ class DueRun:
     """Due records of one partition: without a gap from its head, or the earliest of a `HeldQueue`."""
 
     queue: PartitionQueue
-    records: list[tuple[int, Message]]
+    records: list[Waits]
 
     @property
     def position(self) -> TopicPartition:
@@ -206,6 +30,21 @@ class DueRun:
     def drop(self) -> None:
         """Forget them: they are delivered and committed."""
         self.queue.drop(self.records)
+
+    def hold(self, until_ms: float) -> None:
+        """Do not try again before."""
+        self.queue.held_until_ms = until_ms
+
+
+class OvertakingRun(DueRun):
+    """Records that are delivered before those in front of them."""
+
+    __slots__ = ()
+
+    def hold(self, until_ms: float) -> None:
+        """Those in front of them go on."""
+        if self.queue.out_of_turn is not None:
+            self.queue.out_of_turn.held_until_ms = until_ms
 
 
 class ReadAhead:
@@ -250,6 +89,12 @@ class ReadAhead:
         if queue is not None:
             queue.append(message)
 
+    def learn(self, partition: Partition, done: Iterable[int]) -> None:
+        """What an earlier owner of a partition has delivered out of turn."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            queue.learn(done)
+
     def reached_end(self, partition: Partition, offset: int) -> None:
         """A partition was read up to its end."""
         queue = self._queues.get(partition)
@@ -270,6 +115,15 @@ class ReadAhead:
             left -= len(records)
             if left <= 0:
                 break
+        return runs
+
+    def take_overtaking(self, now_ms: float, limit: int) -> list[DueRun]:
+        """What was chosen to leave before those in front of it, at most `limit`."""
+        runs: list[DueRun] = []
+        for queue in self:
+            if limit > 0 and (records := queue.overtaking(now_ms, limit)):
+                runs.append(OvertakingRun(queue, records))
+                limit -= len(records)
         return runs
 
     def next_due_ms(self) -> float | None:

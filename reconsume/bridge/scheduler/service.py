@@ -22,6 +22,7 @@ from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
+from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.targets import Targets
 from reconsume.bridge.scheduler.timers import Lanes, Timers
 from reconsume.bridge.scheduler.waiting import EndsSampler
@@ -153,14 +154,16 @@ class SchedulerService:
         try:
             writer.start()
             consumer = make_consumer(self._consumer_settings())
+            scout = Scout(lambda: make_consumer(self._scout_settings()))
             try:
-                self._worker(consumer, writer).run(stop)
+                self._worker(consumer, writer, scout).run(stop)
             finally:
+                scout.close()
                 consumer.close()
         finally:
             writer.close()
 
-    def _worker(self, consumer: Consumer, writer: BatchWriter) -> Worker:
+    def _worker(self, consumer: Consumer, writer: BatchWriter, scout: Scout) -> Worker:
         settings, names = self._settings, self._settings.names
         maker = TopicMaker(self._admin, names, settings.topics)
         targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
@@ -177,6 +180,7 @@ class SchedulerService:
             max_batch_records=scheduler.max_batch_records,
             clock=self._clock,
             saw=self._clock.saw,
+            scout=scout,
         )
 
     def _groups(self) -> Groups:
@@ -204,6 +208,16 @@ class SchedulerService:
             "queued.max.messages.kbytes": 32_768,
             # The metrics tell a partition that was read to its end from one with more to come.
             "enable.partition.eof": True,
+        }
+
+    def _scout_settings(self) -> dict[str, object]:
+        """No member of the group: it is given offsets and commits none."""
+        return consumer_settings(self._base, f"reconsume-scheduler-{self._instance}-scout") | {
+            "group.id": self._settings.topic_prefix + "scheduler",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 10,
+            "queued.max.messages.kbytes": 32_768,
         }
 
     def _check_topics(self) -> None:

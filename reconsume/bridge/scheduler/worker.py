@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -13,7 +13,6 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
-    KafkaException,
     Message,
     TopicPartition,
 )
@@ -23,12 +22,13 @@ from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.bridge.left_overs import LeftOvers
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
+from reconsume.bridge.scheduler.earlier_owners import partitions_of, what_was_left
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
+from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchWriter
-from reconsume.delay_levels.done_ahead import decode_done
-from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.names import TopicNames
 
 __all__ = ["Worker"]
@@ -40,7 +40,6 @@ _IDLE_SECONDS: Final = 0.2
 _BACK_OFF_MS: Final = 500
 _BLOCKED_MS: Final = 10_000
 _LOOK_AGAIN_MS: Final = 50
-_COMMITTED_SECONDS: Final = 10.0
 
 _OUTCOME_AND_GROUP: Final = attrgetter("outcome", "group")
 
@@ -58,6 +57,7 @@ class Worker:
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
         3. A record that is refused is found by halving the batch, and goes to the quarantine alone.
         4. No transaction is open while the worker waits.
+        5. Of one group and partition, what was appended first is delivered first.
 
     Everything happens in the thread that calls `run`; only `stop` may be called from elsewhere.
     """
@@ -75,6 +75,7 @@ class Worker:
         max_batch_records: int,
         clock: Clock = now_ms,
         saw: Callable[[int], None] = lambda _append_ms: None,
+        scout: Scout | None = None,
     ) -> None:
         self._consumer = consumer
         self._writer = writer
@@ -88,6 +89,8 @@ class Worker:
         self._limit = max_batch_records
         self._clock = clock
         self._saw = saw
+        self._scout = scout
+        self._unasked: set[Partition] = set()
         self._poison: dict[Where, str] = {}
         self._written: set[Where] = set()
         self._refused_partitions: set[Partition] = set()
@@ -111,10 +114,27 @@ class Worker:
         Waits until something is due or read, at most `longest_wait` seconds.
         """
         self._read(self._seconds_to_wait(longest_wait))
+        delivered = self._deliver_out_of_turn() if self._scout is not None else 0
+        if delivered is None:
+            return 0
         runs = self._read_ahead.take_due(self._clock(), self._limit)
-        delivered = self._deliver(runs) if runs else 0
+        delivered += self._deliver(runs) if runs else 0
         self._observer.look(self._read_ahead)
         return delivered
+
+    def _deliver_out_of_turn(self) -> int | None:
+        """Records of small groups behind a flood, in a batch of their own; their number.
+
+        None if one of them was refused: until that one is singled out, no other batch makes the next one larger.
+        """
+        assert self._scout is not None
+        now, limit = self._clock(), self._limit
+        if limit == self._max_batch:
+            self._scout.look(self._read_ahead, now)
+        runs = self._read_ahead.take_overtaking(now, limit) if self._scout.is_at_work else []
+        delivered = self._deliver(runs) if runs else 0
+        refused = runs and not delivered and self._read_ahead.take_overtaking(now, 1)
+        return None if refused else delivered
 
     def _seconds_to_wait(self, longest: float) -> float:
         due = self._read_ahead.next_due_ms()
@@ -136,7 +156,9 @@ class Worker:
         if last.error() is None and kind == TIMESTAMP_LOG_APPEND_TIME:
             self._saw(append_ms)
 
-    def _keep(self, messages: Iterable[Message]) -> None:
+    def _keep(self, messages: Sequence[Message]) -> None:
+        if self._unasked:
+            self._ask_what_is_done(messages)
         for message in messages:
             error = message.error()
             if error is None:
@@ -231,7 +253,7 @@ class Worker:
     def _hold(self, runs: list[DueRun], for_ms: int) -> None:
         until = self._clock() + for_ms
         for run in runs:
-            run.queue.held_until_ms = until
+            run.hold(until)
 
     def _done(self, runs: list[DueRun], batch: list[Delivery]) -> None:
         now = self._clock()
@@ -269,6 +291,7 @@ class Worker:
                 continue
             for one in of_topic:
                 self._read_ahead.assign(topic, one.partition, delay_ms)
+                self._unasked.add((topic, one.partition))
         self._left_overs.assigned(partitions)
         consumer.incremental_assign(partitions)
         # librdkafka remembers a pause over an assignment that was lost and came back.
@@ -284,26 +307,28 @@ class Worker:
 
         Offset and metadata must be of one commit, so the partition starts at the offset that came with the metadata.
         """
-        try:
-            committed = consumer.committed(partitions, _COMMITTED_SECONDS)
-        except KafkaException as error:
-            raise translate(error, f"asking for the offsets of {self._names.delay(0)}") from error
-        found = {one.partition: one for one in committed if one.offset >= 0}
+        found = what_was_left(consumer, [(one.topic, one.partition) for one in partitions])
         for one in partitions:
-            at, done = found.get(one.partition), frozenset[int]()
-            if at is not None:
-                one.offset = at.offset
-                try:
-                    done = decode_done(at.offset, at.metadata)
-                except MalformedProperty as error:
-                    logger.warning("%s-%d: %s; it is taken as empty", one.topic, one.partition, error)
+            left = found.get((one.topic, one.partition))
+            if left is not None:
+                one.offset = left.offset
+            done = frozenset[int]() if left is None else left.done
             self._read_ahead.assign_held(one.topic, one.partition, self._router.timers.due_ms, done)
+
+    def _ask_what_is_done(self, messages: Sequence[Message]) -> None:
+        """With the first record of a partition: librdkafka has waited by then for open transactions of dead owners."""
+        come = partitions_of(messages) & self._unasked
+        if come:
+            for where, left in what_was_left(self._consumer, come).items():
+                self._read_ahead.learn(where, left.done)
+            self._unasked -= come
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(one.topic, one.partition) for one in partitions}
         self._read_ahead.revoke(gone)
         self._forget([where for where in (*self._poison, *self._written) if where[:2] in gone])
         self._refused_partitions -= gone
+        self._unasked -= gone
         self._observer.assigned(len(self._read_ahead), len(self._refused_partitions))
 
 

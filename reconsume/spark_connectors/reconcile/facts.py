@@ -53,9 +53,9 @@ class Facts:
 def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> Facts:
     """One look at all pairs.
 
-    Schedulers handle a partition in order, so a delivery says that all before it was handled. It has to be older
-    than a transaction may last: of one that has just ended not everything may be visible. Offsets that the
-    schedulers have committed say the same for the last records of a partition.
+    All before the offset that the schedulers have committed was handled. Where that is not known a delivery says so of
+    what is before it, unless it was one that overtook a flood. It has to be older than a transaction may last: of one
+    that has just ended not everything may be visible.
     """
     handled: dict[tuple[str, int], int] = {}
     begins: dict[tuple[str, int], Any] = {}
@@ -74,8 +74,9 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
             place = row.sent_topic, row.sent_partition
             begins[place] = min(row, begins.get(place, row), key=lambda one: int(one.first_offset))
     expired = [one.first_ms + (one.delay_ms or 0) + _HOUR_MS for one in begins.values() if one.first_offset > 0]
-    facts = Facts(handled, max(expired, default=0), surplus, releases)
-    return facts.with_handled(committed.get(topic_prefix + "scheduler", {}))
+    # In place of what deliveries say: where records overtake, one of those says nothing of what is before it.
+    handled.update(committed.get(topic_prefix + "scheduler", {}))
+    return Facts(handled, max(expired, default=0), surplus, releases)
 
 
 def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:

@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.scheduler.cancels import CancelledKeys
-from reconsume.bridge.scheduler.read_ahead import HeldQueue, ReadAhead
+from reconsume.bridge.scheduler.partition_queues import HeldQueue
+from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN, decode_done
 from reconsume.delay_levels.timer import CANCELS_KEPT_MS
 

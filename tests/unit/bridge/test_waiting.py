@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.metrics import LevelWaiting
-from reconsume.bridge.scheduler.read_ahead import HeldQueue, PartitionQueue
+from reconsume.bridge.scheduler.partition_queues import HeldQueue, PartitionQueue
 from reconsume.bridge.scheduler.service import FencedLives
 from reconsume.bridge.scheduler.waiting import EndsSampler, PartitionHead, Waiting
 from reconsume.delay_levels.errors import KafkaNotReachable, WorkerFenced

@@ -9,7 +9,7 @@ In words, at every moment:
    done ahead, say.
 2. **Once.** No record is delivered twice.
 3. **Not early.** No record is delivered before its append time plus the delay of its lane, nor before its own moment.
-4. **In order.** Of a lane whose records all wait equally long, what was appended first is delivered first.
+4. **In order.** Of a lane whose records all wait equally long, what was appended first of a group is delivered first.
 
 And in the end, when nothing goes wrong any more: all is delivered.
 """
@@ -26,13 +26,15 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import BatchAborted, WriterBroken
-from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.names import TopicNames
 
@@ -41,6 +43,7 @@ LANES: Final = {NAMES.delay(1_000): 1_000, NAMES.delay(2_000): 2_000, NAMES.dela
 PARTITIONS: Final = [(topic, number) for topic in LANES for number in (0, 1)]
 WORKERS: Final = ("a", "b")
 READ_AT_ONCE: Final = 3
+SCOUTED_AT_ONCE: Final = 12
 HOLD_MS: Final = 20_000
 """Longer than any worker holds a partition."""
 
@@ -57,14 +60,21 @@ class Kafka:
     delivered: dict[Where, list[tuple[int, float]]] = field(default_factory=lambda: {one: [] for one in PARTITIONS})
     owners: dict[Where, str] = field(default_factory=dict)
 
-    def append(self, where: Where, wait: int) -> None:
+    def append(self, where: Where, wait: int, group: bytes = b"flood") -> None:
         """A record of `DELAY.0s` has its own moment, in its value."""
         stored = (TIMESTAMP_LOG_APPEND_TIME, int(self.now))
         due = int(self.now) + (wait if LANES[where[0]] == 0 else LANES[where[0]])
         topic, partition = where
         log = self.logs[where]
         log.append(
-            Message(topic=topic, partition=partition, offset=len(log), value=b"%d" % due, timestamp=stored, headers=[])
+            Message(
+                topic=topic,
+                partition=partition,
+                offset=len(log),
+                value=b"%d" % due,
+                timestamp=stored,
+                headers=[("REAL_TOPIC", group)],
+            )
         )
 
     def commit(self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition]) -> None:
@@ -140,6 +150,39 @@ class Member:
             raise WriterBroken(KafkaNotReachable("no answer"))
 
 
+@dataclass
+class Reader:
+    """A scout's consumer: of no group, and sometimes without anything at hand."""
+
+    kafka: Kafka
+    at: dict[Where, int] = field(default_factory=dict)
+    paused: set[Where] = field(default_factory=set)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.at |= {(one.topic, one.partition): one.offset for one in partitions}
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            del self.at[one.topic, one.partition]
+
+    def consume(self, _count: int, _timeout: float) -> list[Message]:
+        found: list[Message] = []
+        for where, position in self.at.items():
+            if where not in self.paused:
+                part = self.kafka.logs[where][position : position + SCOUTED_AT_ONCE]
+                self.at[where] += len(part)
+                found += part
+        return found
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {(one.topic, one.partition) for one in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {(one.topic, one.partition) for one in partitions}
+
+    def close(self) -> None: ...
+
+
 class Routes:
     """Delivers everything; the key of a delivery tells where its record stood."""
 
@@ -190,6 +233,7 @@ class Workers(RuleBasedStateMachine):
             refused=lambda _topic: None,
             max_batch_records=5,
             clock=lambda: self.kafka.now,
+            scout=Scout(lambda: cast("Any", Reader(self.kafka))),
         )
 
     def _give(self, wheres: Sequence[Where], name: str) -> None:
@@ -207,6 +251,17 @@ class Workers(RuleBasedStateMachine):
     @rule(where=st.sampled_from(PARTITIONS), wait=st.integers(0, 5_000))
     def a_record_is_appended(self, where: Where, wait: int) -> None:
         self.kafka.append(where, wait)
+
+    @rule(
+        where=st.sampled_from(PARTITIONS),
+        count=st.integers(10, 40),
+        few=st.lists(st.sampled_from([b"few", b"other"]), max_size=3),
+    )
+    def a_group_floods_and_others_are_behind_it(self, where: Where, count: int, few: list[bytes]) -> None:
+        for _ in range(count):
+            self.kafka.append(where, 0)
+        for group in few:
+            self.kafka.append(where, 0, group)
 
     @rule(passes=st.integers(1, 3_000))
     def time_passes(self, passes: int) -> None:
@@ -257,7 +312,7 @@ class Workers(RuleBasedStateMachine):
     def what_is_delivered_is_what_is_committed(self) -> None:
         for where in PARTITIONS:
             offset, metadata = self.kafka.committed.get(where, (0, ""))
-            done = {*range(offset), *decode_done(offset, metadata)}
+            done = {*range(offset), *decode_either(offset, metadata)}
             assert sorted(one for one, _ in self.kafka.delivered[where]) == sorted(done)
 
     @invariant()
@@ -269,13 +324,16 @@ class Workers(RuleBasedStateMachine):
     @invariant()
     def lanes_keep_their_order(self) -> None:
         for where in PARTITIONS:
-            offsets = [one for one, _ in self.kafka.delivered[where]]
-            assert LANES[where[0]] == 0 or offsets == sorted(offsets)
+            log, by_group = self.kafka.logs[where], dict[Any, list[int]]()
+            for offset, _ in self.kafka.delivered[where]:
+                by_group.setdefault(dict(headers_of(log[offset]))["REAL_TOPIC"], []).append(offset)
+            assert LANES[where[0]] == 0 or all(offsets == sorted(offsets) for offsets in by_group.values())
 
     def teardown(self) -> None:
         """Nothing goes wrong any more."""
         self._tell()
-        for _ in range(200):
+        longest = max(map(len, self.kafka.logs.values()))
+        for _ in range(200 + longest):
             self.kafka.now += HOLD_MS
             for name in WORKERS:
                 self.members[name].fate = []
@@ -303,5 +361,47 @@ def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatc
     machine.workers["a"]._limit = 1
     machine.a_worker_turns("a", "aborts")
     machine.a_worker_turns("a", "commits")
+    with pytest.raises(AssertionError):
+        machine.what_is_delivered_is_what_is_committed()
+
+
+@pytest.mark.parametrize("fate", ["commits", "aborts", "is refused", "breaks", "commits without an answer"])
+def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_batch(fate: str) -> None:
+    machine = Workers()
+    where = PARTITIONS[0]
+    machine.a_group_floods_and_others_are_behind_it(where, 200, [b"few", b"few", b"other"])
+    machine.time_passes(3_000)
+    while not any(queue.overtaking(machine.kafka.now, 1) for queue in machine.workers["a"]._read_ahead):
+        machine.workers["a"]._scout.look(machine.workers["a"]._read_ahead, machine.kafka.now)  # type: ignore[union-attr]
+        machine.workers["a"]._read(0)
+    machine.a_worker_turns("a", fate)
+    machine.what_is_delivered_is_what_is_committed()
+    machine.time_passes(HOLD_MS)
+    while len(machine.kafka.delivered[where]) < 203:
+        machine.a_worker_turns("a", "commits")
+        machine.what_is_delivered_is_what_is_committed()
+    machine.lanes_keep_their_order()
+    order = [offset for offset, _ in machine.kafka.delivered[where]]
+    assert max(map(order.index, (200, 201, 202))) < order.index(100)
+    machine.a_record_is_appended(where, 0)
+    machine.time_passes(3_000)
+    while len(machine.kafka.delivered[where]) < 204:
+        machine.a_worker_turns("a", "commits")
+    assert (machine.kafka.delivered[where][-1][0], machine.kafka.committed[where]) == (203, (204, ""))
+
+
+def test_the_model_finds_an_owner_that_does_not_ask_who_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadAhead, "learn", lambda *_: None)
+    machine = Workers()
+    where = PARTITIONS[0]
+    machine.a_group_floods_and_others_are_behind_it(where, 40, [b"few"])
+    machine.time_passes(3_000)
+    for _ in range(4):
+        machine.a_worker_turns("a", "commits")
+    machine.what_is_delivered_is_what_is_committed()
+    machine.a_partition_moves(where, told=True)
+    for _ in range(60):
+        machine.time_passes(3_000)
+        machine.a_worker_turns("b", "commits")
     with pytest.raises(AssertionError):
         machine.what_is_delivered_is_what_is_committed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.bridge.groups import parse_group_config, parse_system_config
-from reconsume.delay_levels.done_ahead import decode_done
+from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.durations import format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, MalformedProperty
 from reconsume.delay_levels.inbox import inbox_request
@@ -107,16 +108,21 @@ def test_a_topic_has_a_name_and_the_name_leads_back(topic: str) -> None:
         assert NAMES.delay(NAMES.delay_ms(topic)) == topic or topic == NAMES.send_back
 
 
-@given(st.integers(0, 2**60), st.none() | st.text() | st.text().map(lambda text: "done1:" + text))
+def _apart(encoded: bytes) -> str:
+    return "apart1:" + base64.b64encode(encoded).decode()
+
+
+@given(st.integers(0, 2**60), st.none() | st.text() | st.text().map("done1:".__add__) | st.binary().map(_apart))
 @example(0, "done1:=")
 @example(0, "done1:AA==;failed1:")
 @example(0, "done1:AA==;failed1:1=" + "9" * 5_000)
+@example(0, "apart1:////////////fw==")
 def test_metadata_of_an_offset_is_progress_or_malformed(offset: int, metadata: str | None) -> None:
     with suppress(MalformedProperty):
         kept = decode_progress(offset, metadata)
         assert all(one >= offset for one in (*kept.done, *kept.failures))
     with suppress(MalformedProperty):
-        assert all(one >= offset for one in decode_done(offset, metadata))
+        assert all(one >= offset for one in decode_either(offset, metadata))
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda one: st.dictionaries(st.text(), one), max_leaves=5))
