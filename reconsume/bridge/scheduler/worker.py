@@ -166,6 +166,9 @@ class Worker:
                     self._read_ahead.add(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._read_ahead.reached_end((message.topic() or "", message.partition() or 0), message.offset() or 0)
+            elif error.fatal() or error.code() == KafkaError._FATAL:
+                # As a polled message it does not say `fatal()`. Nothing is read any more with this consumer.
+                raise KafkaNotReachable(f"reading as a member of the schedulers' group: {error.str()}")
             elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 logger.warning("%s", translate(error, f"reading topic {message.topic() or 'of the scheduler'}"))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
 
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
@@ -241,3 +241,10 @@ def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_g
     bench.now += 1
     bench.turn(2)
     assert (bench.values(), bench.writer.committed[TOPIC, 0]) == ([b"a", b"x", b"y", b"b", b"c"], 3)
+
+
+def test_a_consumer_that_kafka_has_done_with_ends_this_life_of_the_worker() -> None:
+    bench = Bench(FakeWriter())
+    bench.consumer.fed.append(Message(error=KafkaError(KafkaError._FATAL, "fenced")))
+    with pytest.raises(KafkaNotReachable, match="fenced"):
+        bench.turn()
