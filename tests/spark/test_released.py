@@ -267,6 +267,14 @@ def test_each_send_back_is_followed_to_where_it_is(
     assert fates_of(releases, found, missing) == fates
 
 
+@pytest.mark.parametrize("found", [{}, {"z/1": 7}])
+def test_what_a_ledger_has_settled_is_not_a_second_attempt(found: dict[str, int]) -> None:
+    """The end of the way is not read again, the rest of it may be."""
+    releases = [release("q/1", "a/1", "z/1"), release("q/2", "z/1", "z/2")]
+    assert fates_of(releases, found, [], {"z/2"}) == Fates(passed=["q/1", "q/2"])
+    assert fates_of(releases[1:], found, [], {"z/2"}) == Fates(passed=["q/2"])
+
+
 def test_what_retention_may_have_deleted_is_not_missing() -> None:
     standing = Standing({"z/0/5": 7}, {"z/0": 5})
     assert not standing.is_missing("z/0/5", 7)

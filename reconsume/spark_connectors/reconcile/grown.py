@@ -93,6 +93,13 @@ class GrownLedger:
             marks[row[0], row[1]] = max(marks.get((row[0], row[1]), 0), row[2] + 1)
         return marks
 
+    def settled_releases(self) -> set[str]:
+        """Where released records went that this run may read a second time, and whose attempts are settled."""
+        if self.from_ms is None:
+            return set()
+        recent = self._settled().where(F.col("run") >= self.from_ms - _LONGEST_RUN_MS)
+        return {row[0] for row in recent.where(F.col("released").isNotNull()).select("released").collect()}
+
     def name_repeats(self, pairs: DataFrame) -> DataFrame:
         """Deliveries without a send-back whose attempt an earlier run settled are duplicates."""
         if self.last_ms is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,7 +61,9 @@ class Fates:
     stale: list[str] = field(default_factory=list)
 
 
-def follow_releases(pairs: DataFrame, now_ms: int, look: Callable[[Collection[str]], Standing]) -> DataFrame:
+def follow_releases(
+    pairs: DataFrame, now_ms: int, look: Callable[[Collection[str]], Standing], settled: Collection[str] = ()
+) -> DataFrame:
     """`pairs` without marks: a released record takes the row of its send-back with it, so that it has one state.
 
     That row then has the identity, the due time and the delivery of the record that was written again, place, level
@@ -72,27 +74,37 @@ def follow_releases(pairs: DataFrame, now_ms: int, look: Callable[[Collection[st
         pairs: of `pair_attempts`.
         now_ms: marks that are younger than a transaction may last are not missed yet.
         look: what stands at some places, from Kafka; asked for what is missed, which should be nothing.
+        settled: where released records went whose attempts a ledger has settled.
     """
     releases = _releases(pairs)
     found = _found(pairs)
-    missed = [one for one in releases if one.went_to not in found and one.at_ms < now_ms - SETTLED_MS]
+    unread = [one for one in releases if one.went_to not in found and one.went_to not in settled]
+    missed = [one for one in unread if one.at_ms < now_ms - SETTLED_MS]
     there = look([one.went_to for one in missed]) if any(one.source for one in missed) else Standing({}, {})
-    fates = fates_of(releases, found, {one.went_to for one in missed if there.is_missing(one.went_to, one.stamp)})
+    missing = {one.went_to for one in missed if there.is_missing(one.went_to, one.stamp)}
+    fates = fates_of(releases, found, missing, settled)
     return _apply(pairs.where(~F.col("arrived_kind").eqNullSafe("released")), fates)
 
 
-def fates_of(releases: Iterable[Release], found: Mapping[str, int], missing: Collection[str]) -> Fates:
+def fates_of(
+    releases: Iterable[Release], found: Mapping[str, int], missing: Collection[str], settled: Collection[str] = ()
+) -> Fates:
     """Follow each send-back from release to release; pure.
 
     Args:
         releases: all that are known.
         found: stamps of the records that were read, by where they are.
         missing: where something should be, and is not.
+        settled: where those went whose attempts a ledger has settled.
     """
     fates = Fates()
     known = list(releases)
     fates.stale = [one.held for one in known if one.source == one.went_to]
     moving = [one for one in known if one.source != one.went_to]
+    # What of their way is read a second time says nothing new.
+    told = _leading_to(settled, moving)
+    fates.passed = [one.held for one in moving if one.went_to in told]
+    moving = [one for one in moving if one.went_to not in told]
     ends = {one.went_to for one in moving}
     after = {one.source: one for one in moving if one.source is not None}
     taken: set[str] = set()
@@ -110,6 +122,15 @@ def fates_of(releases: Iterable[Release], found: Mapping[str, int], missing: Col
         elif step is not None and step.went_to in missing:
             fates.missing.append((step.held, step.went_to))
     return fates
+
+
+def _leading_to(settled: Collection[str], moving: Sequence[Release]) -> set[str]:
+    """These places, and those from which records went there."""
+    places = set(settled)
+    for one in reversed(moving):  # they come in the order of time
+        if one.went_to in places and one.source is not None:
+            places.add(one.source)
+    return places
 
 
 def place_now(side: str) -> Column:

@@ -120,7 +120,8 @@ def reconcile(
         pairs = grown.name_repeats(pairs) if facts.surplus else pairs
     if facts.releases:
         progress("following what was released from the quarantine")
-        pairs = follow_releases(pairs, now_ms, source.standing)
+        settled = () if grown is None else grown.settled_releases()
+        pairs = follow_releases(pairs, now_ms, source.standing, settled)
     progress("judging the attempts")
     paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
     judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
