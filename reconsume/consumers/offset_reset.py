@@ -5,7 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from reconsume.bridge.kafka import translate
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
@@ -53,7 +61,12 @@ class OffsetReset:
         Raises:
             KafkaRefused: the cluster refuses to tell.
         """
-        committed = self._committed(topic, partition)
+        answer = self._committed(topic, partition)
+        if answer is None:
+            # librdkafka asks again until it is told, and comes back if there is none. To take it for none could skip
+            # what nobody has consumed.
+            return Start(TopicPartition(topic, partition, OFFSET_STORED), is_made_again=False)
+        committed = answer if answer >= 0 else None
         from_beginning = topic == self._retry_topic or committed is not None
         consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
         where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
@@ -71,12 +84,17 @@ class OffsetReset:
         return Start(where, made_again)
 
     def _committed(self, topic: str, partition: int) -> int | None:
+        """Negative if there is none; None if nobody says."""
+        refusal: KafkaError | KafkaException | None = None
         try:
-            offset = self._consumer.committed([TopicPartition(topic, partition)], _SECONDS)[0].offset
+            found = self._consumer.committed([TopicPartition(topic, partition)], _SECONDS)[0]
+            refusal = found.error
         except KafkaException as error:
-            logger.warning("%s", translate(error, f"asking for the committed offset of {topic}-{partition}"))
-            return None
-        return offset if offset >= 0 else None
+            refusal = error
+        if refusal is None:
+            return found.offset
+        logger.warning("%s", translate(refusal, f"asking for the committed offset of {topic}-{partition}"))
+        return None
 
     def _first_and_end(self, topic: str, partition: int) -> tuple[int, int] | None:
         """As numbers: librdkafka 2.16 would ask by itself, and read on if the partition is lost before the answer."""

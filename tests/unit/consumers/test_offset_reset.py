@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.offset_reset import OffsetReset
@@ -53,7 +61,8 @@ class Asked:
         (RETRY_TOPIC, Asked(101), 3, True),
         ("flights", Asked(101, end=None), OFFSET_BEGINNING, False),
         ("flights", Asked(OFFSET_INVALID, end=None), OFFSET_END, False),
-        ("flights", Asked(None), 100, False),
+        ("flights", Asked(None), OFFSET_STORED, False),
+        (RETRY_TOPIC, Asked(None), OFFSET_STORED, False),
     ],
     ids=[
         "new",
@@ -65,6 +74,7 @@ class Asked:
         "nobody tells",
         "new, nobody tells",
         "no answer",
+        "retry, no answer",
     ],
 )
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
