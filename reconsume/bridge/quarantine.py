@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -169,7 +170,9 @@ def _transaction(
         topic, headers = one.quarantined.back(settings.names, changes)
         told = partial(_tell, stored, failed, one.place)
         producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
-    producer.flush(_SECONDS)
+    # After a fatal error confluent-kafka 2.16 may leave an exception set in a callback; the abort tells which error.
+    with suppress(SystemError):
+        producer.flush(_SECONDS)
     if len(stored) < len(records):
         producer.abort_transaction(_SECONDS)  # it says so if this producer is fenced
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 
 FLOOD = 30_000
 FEW = 10
-BATCH = 100
+BATCH = 20
 DELAY_MS = 1_000
 
 
