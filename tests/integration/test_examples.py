@@ -38,10 +38,24 @@ def test_at_most_three_lines_are_changed(name: str) -> None:
     assert max(len(added), len(changes) - len(added)) <= 3
 
 
+def hears_ctrl_c() -> None:
+    """Also where these tests run in the background of a shell, which has its children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A program that is stopped as Ctrl-C does it."""
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            cwd=ROOT,
+            preexec_fn=hears_ctrl_c,  # noqa: PLW1509 - no lock is held
+        ) as process,
+    ):
         try:
             yield process
         finally:
