@@ -52,7 +52,8 @@ class BrokersClock:
         passed = self._monotonic()
         if self._heard is not None:
             known = self._ahead_of(passed, self._heard)
-            if append_ms - passed < known <= append_ms - sent:
+            # Append times are whole milliseconds: the brokers' clock may have shown nearly one more.
+            if append_ms - passed < known <= append_ms + 1 - sent:
                 return
         self._heard = append_ms - passed, passed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.bridge.brokers_clock import BrokersClock
@@ -41,6 +41,7 @@ def test_before_anything_was_heard_it_is_the_machines_clock_and_then_the_brokers
 
 
 @given(st.lists(st.tuples(st.floats(0, 10_000), st.floats(0, 10_000), st.floats(0, 100_000)), min_size=1))
+@example([(0.0, 0.0, 1.5), (0.0, 1.0, 0.0)])
 def test_it_is_never_ahead_and_behind_by_no_more_than_the_quickest_answer_and_the_drift(
     writes: list[tuple[float, float, float]],
 ) -> None:
