@@ -124,6 +124,7 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path, name: str) -> None:
         file.write_text("\n".join(map(json.dumps, rows)))
     done = reconsume("demo", "--input", str(file), "--key", "id", "--fail-if", "state=broken", "-o", "json")
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, "the listener fails on purpose"
     report = json.loads(done.stdout)
     assert (report["produced"], report["dead_letters"]) == (200, 20)
     assert (report["lost"], report["early"], report["duplicates"]) == (0, 0, 0)

@@ -20,7 +20,13 @@ from reconsume.cli.chaos.workload import (
     failures_in,
 )
 from reconsume.cli.logs import configure_logs
-from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.consumers import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    Message,
+    PushConsumer,
+    listener_call,
+)
 
 __all__ = ["consume"]
 
@@ -85,5 +91,5 @@ def consume(bootstrap_servers: str) -> None:
 if __name__ == "__main__":
     configure_logs("INFO", "console")
     # The listener fails on purpose.
-    logging.getLogger("reconsume.consumers.concurrently").setLevel(logging.CRITICAL)
+    logging.getLogger(listener_call.__name__).setLevel(logging.CRITICAL)
     consume(sys.argv[1])
