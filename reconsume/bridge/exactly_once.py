@@ -15,7 +15,7 @@ from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.clients import clock_of, close_producer, make_producer
 from reconsume.bridge.groups import Groups
-from reconsume.bridge.kafka import is_passing, is_rebalance, transactional_settings, translate
+from reconsume.bridge.kafka import error_of_callback, is_passing, is_rebalance, transactional_settings, translate
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
@@ -187,11 +187,9 @@ class ExactlyOnceWriter:
             late = KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s")
             raise OutcomeUnknown(positions, late) from None
         except SystemError as error:
-            # A fatal error that came while a callback ran (confluent-kafka 2.16).
-            if not isinstance(error.__cause__, KafkaException):
-                raise
+            fatal = error_of_callback(error)
             self._producer = None
-            raise OutcomeUnknown(positions, KafkaNotReachable(str(error.__cause__))) from error
+            raise OutcomeUnknown(positions, KafkaNotReachable(str(fatal))) from error
         except _NoAnswer as unknown:
             self._producer = None
             raise OutcomeUnknown(positions, unknown.error) from unknown.error

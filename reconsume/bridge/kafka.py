@@ -23,6 +23,7 @@ from reconsume.delay_levels.properties import Header
 __all__ = [
     "client_settings",
     "consumer_settings",
+    "error_of_callback",
     "headers_of",
     "is_passing",
     "is_rebalance",
@@ -231,6 +232,17 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,
     }
+
+
+def error_of_callback(error: SystemError) -> KafkaException:
+    """The fatal error of a producer that came while a callback ran, which confluent-kafka 2.16 wraps so.
+
+    Raises:
+        SystemError: it is something else.
+    """
+    if isinstance(error.__cause__, KafkaException):
+        return error.__cause__
+    raise error
 
 
 def headers_of(message: Message) -> list[Header]:

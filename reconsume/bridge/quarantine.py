@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -12,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.clients import make_consumer, make_producer
-from reconsume.bridge.kafka import consumer_settings, headers_of, transactional_settings, translate
+from reconsume.bridge.kafka import consumer_settings, error_of_callback, headers_of, transactional_settings, translate
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.quarantine import Quarantined, release_marker, released_offset
@@ -170,9 +169,10 @@ def _transaction(
         topic, headers = one.quarantined.back(settings.names, changes)
         told = partial(_tell, stored, failed, one.place)
         producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
-    # After a fatal error confluent-kafka 2.16 may leave an exception set in a callback; the abort tells which error.
-    with suppress(SystemError):
+    try:
         producer.flush(_SECONDS)
+    except SystemError as error:
+        raise error_of_callback(error) from error
     if len(stored) < len(records):
         producer.abort_transaction(_SECONDS)  # it says so if this producer is fenced
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

@@ -21,6 +21,7 @@ from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.kafka import (
+    error_of_callback,
     is_passing,
     is_rebalance,
     producer_settings,
@@ -178,11 +179,9 @@ class TransactionalWriter:
                 KafkaNotReachable(f"a transaction has not ended within {self._longest_seconds:.0f} s")
             ) from None
         except SystemError as error:
-            # A fatal error that came while a callback ran (confluent-kafka 2.16).
-            if not isinstance(error.__cause__, KafkaException):
-                raise
+            fatal = error_of_callback(error)
             self._broken = True
-            raise WriterBroken(self._explain(error.__cause__, "committing a batch")) from error
+            raise WriterBroken(self._explain(fatal, "committing a batch")) from error
 
     def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
         producer, began = self._producer, monotonic_ms()
