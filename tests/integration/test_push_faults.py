@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections import Counter
@@ -19,8 +18,8 @@ from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation
 from tests.integration.push_app import App, Delivered, free_port
+from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
-from tests.integration.test_cli import reconsume
 from tests.integration.test_push_delivery import garbage
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
@@ -191,10 +190,4 @@ def test_only_the_apps_own_answers_and_its_silence_cost_an_attempt(world: World)
 
 def test_reconcile_finds_nothing_wrong(here: Installation) -> None:
     """Of all faults that ran before."""
-    run = reconsume(
-        *("reconcile", "-o", "json", "--master", "local[2]"),
-        RECONSUME_BOOTSTRAP_SERVERS=here.settings.bootstrap_servers,
-        RECONSUME_TOPIC_PREFIX=here.settings.topic_prefix,
-    )
-    assert run.returncode == 0, run.stdout[-4_000:] + run.stderr[-4_000:]
-    assert json.loads(run.stdout)["findings"] == {}, run.stdout
+    assert_reconcile_finds_nothing(here)

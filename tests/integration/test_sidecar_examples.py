@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ import pytest
 
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from tests.integration.installation import Installation, installation
+from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.sidecars import Running, running_sidecar, sidecar_settings
-from tests.integration.test_cli import reconsume
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
 
@@ -86,10 +85,4 @@ def test_reconcile_finds_nothing_wrong_with_what_they_have_done(here: Installati
     """Of all languages that ran before; each attempt ended in exactly one state."""
     if not any(here.dead_letters(f"{language}-group") for language in LANGUAGES):
         pytest.skip("none of the examples ran")
-    run = reconsume(
-        *("reconcile", "-o", "json", "--master", "local[2]"),
-        RECONSUME_BOOTSTRAP_SERVERS=here.settings.bootstrap_servers,
-        RECONSUME_TOPIC_PREFIX=here.settings.topic_prefix,
-    )
-    assert run.returncode == 0, run.stdout[-4_000:] + run.stderr[-4_000:]
-    assert json.loads(run.stdout)["findings"] == {}, run.stdout
+    assert_reconcile_finds_nothing(here)

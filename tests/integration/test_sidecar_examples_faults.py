@@ -5,7 +5,6 @@ All languages run at once, each with a group of its own, beside one `reconsume s
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +18,8 @@ from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation
+from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
-from tests.integration.test_cli import reconsume
 from tests.support.kafka import local_kafka
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
@@ -192,10 +191,4 @@ def test_reconcile_finds_nothing_wrong(here: Installation) -> None:
     """Of all languages and faults that ran before."""
     if not any(here.dead_letters(group_of(language, fault)) for language in LANGUAGES for fault in FAULTS):
         pytest.skip("none of the examples ran")
-    run = reconsume(
-        *("reconcile", "-o", "json", "--master", "local[2]"),
-        RECONSUME_BOOTSTRAP_SERVERS=here.settings.bootstrap_servers,
-        RECONSUME_TOPIC_PREFIX=here.settings.topic_prefix,
-    )
-    assert run.returncode == 0, run.stdout[-4_000:] + run.stderr[-4_000:]
-    assert json.loads(run.stdout)["findings"] == {}, run.stdout
+    assert_reconcile_finds_nothing(here)
