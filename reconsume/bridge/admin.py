@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from reconsume.bridge.clients import make_admin
+from reconsume.bridge.clients import make_admin, make_consumer
 from reconsume.bridge.kafka import client_settings, metadata_of, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
@@ -72,17 +72,24 @@ class KafkaAdmin:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions each of these topics has; a topic that does not exist is left out."""
+        return {topic: len(one.partitions) for topic, one in self._described(topics).items()}
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         wanted = list(topics)
-        found: dict[str, int] = {}
+        found: dict[str, Any] = {}
         if not wanted:
             return found
         for topic, future in self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT).items():
             try:
-                found[topic] = len(future.result().partitions)
+                found[topic] = future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._explain(error, f"looking for topic {topic}") from error
         return found
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id that Kafka gave each of these topics when it was made; a topic that does not exist is left out."""
+        return {topic: str(one.topic_id) for topic, one in self._described(topics).items()}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings in force of each topic, by name."""
@@ -176,21 +183,30 @@ class KafkaAdmin:
             for where, future in futures.items()
         }
 
-    def committed(self, group: str) -> dict[Partition, int]:
-        """The offsets that a consumer group has committed; a partition without one is left out."""
-        return {where: one.offset for where, one in self.commits(group).items()}
+    def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offsets that a consumer group has committed of these; a partition without one is left out."""
+        return {where: one.offset for where, one in self.commits(group, partitions).items()}
 
-    def commits(self, group: str) -> dict[Partition, Commit]:
-        """The same with the metadata that were committed with each offset."""
-        return self._patiently(lambda: self._commits(group))
+    def commits(self, group: str, partitions: Iterable[Partition], *, stable: bool = False) -> dict[Partition, Commit]:
+        """The same with the metadata that were committed with each offset.
 
-    def _commits(self, group: str) -> dict[Partition, Commit]:
-        futures = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
-        )
-        result = self._result(futures[group], f"reading the offsets of group {group}")
-        found = [one for one in result.topic_partitions or [] if one.offset >= 0]
-        return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found}
+        Asked by a consumer that is no member: librdkafka 2.16 kills the process when an admin client asks a broker
+        that is not the group's coordinator any more, or not yet (librdkafka issue 5040).
+
+        Args:
+            group: whose.
+            partitions: of these.
+            stable: wait for the end of transactions that are about to commit offsets of these.
+        """
+        asked = [TopicPartition(*where) for where in partitions]
+        if not asked:
+            return {}
+        level = "read_committed" if stable else "read_uncommitted"
+        consumer = make_consumer(self._settings | {"group.id": group, "isolation.level": level})
+        try:
+            return self._patiently(lambda: _commits(consumer, group, asked))
+        finally:
+            consumer.close()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while a partition or group has no leader yet, for at most 10 s."""
@@ -217,6 +233,18 @@ class KafkaAdmin:
         if error.args[0].code() == KafkaError._TIMED_OUT:
             self._client = make_admin(self._settings)
         return translate(error, doing)
+
+
+def _commits(consumer: Consumer, group: str, asked: list[TopicPartition]) -> dict[Partition, Commit]:
+    doing = f"reading the offsets of group {group}"
+    try:
+        found = consumer.committed(asked, _TIMEOUT)
+    except KafkaException as error:
+        raise translate(error, doing) from error
+    for one in found:
+        if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise translate(one.error, doing)
+    return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found if one.offset >= 0}
 
 
 def _values(entries: Mapping[str, Any]) -> dict[str, str]:

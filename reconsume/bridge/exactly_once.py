@@ -259,7 +259,8 @@ class ExactlyOnceWriter:
             PartitionLost: nor does it show, because some of these partitions have another owner; ask without them.
         """
         self._started()
-        committed = self._admin.commits(self._group)
+        partitions = [(one.topic, one.partition) for one in positions]
+        committed = self._admin.commits(self._group, partitions, stable=True)
         covered = [_is_covered(one, committed) for one in positions]
         if any(covered) and not all(covered):
             # A transaction changes all or nothing, so somebody else has committed for some of them.

@@ -98,9 +98,11 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
-    commits = admin.commits(names.prefix + "scheduler") if scheduled else {}
-    consumed = {group: admin.commits(group) for group in groups}
     partitions = [(topic, one) for topic, count in topics.items() for one in range(count)]
+    commits = admin.commits(names.prefix + "scheduler", [one for one in partitions if one[0] in scheduled])
+    consumed = {
+        group: admin.commits(group, [one for one in partitions if one[0] == names.retry(group)]) for group in groups
+    }
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
 
     def spans(topic: str, after: Mapping[Partition, Commit]) -> dict[Partition, Span]:

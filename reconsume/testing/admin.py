@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.testing.cluster import Cluster
@@ -39,7 +39,7 @@ class InMemoryAdmin:
             else:
                 leader = SimpleNamespace(id=1)
                 partitions = [SimpleNamespace(id=number, leader=leader) for number in range(len(topic.partitions))]
-                found[name] = _done(SimpleNamespace(name=name, partitions=partitions))
+                found[name] = _done(SimpleNamespace(name=name, topic_id=id(topic), partitions=partitions))
         return found
 
     def create_topics(self, new_topics: Iterable[NewTopic], **_: Any) -> dict[str, Future[Any]]:
@@ -76,20 +76,6 @@ class InMemoryAdmin:
             )
             for where, spec in request.items()
         }
-
-    def list_consumer_group_offsets(
-        self, groups: Iterable[ConsumerGroupTopicPartitions], **_: Any
-    ) -> dict[str, Future[Any]]:
-        """What each group has committed."""
-        found = {}
-        for one in groups:
-            offsets = self._cluster.group(one.group_id).offsets
-            found[one.group_id] = _done(
-                SimpleNamespace(
-                    topic_partitions=[TopicPartition(*where, at.offset, at.metadata) for where, at in offsets.items()]
-                )
-            )
-        return found
 
 
 def metadata_of(cluster: Cluster, only: str | None = None) -> Any:

@@ -8,6 +8,7 @@ from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import clock_of, make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelledKeys
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -58,6 +59,7 @@ class SteppedScheduler:
             refused=lambda _topic: None,
             max_batch_records=scheduler.max_batch_records,
             clock=clock,
+            known=KnownOffsets(admin.topic_ids),
         )
         self._worker.join_group()
 

@@ -270,7 +270,7 @@ class Group:
         for topic in (self._topic, retry):
             for record in self._here.read(topic):
                 ends[topic, record.partition] = max(ends.get((topic, record.partition), 0), record.offset + 1)
-        committed = self._here.admin.committed(self._group)
+        committed = self._here.all_committed(self._group)
         return all(committed.get(where, 0) >= end for where, end in ends.items())
 
     def _judge(self, *, with_topics: bool = True) -> Judge:

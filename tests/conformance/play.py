@@ -217,7 +217,7 @@ def _has_delivered(script: Script, expected: int) -> bool:
 def _all_moved(here: Installation) -> bool:
     names = here.settings.names
     lanes = [(topic, 0) for topic in here.admin.topics() if names.is_scheduled(topic)]
-    moved = here.admin.committed(f"{names.prefix}scheduler")
+    moved = here.all_committed(f"{names.prefix}scheduler")
     return all(moved.get(lane, 0) == end for lane, end in here.admin.end_offsets(lanes).items())
 
 

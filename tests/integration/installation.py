@@ -12,7 +12,7 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_store import write_group, write_system
 from reconsume.bridge.scheduler.service import SchedulerService
@@ -198,7 +198,12 @@ class Installation:
         return [record for record in records if (record["REAL_TOPIC"] or "").endswith(f"%{group}")]
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
-        return self.admin.committed(group).get((topic, partition))
+        return self.admin.committed(group, [(topic, partition)]).get((topic, partition))
+
+    def all_committed(self, group: str) -> dict[Partition, int]:
+        """Of all topics that there are."""
+        partitions = [(topic, one) for topic, count in self.admin.topics().items() for one in range(count)]
+        return self.admin.committed(group, partitions)
 
     def finished(self, group: str, topic: str) -> int:
         """How many offsets of a topic's first partition are finished, by what is committed."""

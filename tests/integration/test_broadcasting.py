@@ -92,7 +92,7 @@ def test_every_member_gets_all_messages_and_what_fails_is_dropped(
     everything = sorted((str(number).encode(), 0) for number in range(12))
     assert sorted(fails.seen) == sorted(works.seen) == everything
     assert here.admin.partitions([here.settings.names.retry(here.name(name))]) == {}, "nobody would read it"
-    assert here.admin.committed(here.name(name)) == {}
+    assert here.all_committed(here.name(name)) == {}
     assert here.waiting(1_000, here.name(name)) == []
 
 

@@ -298,7 +298,7 @@ def test_a_worker_that_is_killed_in_mid_cascade_loses_and_repeats_nothing(bootst
     with producing(one) as producer:
 
         def send() -> None:
-            wait_until(lambda: one.admin.committed(one.settings.topic_prefix + "scheduler") or first_send(), 60)
+            wait_until(lambda: one.all_committed(one.settings.topic_prefix + "scheduler") or first_send(), 60)
             for number in range(200):
                 body = b"%d" % number
                 due[body] = now_ms() + 1_200 + (number * 7_919) % 3_500

@@ -48,7 +48,7 @@ def committed_beyond(here: Installation, ends: dict[tuple[str, int], int]) -> bo
     """Whether a group has consumed something that was produced after `ends`."""
     client = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
     groups = client.list_consumer_groups(request_timeout=10).result().valid
-    offsets = [here.admin.committed(group.group_id) for group in groups]
+    offsets = [here.all_committed(group.group_id) for group in groups]
     return any(one.get(where, 0) > end for one in offsets for where, end in ends.items())
 
 

@@ -68,7 +68,8 @@ class Flooded:
 
     def done_apart(self) -> set[int]:
         """What the commit says beyond its offset."""
-        return set(decode_either(*self.one.admin.commits(self.one.settings.topic_prefix + "scheduler")[self.lane, 0]))
+        where, group = (self.lane, 0), self.one.settings.topic_prefix + "scheduler"
+        return set(decode_either(*self.one.admin.commits(group, [where])[where]))
 
     def assert_each_once(self, few: Sequence[bytes]) -> None:
         for group, values in ((self.flood, [b"%d" % number for number in range(FLOOD)]), (self.few, list(few))):

@@ -80,7 +80,7 @@ def test_a_pattern_has_tags_finds_new_topics_and_never_one_of_ours(
         planes = here.topic(f"{name}-planes")
         here.produce(planes, b"late", headers=[("TAGS", b"late")])
         wait_until(lambda: has_seen(planes, b"late"), 60, "the topic that came later")
-        committed = wait_until(lambda: here.admin.committed(group), what="offsets")
+        committed = wait_until(lambda: here.all_committed(group), what="offsets")
         consumed = {topic for topic, _ in committed if here.settings.names.is_ours(topic)}
         assert consumed == {here.settings.names.retry(group)}
     mine = {one for one in seen if f"{name}-" in one[0]}
@@ -141,7 +141,7 @@ def test_a_pattern_has_to_match_the_whole_name(here: Installation, protocol: dic
     consumer = consumer_of(here, group, listener, conf={"auto.offset.reset": "earliest"} | protocol)
     with consumer.subscribe(f"^{exact}"):
         wait_until(lambda: here.committed(group, exact) == 1, 60, "it is committed")
-        assert not any(topic == longer for topic, _ in here.admin.committed(group))
+        assert not any(topic == longer for topic, _ in here.all_committed(group))
     assert listener.seen == [(b"exact", 0)]
 
 

@@ -74,9 +74,9 @@ def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSess
 
 
 def test_offsets_of_the_groups_tell_what_was_consumed(spark: SparkSession, lived: Lived) -> None:
-    committed = {group: lived.installation.admin.committed(group) for group in lived.groups}
+    committed = {group: lived.installation.all_committed(group) for group in lived.groups}
     scheduler = lived.prefix + "scheduler"
-    committed[scheduler] = lived.installation.admin.committed(scheduler)
+    committed[scheduler] = lived.installation.all_committed(scheduler)
     del committed[lived.groups[1]]
     first, second = sorted(
         groups_of(spark, lived, committed=committed), key=lambda row: row["group"] == lived.groups[1]
@@ -96,7 +96,7 @@ def test_a_system_that_runs_gives_no_finding(spark: SparkSession, lived: Lived) 
             # Numbers that `taken` leaves out: these may still wait when it is taken, and are no part of that history.
             one.produce(topic, *[b"%d" % number for number in range(1_000, 1_100)])
             # Read first: what the schedulers have handled by then must be found afterwards.
-            committed = {scheduler: one.admin.committed(scheduler), group: one.admin.committed(group)}
+            committed = {scheduler: one.all_committed(scheduler), group: one.all_committed(group)}
             assert told(spark, lived.bootstrap_servers, lived.prefix, committed=committed) == set()
     finally:
         consumer.shutdown()

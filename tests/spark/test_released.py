@@ -124,7 +124,7 @@ def judged(spark: SparkSession, here: Quarantine, **more: Any) -> tuple[list[tup
         spark,
         settings.bootstrap_servers,
         topic_prefix=settings.topic_prefix,
-        committed={here.scheduler: here.installation.admin.committed(here.scheduler)},
+        committed={here.scheduler: here.installation.all_committed(here.scheduler)},
         # Else levels are not judged before the table is a minute old.
         delay_levels=LEVELS,
         tolerances=Tolerances(late=dt.timedelta(hours=2)),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.kafka import metadata_of, translate
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import MalformedProperty
 
@@ -27,18 +30,36 @@ class Left(NamedTuple):
     done: frozenset[int]
 
 
-def what_was_left(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, Left]:
+def what_was_left(
+    consumer: Consumer, partitions: Iterable[Partition], known: KnownOffsets, stop: threading.Event
+) -> dict[Partition, Left]:
     """What is committed; partitions without an offset are left out.
+
+    What the group's coordinator has lost is committed again.
 
     Raises:
         ReconsumeError: nobody says.
     """
-    asked = [TopicPartition(*where) for where in partitions]
+    found = known.ask(partial(_committed, consumer), partitions, stop)
+    if found.restored:
+        try:
+            consumer.commit(offsets=found.restored, asynchronous=False)
+        except KafkaException as error:
+            # It is known here all the same, and the next delivery commits more.
+            logger.warning("%s", translate(error, "committing again what the group's coordinator has lost"))
+    return {(one.topic, one.partition): Left(one.offset, _done(one)) for one in found.committed if one.offset >= 0}
+
+
+def _committed(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    doing = f"asking for the offsets of {partitions[0].topic}"
     try:
-        committed = consumer.committed(asked, _SECONDS)
+        found = consumer.committed(partitions, _SECONDS)
     except KafkaException as error:
-        raise translate(error, f"asking for the offsets of {asked[0].topic}") from error
-    return {(one.topic, one.partition): Left(one.offset, _done(one)) for one in committed if one.offset >= 0}
+        raise translate(error, doing) from error
+    for one in found:
+        if one.error is not None:
+            raise translate(one.error, doing)
+    return found
 
 
 def _done(committed: TopicPartition) -> frozenset[int]:

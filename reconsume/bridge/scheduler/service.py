@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
@@ -16,6 +16,7 @@ from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsFollower
@@ -95,6 +96,8 @@ class SchedulerService:
         self._clock = BrokersClock()
         self._observer = WorkerObserver(settings.names, self._metrics, self._clock)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
+        self._known = KnownOffsets(self._admin.topic_ids)
+        self._group = settings.topic_prefix + "scheduler"
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
         self._metrics.scraped.table = lambda: str(self._follower.groups.table)
         self._cancels = CancelsFollower(self._base, settings.names.cancel, self._clock)
@@ -116,7 +119,7 @@ class SchedulerService:
         self._follower.start()
         self._cancels.start()
         sampler_stop = threading.Event()
-        sampler = EndsSampler(self._observer.waiting, self._admin, self._clock)
+        sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._note_commits)
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
         try:
@@ -181,7 +184,15 @@ class SchedulerService:
             clock=self._clock,
             saw=self._clock.saw,
             scout=scout,
+            known=self._known,
         )
+
+    def _note_commits(self) -> None:
+        """What other workers commit too: any of their partitions may come here."""
+        is_scheduled, topics = self._settings.names.is_scheduled, self._admin.topics()
+        lanes = [(topic, one) for topic, count in topics.items() if is_scheduled(topic) for one in range(count)]
+        commits = self._admin.commits(self._group, lanes).items()
+        self._known.note(TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits)
 
     def _groups(self) -> Groups:
         return self._follower.groups
@@ -197,7 +208,7 @@ class SchedulerService:
     def _consumer_settings(self) -> dict[str, object]:
         """Small prefetch, because what is paused is fetched again; short waits, because being late is a defect."""
         return consumer_settings(self._base, f"reconsume-scheduler-{self._instance}") | {
-            "group.id": self._settings.topic_prefix + "scheduler",
+            "group.id": self._group,
             "auto.offset.reset": "earliest",
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": 10_000,
@@ -213,7 +224,7 @@ class SchedulerService:
     def _scout_settings(self) -> dict[str, object]:
         """No member of the group: it is given offsets and commits none."""
         return consumer_settings(self._base, f"reconsume-scheduler-{self._instance}-scout") | {
-            "group.id": self._settings.topic_prefix + "scheduler",
+            "group.id": self._group,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 50,
             "fetch.queue.backoff.ms": 10,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -103,19 +103,27 @@ class EndsSampler:
     """Asks every 15 s how far the partitions reach that the worker could not read to their ends.
 
     A thread of its own, because a worker that waits for an answer delivers nothing.
+
+    Args:
+        first: is done in the same thread at the start and before each of them.
     """
 
     waiting: Waiting
     offsets: Offsets
     clock: Clock
+    first: Callable[[], None] = lambda: None
 
     def run(self, stop: threading.Event) -> None:
         """Sample until told to stop."""
-        while not stop.wait(_EVERY_SECONDS):
+        sampling = False
+        while not stop.wait(_EVERY_SECONDS if sampling else 0):
             try:
-                self.run_once()
+                self.first()
+                if sampling:
+                    self.run_once()
             except ReconsumeError as error:
                 logger.debug("the backlog is not measured: %s", error)
+            sampling = True
 
     def run_once(self) -> None:
         """Sample once."""

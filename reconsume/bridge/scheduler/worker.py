@@ -20,7 +20,7 @@ from confluent_kafka import (
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
-from reconsume.bridge.left_overs import LeftOvers
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.earlier_owners import partitions_of, what_was_left
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -76,13 +76,15 @@ class Worker:
         clock: Clock = now_ms,
         saw: Callable[[int], None] = lambda _append_ms: None,
         scout: Scout | None = None,
+        known: KnownOffsets,
     ) -> None:
         self._consumer = consumer
         self._writer = writer
         self._router = router
         self._names = names
         self._read_ahead = read_ahead
-        self._left_overs = LeftOvers()
+        self._known = known
+        self._stop = threading.Event()
         self._observer = observer
         self._refused = refused
         self._max_batch = max_batch_records
@@ -91,12 +93,14 @@ class Worker:
         self._saw = saw
         self._scout = scout
         self._unasked: set[Partition] = set()
+        self._done_before: dict[Partition, int] = {}
         self._poison: dict[Where, str] = {}
         self._written: set[Where] = set()
         self._refused_partitions: set[Partition] = set()
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until told to stop."""
+        self._stop = stop
         self.join_group()
         while not stop.is_set():
             self._observer.alive(self._clock())
@@ -162,7 +166,7 @@ class Worker:
         for message in messages:
             error = message.error()
             if error is None:
-                if not self._left_overs.suspects or not self._left_overs.is_one(self._consumer, message):
+                if not self._done_before or not self._is_done(message):
                     self._read_ahead.add(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._read_ahead.reached_end((message.topic() or "", message.partition() or 0), message.offset() or 0)
@@ -261,6 +265,7 @@ class Worker:
     def _done(self, runs: list[DueRun], batch: list[Delivery]) -> None:
         now = self._clock()
         outcomes = Counter(map(_OUTCOME_AND_GROUP, batch))
+        self._known.note(_offsets(runs))
         for run in runs:
             self._observer.lateness(run.queue.topic, now, [due for due, _ in run.records])
         self._observer.done(outcomes)
@@ -295,7 +300,6 @@ class Worker:
             for one in of_topic:
                 self._read_ahead.assign(topic, one.partition, delay_ms)
                 self._unasked.add((topic, one.partition))
-        self._left_overs.assigned(partitions)
         consumer.incremental_assign(partitions)
         # librdkafka remembers a pause over an assignment that was lost and came back.
         consumer.resume(partitions)
@@ -310,11 +314,11 @@ class Worker:
 
         Offset and metadata must be of one commit, so the partition starts at the offset that came with the metadata.
         """
-        found = what_was_left(consumer, [(one.topic, one.partition) for one in partitions])
+        found = what_was_left(consumer, [(one.topic, one.partition) for one in partitions], self._known, self._stop)
         for one in partitions:
             left = found.get((one.topic, one.partition))
             if left is not None:
-                one.offset = left.offset
+                one.offset = self._done_before[one.topic, one.partition] = left.offset
             done = frozenset[int]() if left is None else left.done
             self._read_ahead.assign_held(one.topic, one.partition, self._router.timers.due_ms, done)
 
@@ -322,9 +326,23 @@ class Worker:
         """With the first record of a partition: librdkafka has waited by then for open transactions of dead owners."""
         come = partitions_of(messages) & self._unasked
         if come:
-            for where, left in what_was_left(self._consumer, come).items():
+            for where, left in what_was_left(self._consumer, come, self._known, self._stop).items():
                 self._read_ahead.learn(where, left.done)
+                self._done_before[where] = left.offset
             self._unasked -= come
+
+    def _is_done(self, message: Message) -> bool:
+        """Whether it stands before what is committed; asked for the first records of a partition.
+
+        librdkafka 2.16 goes on fetching a partition that was taken away while it asked for a first offset there, and
+        gives one record of that when the partition comes back. And it begins anew where the group's coordinator says
+        that nothing is committed.
+        """
+        where = (message.topic() or "", message.partition() or 0)
+        if (message.offset() or 0) < self._done_before.get(where, 0):
+            return True
+        self._done_before.pop(where, None)
+        return False
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(one.topic, one.partition) for one in partitions}
@@ -332,6 +350,8 @@ class Worker:
         self._forget([where for where in (*self._poison, *self._written) if where[:2] in gone])
         self._refused_partitions -= gone
         self._unasked -= gone
+        for where in gone:
+            self._done_before.pop(where, None)
         self._observer.assigned(len(self._read_ahead), len(self._refused_partitions))
 
 

@@ -126,7 +126,7 @@ def read_committed(settings: Settings) -> Committed:
         TopicNotReady: there are no topics of this installation.
     """
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
-    topics = [topic for topic in admin.topics() if topic.startswith(names.prefix)]
+    topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
     if not any(names.is_scheduled(topic) for topic in topics):
         raise TopicNotReady(
             f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
@@ -134,8 +134,9 @@ def read_committed(settings: Settings) -> Committed:
         )
     scheduler = names.prefix + "scheduler"
     # The schedulers' first: what they have handled must be found on the other topics afterwards.
-    committed = {scheduler: admin.committed(scheduler)}
-    for topic in topics:
+    lanes = [(topic, one) for topic, count in topics.items() if names.is_scheduled(topic) for one in range(count)]
+    committed = {scheduler: admin.committed(scheduler, lanes)}
+    for topic, count in topics.items():
         try:
             name = names.rocketmq_name(topic)
         except IllegalName:
@@ -143,7 +144,7 @@ def read_committed(settings: Settings) -> Committed:
         if name.startswith(RETRY_PREFIX):
             group = name.removeprefix(RETRY_PREFIX)
             try:
-                committed[group] = admin.committed(group)
+                committed[group] = admin.committed(group, [(topic, one) for one in range(count)])
             except KafkaRefused as error:
                 logger.warning("what group %s has consumed is not known: %s", group, error)
     return committed

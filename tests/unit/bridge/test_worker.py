@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
 
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -28,6 +29,8 @@ class FakeConsumer:
     """Gives what it is fed; our own logic is tested here, Kafka's behaviour in the integration tests."""
 
     fed: list[Message] = field(default_factory=list)
+    at: int = OFFSET_INVALID
+    restored: list[TopicPartition] = field(default_factory=list)
 
     def poll(self, _timeout: float) -> Message | None:
         return self.fed.pop(0) if self.fed else None
@@ -43,8 +46,11 @@ class FakeConsumer:
     def incremental_assign(self, _partitions: list[TopicPartition]) -> None: ...
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        """Somebody else has delivered two records meanwhile."""
-        return [TopicPartition(one.topic, one.partition, 2) for one in partitions]
+        return [TopicPartition(one.topic, one.partition, self.at) for one in partitions]
+
+    def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
+        assert not asynchronous
+        self.restored += offsets
 
 
 @dataclass
@@ -96,6 +102,7 @@ class Bench:
             refused=lambda _topic: None,
             max_batch_records=100,
             clock=lambda: self.now,
+            known=KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0),
         )
         self.worker._assigned(cast("Any", self.consumer), [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
 
@@ -208,10 +215,27 @@ def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
     there = [TopicPartition(TOPIC, 0)]
     bench.worker._revoked(cast("Any", bench.consumer), there)
     bench.worker._assigned(cast("Any", bench.consumer), there)
+    bench.consumer.at = 2
     bench.feed(b"delivered elsewhere", b"this too", b"next")
     bench.now = 2_000
     bench.turn(2)
     assert bench.values() == [b"next"]
+    assert bench.consumer.restored == []
+
+
+def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_the_next_owner() -> None:
+    bench = Bench(FakeWriter())
+    there = [TopicPartition(TOPIC, 0)]
+    bench.feed(b"a", b"b")
+    bench.now = 2_000
+    bench.turn(2)
+    bench.worker._revoked(cast("Any", bench.consumer), there)
+    bench.worker._assigned(cast("Any", bench.consumer), there)
+    bench.feed(b"a", b"b", b"c")
+    bench.now = 4_000
+    bench.turn(2)
+    assert bench.values() == [b"a", b"b", b"c"]
+    assert bench.consumer.restored == [TopicPartition(TOPIC, 0, 2)]
 
 
 @pytest.mark.rule("TM-13")

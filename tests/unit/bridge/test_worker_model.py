@@ -27,6 +27,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
@@ -52,11 +53,16 @@ Where = tuple[str, int]
 
 @dataclass
 class Kafka:
-    """The delay log, the group's offsets, and what was delivered, each with its moment."""
+    """The delay log, the group's offsets, and what was delivered, each with its moment.
+
+    Attributes:
+        told: what the group's coordinator says is committed.
+    """
 
     now: float = 0.0
     logs: dict[Where, list[Message]] = field(default_factory=lambda: {where: [] for where in PARTITIONS})
     committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
+    told: dict[Where, tuple[int, str]] = field(default_factory=dict)
     delivered: dict[Where, list[tuple[int, float]]] = field(default_factory=lambda: {one: [] for one in PARTITIONS})
     owners: dict[Where, str] = field(default_factory=dict)
 
@@ -85,7 +91,13 @@ class Kafka:
             where = one.topic, one.partition
             self.delivered[where].append((int(one.key or b""), self.now))
         for position in offsets:
+            self.restore([position])
             self.committed[position.topic, position.partition] = position.offset, position.metadata or ""
+
+    def restore(self, offsets: Sequence[TopicPartition]) -> None:
+        """A commit, as the coordinator hears it."""
+        for one in offsets:
+            self.told[one.topic, one.partition] = one.offset, one.metadata or ""
 
 
 @dataclass
@@ -119,7 +131,7 @@ class Member:
         return found
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        found = {one: self.kafka.committed.get((one.topic, one.partition), (-1001, "")) for one in partitions}
+        found = {one: self.kafka.told.get((one.topic, one.partition), (-1001, "")) for one in partitions}
         return [TopicPartition(one.topic, one.partition, *at) for one, at in found.items()]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -131,7 +143,11 @@ class Member:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             where = one.topic, one.partition
-            self.believed[where] = one.offset if one.offset >= 0 else self.kafka.committed.get(where, (0, ""))[0]
+            self.believed[where] = one.offset if one.offset >= 0 else self.kafka.told.get(where, (0, ""))[0]
+
+    def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
+        assert not asynchronous
+        self.kafka.restore(offsets)
 
     def start(self) -> None: ...
 
@@ -216,6 +232,7 @@ class Workers(RuleBasedStateMachine):
         self.kafka = Kafka()
         self.members: dict[str, Member] = {}
         self.workers: dict[str, Worker] = {}
+        self.known: dict[str, KnownOffsets] = {}
         for name in WORKERS:
             self._start(name)
         self._give(PARTITIONS[:3], "a")
@@ -234,6 +251,7 @@ class Workers(RuleBasedStateMachine):
             max_batch_records=5,
             clock=lambda: self.kafka.now,
             scout=Scout(lambda: cast("Any", Reader(self.kafka))),
+            known=self.known.setdefault(name, KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0)),
         )
 
     def _give(self, wheres: Sequence[Where], name: str) -> None:
@@ -294,6 +312,20 @@ class Workers(RuleBasedStateMachine):
         if told:
             self._take([where], old)
         self._give([where], "b" if old == "a" else "a")
+
+    @rule(where=st.sampled_from(PARTITIONS))
+    def the_coordinator_loses_all_offsets(self, where: Where) -> None:
+        """Right after the workers have asked for them; the group is gone too, and its partitions move."""
+        commits = [TopicPartition(*one, *at) for one, at in self.kafka.committed.items()]
+        for name in WORKERS:
+            self.known[name].note(commits)
+        self._tell()
+        self.kafka.told.clear()
+        owners = dict(self.kafka.owners)
+        for one, name in owners.items():
+            self._take([one], name)
+        for one, name in owners.items():
+            self._give([one], "b" if (name == "a") == (one >= where) else "a")
 
     @precondition(lambda self: any(set(self.members[name].believed) - self._owned(name) for name in WORKERS))
     @rule()

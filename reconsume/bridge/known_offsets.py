@@ -1,0 +1,139 @@
+"""What this process knows its group to have committed, held against a coordinator that has lost it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.admin import Partition
+from reconsume.bridge.brokers_clock import monotonic_ms
+from reconsume.bridge.clock import Clock
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["Answers", "KnownOffsets"]
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_MS: Final = 30_000.0
+"""Loading the offsets of a group takes a broker less, and a rebalance gives its members ten times as long."""
+_AGAIN_SECONDS: Final = 0.5
+_EXAMPLES: Final = 5
+
+Ask = Callable[[list[TopicPartition]], list[TopicPartition]]
+"""What the group has committed of these; a negative offset where that is nothing."""
+TopicIds = Callable[[Collection[str]], Mapping[str, str]]
+"""The id of each topic that exists."""
+Fallen = dict[Partition, tuple[TopicPartition, TopicPartition]]
+"""What is known, and the lower answer."""
+
+
+class Answers(NamedTuple):
+    """What is committed.
+
+    Attributes:
+        committed: of each partition that was asked for; a negative offset where that is nothing.
+        restored: those of which Kafka says less; somebody should commit them again.
+    """
+
+    committed: list[TopicPartition]
+    restored: list[TopicPartition]
+
+
+class KnownOffsets:
+    """The group's offsets never go back while one of its members lives, so an answer that does is wrong.
+
+    Brokers give such answers: one that becomes coordinator of a group twice within a moment, as at each start of the
+    only broker, may take the first loading of the group's offsets for the second one (`CompleteLoad` of
+    `CoordinatorRuntime` in Kafka 4.0 to 4.3 does not look at the epoch). Until the second one has ended, and for good
+    if the group writes something meanwhile, the group has no offsets, or old ones. Going on from there would deliver
+    everything again.
+
+    A topic that was made again has another id; what is known of the old one is forgotten then.
+
+    Args:
+        topic_ids: tells one topic from another with the same name.
+        patience_ms: how long the coordinator may take to find the offsets again.
+        clock: milliseconds that only grow.
+
+    Threads may share it.
+    """
+
+    def __init__(self, topic_ids: TopicIds, *, patience_ms: float = _PATIENCE_MS, clock: Clock = monotonic_ms) -> None:
+        self._topic_ids = topic_ids
+        self._patience_ms = patience_ms
+        self._clock = clock
+        self._known: dict[Partition, TopicPartition] = {}
+        self._ids: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def note(self, committed: Iterable[TopicPartition]) -> None:
+        """Take note of what was committed, or read as committed; negative offsets say nothing."""
+        found = [one for one in committed if one.offset >= 0]
+        if new := {one.topic for one in found} - self._ids.keys():
+            try:
+                self._ids.update(self._topic_ids(new))
+            except ReconsumeError as error:
+                logger.debug("offsets are not kept in mind: %s", error)
+        with self._lock:
+            for one in found:
+                before = self._known.get((one.topic, one.partition))
+                if one.topic in self._ids and (before is None or one.offset >= before.offset):
+                    self._known[one.topic, one.partition] = one
+
+    def ask(self, ask: Ask, partitions: Iterable[Partition], stop: threading.Event) -> Answers:
+        """What is committed of these partitions, as far as it can be believed.
+
+        Asks again until the coordinator has found its offsets; in the end what is known here holds.
+
+        Raises:
+            ReconsumeError: nobody answers.
+        """
+        asked, begun, fallen = [TopicPartition(*where) for where in partitions], self._clock(), None
+        while True:
+            answers = {(one.topic, one.partition): one for one in ask(asked)}
+            before, fallen = fallen, self._fallen(answers)
+            if before is None and fallen and self._forget_made_again({topic for topic, _ in fallen}):
+                fallen = self._fallen(answers)
+            waited = self._clock() - begun
+            if not fallen or waited >= self._patience_ms or stop.is_set():
+                break
+            if before is None:
+                logger.warning("the coordinator of the group has lost offsets, asking again: %s", _told(fallen))
+            stop.wait(_AGAIN_SECONDS)
+        if fallen:
+            logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
+        restored = [ours for ours, _ in fallen.values()]
+        answers |= {(one.topic, one.partition): one for one in restored}
+        self.note(answers.values())
+        return Answers(list(answers.values()), restored)
+
+    def _fallen(self, answers: Mapping[Partition, TopicPartition]) -> Fallen:
+        with self._lock:
+            known = {where: self._known[where] for where in answers if where in self._known}
+        return {where: (one, answers[where]) for where, one in known.items() if answers[where].offset < one.offset}
+
+    def _forget_made_again(self, topics: Collection[str]) -> bool:
+        """Whether there were such topics among these.
+
+        Raises:
+            ReconsumeError: nobody tells.
+        """
+        now = self._topic_ids(topics)
+        made_again = {topic for topic in topics if now.get(topic) != self._ids.get(topic)}
+        with self._lock:
+            for topic in made_again:
+                self._ids.pop(topic, None)
+            for where in [one for one in self._known if one[0] in made_again]:
+                del self._known[where]
+        return bool(made_again)
+
+
+def _told(fallen: Fallen) -> str:
+    return ", ".join(
+        f"{topic}-{number} was committed at {ours.offset} and is said to be at {max(theirs.offset, 0)}"
+        for (topic, number), (ours, theirs) in sorted(fallen.items())[:_EXAMPLES]
+    ) + (f", and {len(fallen) - _EXAMPLES} more" if len(fallen) > _EXAMPLES else "")

@@ -1,0 +1,84 @@
+"""A coordinator that has lost its group's offsets while the group's members live."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from reconsume.bridge.scheduler.service import SchedulerService
+from tests.integration.installation import Installation, settings_for
+from tests.support.kafka import local_kafka
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+
+PATIENCE_MS = 3_000.0
+
+
+def commit_key(group: str, topic: str, partition: int) -> bytes:
+    """Of a record of `__consumer_offsets` (`OffsetCommitKey`, version 1)."""
+    names = b"".join(struct.pack(">h", len(one)) + one for one in (group.encode(), topic.encode()))
+    return struct.pack(">h", 1) + names + struct.pack(">i", partition)
+
+
+def lose_offsets(one: Installation, group: str, topics: Iterable[str]) -> None:
+    """The next coordinator of the group reads that nothing is committed; the present one goes on.
+
+    Only to clients with this id brokers open their own topics.
+    """
+    producer = Producer(one.settings.client_settings() | {"client.id": "__admin_client"})
+    for partition in range(one.admin.partitions(["__consumer_offsets"])["__consumer_offsets"]):
+        for topic in topics:
+            producer.produce("__consumer_offsets", key=commit_key(group, topic, 0), value=None, partition=partition)
+    assert producer.flush(30) == 0
+    producer.close()
+
+
+@contextmanager
+def worker(one: Installation) -> Iterator[SchedulerService]:
+    service, stop = SchedulerService(one.settings), threading.Event()
+    service._known._patience_ms = PATIENCE_MS
+    thread = threading.Thread(target=service.run, args=(stop,))
+    thread.start()
+    try:
+        yield service
+    finally:
+        stop.set()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_what_was_delivered_is_not_delivered_again(caplog: pytest.LogCaptureFixture) -> None:
+    with local_kafka() as kafka:
+        one = Installation(settings_for(kafka.bootstrap_servers))
+        one.make_topics()
+        one.write_groups()
+        names, scheduler = one.settings.names, one.settings.topic_prefix + "scheduler"
+        group, lanes = one.name("g"), [names.delay(delay_ms) for delay_ms in (0, 1_000, 2_000)]
+        retry = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RECONSUME_TIME", b"0")]
+
+        def produce(values: Iterable[int]) -> None:
+            for lane in lanes:
+                one.produce(lane, *(b"%d" % value for value in values), headers=retry)
+
+        with worker(one) as service:
+            produce(range(50))
+            wait_until(lambda: len(one.retries(group)) >= 150, 60, "all deliveries")
+            lose_offsets(one, scheduler, lanes)
+            kafka.kill()
+            kafka.start()
+            assert {where for where in one.all_committed(scheduler) if where[0] in lanes} == set(), "nothing was lost"
+            produce(range(50, 60))
+            wait_until(lambda: len(one.retries(group)) >= 180, 120, "the new ones")
+            wait_until(lambda: service._observer.waiting.heads != (), 30, "the worker has its partitions")
+            wait_until(
+                lambda: all(one.all_committed(scheduler).get((lane, 0), 0) > 50 for lane in lanes), 60, "commits"
+            )
+        assert Counter(record.value for record in one.retries(group)) == Counter({b"%d" % n: 3 for n in range(60)})
+        assert "restoring" in caplog.text
