@@ -70,14 +70,18 @@ class KnownOffsets:
         self._ids: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def note(self, committed: Iterable[TopicPartition]) -> None:
-        """Take note of what was committed, or read as committed; negative offsets say nothing."""
-        found = [one for one in committed if one.offset >= 0]
-        if new := {one.topic for one in found} - self._ids.keys():
+    def meet(self, topics: Iterable[str]) -> None:
+        """From now on these topics are told from later ones of the same name; of others nothing is kept in mind."""
+        if new := set(topics) - self._ids.keys():
             try:
                 self._ids.update(self._topic_ids(new))
             except ReconsumeError as error:
                 logger.debug("offsets are not kept in mind: %s", error)
+
+    def note(self, committed: Iterable[TopicPartition]) -> None:
+        """Take note of what was committed, or read as committed; negative offsets say nothing."""
+        found = [one for one in committed if one.offset >= 0]
+        self.meet(one.topic for one in found)
         with self._lock:
             for one in found:
                 before = self._known.get((one.topic, one.partition))
@@ -87,10 +91,8 @@ class KnownOffsets:
     def ask(self, ask: Ask, partitions: Iterable[Partition], stop: threading.Event) -> Answers:
         """What is committed of these partitions, as far as it can be believed.
 
-        Asks again until the coordinator has found its offsets; in the end what is known here holds.
-
-        Raises:
-            ReconsumeError: nobody answers.
+        Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
+        raises.
         """
         asked, begun, fallen = [TopicPartition(*where) for where in partitions], self._clock(), None
         while True:
@@ -114,7 +116,11 @@ class KnownOffsets:
     def _fallen(self, answers: Mapping[Partition, TopicPartition]) -> Fallen:
         with self._lock:
             known = {where: self._known[where] for where in answers if where in self._known}
-        return {where: (one, answers[where]) for where, one in known.items() if answers[where].offset < one.offset}
+        return {
+            where: (one, answers[where])
+            for where, one in known.items()
+            if answers[where].error is None and answers[where].offset < one.offset
+        }
 
     def _forget_made_again(self, topics: Collection[str]) -> bool:
         """Whether there were such topics among these.

@@ -16,6 +16,7 @@ from reconsume.bridge.clients import clock_of, make_consumer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
 from reconsume.consumers.circuit_gate import CircuitGate
@@ -88,12 +89,13 @@ def build_loop(
     consumer: Consumer
     sender: Sender
     conf = _of_the_consumer(settings)
+    known = KnownOffsets(lambda topics: KafkaAdmin(base, settings.client_id).topic_ids(topics))
     try:
         if settings.message_model is MessageModel.BROADCASTING:
             consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
         else:
             consumer = _clustering(settings, conf | {"on_commit": on_commit}, subscriptions, base, stop, closing)
-            sender = _sender(settings, consumer, base, follower, stop, closing)
+            sender = _sender(settings, consumer, base, follower, known, stop, closing)
     except KafkaException as error:
         raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
     stepping = stepping_of(settings.conf)
@@ -107,6 +109,7 @@ def build_loop(
         subscriptions=subscriptions,
         consume_from=settings.consume_from,
         limits=settings.limits,
+        known=known,
         namespace_prefix=settings.namespace.topic_prefix,
         clock=clock_of(settings.conf),
     )
@@ -175,6 +178,7 @@ def _sender(
     consumer: Consumer,
     base: Mapping[str, Any],
     follower: GroupsFollower,
+    known: KnownOffsets,
     stop: threading.Event,
     closing: list[Callable[[], None]],
 ) -> Sender:
@@ -184,7 +188,9 @@ def _sender(
         )
         closing.insert(0, writer.close)
         writer.register(stop)
-        transactional = TransactionalSender(writer.send_back, writer.was_committed, consumer.consumer_group_metadata)
+        transactional = TransactionalSender(
+            writer.send_back, writer.was_committed, consumer.consumer_group_metadata, known.note
+        )
         closing.insert(0, transactional.close)
         return transactional
     ordinary = SendBackWriter(base, settings.names, lambda: follower.groups, settings.client_id)

@@ -19,6 +19,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.consumers.batch import Batch, Reading, by_partition
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import ask_for_kept
@@ -42,6 +43,8 @@ _MOMENTS: Final = 20
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _SETTLE_SECONDS: Final = 0.5
+_NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
+"""How librdkafka ends the reason for a reset of a partition without a committed offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class ConsumeLoop:
         subscriptions: Subscriptions,
         consume_from: ConsumeFrom,
         limits: Limits,
+        known: KnownOffsets,
         namespace_prefix: str = "",
         clock: Clock = now_ms,
     ) -> None:
@@ -94,7 +98,8 @@ class ConsumeLoop:
         self._sender = sender
         self._retry_topic = retry_topic
         self._subscriptions = subscriptions
-        self._offset_reset = OffsetReset(consumer, retry_topic, consume_from)
+        self._known = known
+        self._offset_reset = OffsetReset(consumer, retry_topic, consume_from, self._ask_committed)
         self._limits = limits
         self._reading = Reading(retry_topic, namespace_prefix)
         self._clock = clock
@@ -163,7 +168,7 @@ class ConsumeLoop:
         if queue is None:
             return
         if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
-            if not ask_for_kept(queue, self._consumer.committed, self._stop):
+            if not ask_for_kept(queue, self._ask_committed, self._stop):
                 return
             self._fresh.discard(where)
         messages = queue.begin(messages)
@@ -179,7 +184,7 @@ class ConsumeLoop:
         topic, partition = polled.topic() or "", polled.partition()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
             if (topic, partition) in self._queues:
-                self._reset_offset(topic, partition)
+                self._reset_offset(topic, partition, had_none=_NO_OFFSET in error.str())
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._retry_topic:
@@ -190,13 +195,13 @@ class ConsumeLoop:
         else:
             logger.warning("%s", translate(error, f"consuming {topic}"))
 
-    def _reset_offset(self, topic: str, partition: int) -> None:
+    def _reset_offset(self, topic: str, partition: int, *, had_none: bool) -> None:
         """No committed offset, or one that is no longer kept: each topic starts where it should.
 
         What was begun before is settled first, and what is committed then is not begun again.
         """
         self._give_away([TopicPartition(topic, partition)])
-        start = self._offset_reset.start_of(topic, partition)
+        start = self._offset_reset.start_of(topic, partition, had_none=had_none)
         self._consumer.incremental_unassign([start.where])
         self._consumer.incremental_assign([start.where])
         self._queues[topic, partition] = ProcessQueue(topic, partition)
@@ -234,13 +239,24 @@ class ConsumeLoop:
         """The answer to a commit; what was not committed is tried again with the next one."""
         for one in partitions:
             refusal = error or one.error
+            if refusal is None:
+                self._known.note([one])
             queue = self._queues.get((one.topic, one.partition))
             if refusal is not None and queue is not None:
                 logger.warning("%s", translate(refusal, f"committing offsets of {one.topic}-{one.partition}"))
                 queue.committed = None
 
+    def _ask_committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """What the group has committed; what its coordinator has lost is committed again."""
+        wheres = [(one.topic, one.partition) for one in partitions]
+        found = self._known.ask(lambda asked: self._consumer.committed(asked, timeout), wheres, self._stop)
+        if found.restored:
+            self._consumer.commit(offsets=found.restored, asynchronous=False)
+        return found.committed
+
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         logger.info("assigned: %s", _names(partitions))
+        self._known.meet(one.topic for one in partitions)
         for one in partitions:
             where = (one.topic, one.partition)
             self._queues[where] = ProcessQueue(*where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from confluent_kafka import (
@@ -48,15 +49,28 @@ class OffsetReset:
         consumer: asks.
         retry_topic: starts at its beginning.
         consume_from: for the other topics of a new group.
+        committed: as `Consumer.committed`, of what can be believed.
     """
 
-    def __init__(self, consumer: Consumer, retry_topic: str, consume_from: ConsumeFrom) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        retry_topic: str,
+        consume_from: ConsumeFrom,
+        committed: Callable[[list[TopicPartition], float], list[TopicPartition]],
+    ) -> None:
         self._consumer = consumer
+        self._ask = committed
         self._retry_topic = retry_topic
         self._consume_from = consume_from
 
-    def start_of(self, topic: str, partition: int) -> Start:
+    def start_of(self, topic: str, partition: int, *, had_none: bool) -> Start:
         """For a partition without a committed offset, or with one that is no longer kept.
+
+        Args:
+            topic: its topic.
+            partition: its number.
+            had_none: whether there was no committed offset. If there is one now, the coordinator had lost it.
 
         Raises:
             KafkaRefused: the cluster refuses to tell.
@@ -74,6 +88,8 @@ class OffsetReset:
         if known is None:
             return Start(where, is_made_again=False)
         first, end = known
+        if had_none and committed is not None and first <= committed <= end:
+            return Start(TopicPartition(topic, partition, committed), is_made_again=False)
         where.offset = {OFFSET_BEGINNING: first, OFFSET_END: end}.get(where.offset, where.offset)
         made_again = committed is not None and committed > end
         if made_again:
@@ -87,7 +103,7 @@ class OffsetReset:
         """Negative if there is none; None if nobody says."""
         refusal: KafkaError | KafkaException | None = None
         try:
-            found = self._consumer.committed([TopicPartition(topic, partition)], _SECONDS)[0]
+            found = self._ask([TopicPartition(topic, partition)], _SECONDS)[0]
             refusal = found.error
         except KafkaException as error:
             refusal = error

@@ -64,9 +64,17 @@ class TransactionalSender:
         was_committed: tells what became of one whose outcome was not known.
         group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
             confluent-kafka lets no other in while it polls.
+        committed: is told what was committed.
     """
 
-    def __init__(self, write: WriteBoth, was_committed: WasCommitted, group_metadata: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        write: WriteBoth,
+        was_committed: WasCommitted,
+        group_metadata: Callable[[], Any],
+        committed: Callable[[Sequence[TopicPartition]], None],
+    ) -> None:
+        self._committed = committed
         self._write = write
         self._was_committed = was_committed
         self._unresolved: _Unresolved | None = None
@@ -220,7 +228,7 @@ class TransactionalSender:
             return False
         except SendBackFailed as error:
             return self._refused(batch, metadata, error)
-        _done(batch, points)
+        self._done(batch, points)
         return True
 
     def _resolve(self) -> bool:
@@ -243,7 +251,7 @@ class TransactionalSender:
         )
         self._unresolved = None
         if committed:
-            _done(batch, points)
+            self._done(batch, points)
         else:
             self._keep(batch)
         return True
@@ -267,9 +275,9 @@ class TransactionalSender:
         with self._changed:
             self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
 
-
-def _done(batch: Iterable[_Pending], points: Mapping[ProcessQueue, CommitPoint]) -> None:
-    for queue, point in points.items():
-        queue.committed = point
-    for one in batch:
-        one.on_done(None)
+    def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, CommitPoint]) -> None:
+        self._committed([as_offset(queue, point) for queue, point in points.items()])
+        for queue, point in points.items():
+            queue.committed = point
+        for one in batch:
+            one.on_done(None)

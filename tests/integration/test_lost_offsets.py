@@ -7,12 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.scheduler.service import SchedulerService
-from tests.integration.installation import Installation, settings_for
+from tests.integration.installation import SUCCESS, Deliveries, Installation, settings_for
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
 
@@ -82,3 +84,44 @@ def test_what_was_delivered_is_not_delivered_again(caplog: pytest.LogCaptureFixt
             )
         assert Counter(record.value for record in one.retries(group)) == Counter({b"%d" % n: 3 for n in range(60)})
         assert "restoring" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("start", "exactly_once"), [("latest", False), ("earliest", True)], ids=["plain", "exactly once"]
+)
+def test_a_consumer_goes_on_where_it_was(start: str, *, exactly_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the beginning it would repeat everything, from the end it would skip what came meanwhile."""
+    monkeypatch.setattr(KnownOffsets, "ask", with_patience(KnownOffsets.ask))
+    with local_kafka() as kafka:
+        one = Installation(settings_for(kafka.bootstrap_servers))
+        one.make_topics()
+        one.write_groups()
+        group, topic = one.name("g"), one.topic("flights")
+        seen = Deliveries(lambda _messages, _context: SUCCESS)
+        with one.consumer(group, topic, seen, conf={"auto.offset.reset": start}, exactly_once=exactly_once):
+
+            def begins() -> bool:
+                one.produce(topic, b"first")
+                return bool(seen.messages)
+
+            wait_until(begins, 60, "it consumes")
+            one.produce(topic, *(b"%d" % number for number in range(50)))
+            end = one.admin.end_offsets([(topic, 0)])[topic, 0]
+            wait_until(lambda: one.committed(group, topic) == end, 60, "all are committed")
+            lose_offsets(one, group, [topic])
+            kafka.kill()
+            kafka.start()
+            assert one.committed(group, topic) is None, "nothing was lost"
+            one.produce(topic, *(b"%d" % number for number in range(50, 60)))
+            wait_until(lambda: (b"59", 0) in seen.seen, 120, "the new ones")
+        counts = Counter(body for body, _ in seen.seen)
+        assert {body: counts[body] for body in counts if body != b"first"} == {b"%d" % n: 1 for n in range(60)}
+        assert one.committed(group, topic) is not None
+
+
+def with_patience(ask: Any) -> Any:
+    def asking(self: KnownOffsets, *of_it: Any) -> Any:
+        self._patience_ms = PATIENCE_MS
+        return ask(self, *of_it)
+
+    return asking

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _LATE_MS: Final = 1_000.0
 _RECOVERED_MS: Final = 500.0
+_GRACE_MS: Final = 5_000.0
+"""What is over by then needs no second reading, which takes a third of the deliveries while it lasts."""
 _SLICE: Final = 500
 """Records that are looked at together: of 5,000 each would cost half as much again, because they leave the caches."""
 _MOST_SLICES: Final = 100
@@ -92,11 +94,16 @@ class Scout:
     Args:
         make: a consumer that reads committed records and is given offsets; it is made when it is needed.
         monotonic: milliseconds since some moment.
+        grace_ms: so long a partition is late before it is looked at.
     """
 
-    def __init__(self, make: Callable[[], Consumer], monotonic: Clock = monotonic_ms) -> None:
+    def __init__(
+        self, make: Callable[[], Consumer], monotonic: Clock = monotonic_ms, grace_ms: float = _GRACE_MS
+    ) -> None:
         self._make = make
         self._monotonic = monotonic
+        self._grace_ms = grace_ms
+        self._late_since: dict[Partition, float] = {}
         self._consumer: Consumer | None = None
         self._surveys: dict[Partition, _Survey] = {}
         self._used_ms = 0.0
@@ -114,9 +121,8 @@ class Scout:
             return
         try:
             self._end_some(read_ahead, now_ms)
-            for queue in read_ahead:
-                if queue.is_flooded(now_ms, _LATE_MS) and (queue.topic, queue.partition) not in self._surveys:
-                    self._begin(queue)
+            for queue in self._late_for_long(read_ahead, now_ms, passed):
+                self._begin(queue)
             if self._surveys:
                 self._used_ms = passed
                 self._read(now_ms, passed + _LONGEST_MS)
@@ -126,6 +132,17 @@ class Scout:
             logger.warning("small groups wait for their turn: %s", translate(error, "reading on"))
             self._not_before_ms = passed + _AGAIN_MS
             self.close()
+
+    def _late_for_long(self, read_ahead: ReadAhead, now_ms: float, passed: float) -> Iterator[PartitionQueue]:
+        """Those that are not looked at yet."""
+        since = self._late_since
+        for queue in read_ahead:
+            if queue.is_flooded(now_ms, _LATE_MS):
+                where = queue.topic, queue.partition
+                if where not in self._surveys and passed - since.setdefault(where, passed) >= self._grace_ms:
+                    yield queue
+            elif since and queue.has_recovered(now_ms, _RECOVERED_MS):
+                since.pop((queue.topic, queue.partition), None)
 
     def _end_some(self, read_ahead: ReadAhead, now_ms: float) -> None:
         """Of partitions that are gone, or in time again."""

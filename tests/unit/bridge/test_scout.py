@@ -76,13 +76,14 @@ class Bench:
 
     records: list[Message]
     passed: float = 0.0
+    grace_ms: float = 0.0
     made: list[Reader] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ahead = ReadAhead(1_000, 10**9)
         self.ahead.assign(LANE, 0, 1_000)
         (self.queue,) = self.ahead
-        self.scout = Scout(cast("Any", self._make), lambda: self.passed)
+        self.scout = Scout(cast("Any", self._make), lambda: self.passed, self.grace_ms)
 
     def _make(self) -> Reader:
         self.made.append(Reader(self.records))
@@ -108,6 +109,28 @@ def test_nobody_looks_while_the_head_is_nearly_in_time(now_ms: int) -> None:
     bench = Bench(log(700))
     bench.read(100)
     assert (bench.found(now_ms), bench.made) == ([], [])
+
+
+def test_nobody_looks_before_it_has_been_late_for_some_time() -> None:
+    bench = Bench(log(700), grace_ms=5_000)
+    bench.read(100)
+    assert (bench.found(), bench.made) == ([], [])
+    bench.passed = 4_999
+    assert (bench.found(LATE + 4_999), bench.made) == ([], [])
+    bench.passed = 5_000
+    assert bench.found(LATE + 5_000) == [700]
+
+
+def test_the_time_begins_anew_when_it_was_in_time_between() -> None:
+    bench = Bench(log(700), grace_ms=5_000)
+    bench.read(100)
+    assert bench.found() == []
+    bench.passed = 4_000
+    assert bench.found(now_ms=1_500) == []
+    for bench.passed in (4_100, 9_000):
+        assert bench.found() == []
+    bench.passed = 9_100
+    assert bench.found() == [700]
 
 
 def test_nobody_looks_where_the_worker_has_read_all() -> None:
@@ -144,7 +167,7 @@ def test_what_the_worker_reads_faster_than_the_scout_is_looked_at_too() -> None:
     bench = Bench(log(150, 170, 700))
     bench.read(100)
     bench._make = lambda: Reader([], at=0)  # type: ignore[method-assign]
-    bench.scout = Scout(cast("Any", lambda: reader), lambda: 0.0)
+    bench.scout = Scout(cast("Any", lambda: reader), lambda: 0.0, 0.0)
     reader.at_once = 0
     assert bench.found() == []
     bench.read(160)

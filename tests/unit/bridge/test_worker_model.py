@@ -250,7 +250,7 @@ class Workers(RuleBasedStateMachine):
             refused=lambda _topic: None,
             max_batch_records=5,
             clock=lambda: self.kafka.now,
-            scout=Scout(lambda: cast("Any", Reader(self.kafka))),
+            scout=Scout(lambda: cast("Any", Reader(self.kafka)), grace_ms=0),
             known=self.known.setdefault(name, KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0)),
         )
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
@@ -70,6 +71,7 @@ def loop_on(polled: Polled) -> tuple[ConsumeLoop, Begun]:
         retry_topic=RETRY_TOPIC,
         subscriptions=Subscriptions(TopicNames()),
         consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        known=KnownOffsets(lambda _topics: {}),
         limits=Limits(1_000, 1_000_000, 2_000, 900_000, 10),
     )
     loop._assigned(cast("Any", polled), [FLIGHTS])

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
@@ -92,6 +93,7 @@ def loop_of(group: Group, await_seconds: float = 60) -> ConsumeLoop:
         retry_topic=RETRY_TOPIC,
         subscriptions=Subscriptions(TopicNames()),
         consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        known=KnownOffsets(lambda _topics: {}),
         limits=Limits(1_000, 1_000_000, 2_000, 900_000, await_seconds),
     )
     loop._assigned(cast("Any", group), [FLIGHTS])

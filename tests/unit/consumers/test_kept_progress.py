@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
@@ -72,6 +73,7 @@ def begun_after(refusals: Sequence[KafkaException | KafkaError], patience: int =
         retry_topic=RETRY_TOPIC,
         subscriptions=Subscriptions(TopicNames()),
         consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        known=KnownOffsets(lambda _topics: {}),
         limits=LIMITS,
     )
     loop._stop = coordinator.stop

@@ -78,5 +78,12 @@ class Asked:
     ],
 )
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
-    start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST).start_of(topic, 0)
+    start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST, asked.committed).start_of(topic, 0, had_none=False)
     assert (start.where.offset, start.is_made_again) == (offset, is_made_again)
+
+
+@pytest.mark.parametrize("topic", ["flights", RETRY_TOPIC])
+def test_an_offset_that_the_coordinator_has_found_again_is_the_start(topic: str) -> None:
+    asked = Asked(42)
+    start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST, asked.committed).start_of(topic, 0, had_none=True)
+    assert (start.where.offset, start.is_made_again) == (42, False)

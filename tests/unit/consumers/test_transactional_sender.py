@@ -33,6 +33,7 @@ class Kafka:
         written: what was committed: origins, offsets, the group metadata.
         answers: what the next look-ups of a transaction give, or fail with.
         asked: of which partitions they were.
+        known: what the sender has told of its commits.
         open: while it is cleared, transactions wait.
     """
 
@@ -41,6 +42,7 @@ class Kafka:
     written: list[Written] = field(default_factory=list)
     answers: list[bool | Exception] = field(default_factory=list)
     asked: list[set[tuple[str, int]]] = field(default_factory=list)
+    known: dict[tuple[str, int], int] = field(default_factory=dict)
     tried: int = 0
     open: threading.Event = field(default_factory=threading.Event)
     generation: int = 1
@@ -73,6 +75,9 @@ class Kafka:
             raise answer
         return answer
 
+    def noted(self, offsets: Sequence[TopicPartition]) -> None:
+        self.known |= {(one.topic, one.partition): one.offset for one in offsets}
+
     @property
     def sent(self) -> list[str]:
         return [origin for origins, _, _ in self.written for origin in origins]
@@ -96,7 +101,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture
 def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
-    one = TransactionalSender(kafka.write, kafka.was_committed, kafka.metadata)
+    one = TransactionalSender(kafka.write, kafka.was_committed, kafka.metadata, kafka.noted)
     with polled(one):
         yield one
         kafka.open.set()
@@ -149,6 +154,7 @@ def test_a_send_back_and_the_offset_after_it_are_one(kafka: Kafka, sender: Trans
     assert results.told == {0: None}
     assert kafka.written == [(["flights/0/0"], {("flights", 0): (1, KeptProgress())}, 1)]
     assert queue.to_commit is None
+    assert kafka.known == {("flights", 0): 1}
 
 
 def test_one_behind_an_unfinished_message_is_noted_beside_the_offset(kafka: Kafka, sender: TransactionalSender) -> None:
@@ -217,7 +223,7 @@ def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committ
             one.forget([gone])
             raise
 
-    one = TransactionalSender(kafka.write, was_committed, kafka.metadata)
+    one = TransactionalSender(kafka.write, was_committed, kafka.metadata, kafka.noted)
     first, second = fail(one, gone, 0), fail(one, kept, 0)
     with polled(one):
         wait_until(lambda: second.told, what="the one that is still ours is sent back")
@@ -351,7 +357,7 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
             one.forget([queue])
         return 1
 
-    one = TransactionalSender(kafka.write, kafka.was_committed, metadata)
+    one = TransactionalSender(kafka.write, kafka.was_committed, metadata, kafka.noted)
     with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)
