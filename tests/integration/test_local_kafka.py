@@ -185,6 +185,27 @@ def test_the_command_prints_its_address_and_stops_in_order() -> None:
         assert client.connect_ex((host, int(port))) != 0, "the broker is gone"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has mapped")
+def test_a_broker_that_ended_in_order_leaves_its_classes_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = kafka_jars(find_java(), lambda _line: None)
+    (tmp_path / jars.name).symlink_to(jars)
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    with LocalKafka() as kafka:
+        kafka.kill()
+        assert list(tmp_path.glob("*.jsa")) == [], "nobody knows whether a killed one has written all"
+        kafka.start()
+        kafka.shut_down()
+        (archive,) = tmp_path.glob("*.jsa")
+        kafka.start()
+        assert str(archive) in Path(f"/proc/{kafka.java_pid}/maps").read_text()
+        produce(kafka.bootstrap_servers, "flights", b"one")
+        assert read_one(kafka.bootstrap_servers, "flights") == b"one"
+        kafka.shut_down()
+    assert {one.name for one in tmp_path.iterdir()} == {jars.name, archive.name}
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut short"])
 def test_damaged_jars_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     # Simulated on a copy with Ivy's own cache; a whole download takes 40 s.

@@ -20,6 +20,7 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from reconsume.cli.broker.class_archive import ClassArchive
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import ReconsumeError
@@ -58,6 +59,8 @@ _SETTINGS: Final = {
 }
 _PORT_TRIES: Final = 5
 _BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
+_WRITTEN_CLASSES: Final = "classes.jsa"
+_ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
@@ -108,6 +111,7 @@ class LocalKafka:
         self._ports = (0, 0)
         self._folder = Path()
         self._log_start = 0
+        self._classes: ClassArchive | None = None
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
@@ -138,7 +142,9 @@ class LocalKafka:
             BrokerFailed: the port is taken, or the broker did not come up.
         """
         self._java = self._java or find_java()
-        self._jars = self._jars or kafka_jars(self._java, self._progress, self._version)
+        if self._jars is None:
+            self._jars = kafka_jars(self._java, self._progress, self._version)
+            self._classes = ClassArchive(self._jars, self._java)
         restarted = self._ports != (0, 0)
         if not restarted:
             self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
@@ -184,8 +190,10 @@ class LocalKafka:
         """Stop the broker in order and keep its data; `start` goes on with them on the same port."""
         if self._guard is not None:
             self._guard.terminate()
-            self._guard.wait(timeout=30)
+            ended = self._guard.wait(timeout=30)
             self._release()
+            if self._classes is not None and ended == _ENDED_IN_ORDER:
+                self._classes.keep(self._folder / _WRITTEN_CLASSES)
 
     def kill(self) -> None:
         """Kill the broker at once, as a power cut would; its data stay."""
@@ -233,7 +241,10 @@ class LocalKafka:
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         log_config = f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"
-        options = [*_HEAP, "-XX:TieredStopAtLevel=1"] if main_class.endswith("StorageTool") else [*_HEAP]
+        is_tool = main_class.endswith("StorageTool")
+        options = [*_HEAP, "-XX:TieredStopAtLevel=1"] if is_tool else [*_HEAP]
+        if self._classes is not None:
+            options += self._classes.options(None if is_tool else self._folder / _WRITTEN_CLASSES)
         return [str(self._java), *options, log_config, "-cp", f"{self._jars}/*", main_class, *arguments]
 
     def _format(self) -> None:
