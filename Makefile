@@ -36,12 +36,10 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix .
 
 test: check ## Everything: the checks and all tests, on a real Kafka
-	@echo "what measures time alone: the traces of RocketMQ, rebalances under load; those with Spark, two at a time; all others, four at a time"
-	@$(BIN)/pytest -q tests/conformance
-	@$(BIN)/pytest -q $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
-	@$(BIN)/pytest -q --numprocesses=2 --dist=loadfile tests/spark
-	@$(BIN)/pytest -q --numprocesses=4 --dist=loadfile tests \
-	  $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
+	@echo "what measures time alone: the traces of RocketMQ, rebalances under load; then all others, seven at a time"
+	@$(BIN)/pytest -q tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
+	@$(BIN)/pytest -q --numprocesses=7 --dist=loadgroup --no-loadscope-reorder tests \
+	  $(foreach part,unit conformance chaos,--ignore=tests/$(part))
 
 chaos: setup ## Faults while messages flow, crashes at every step: an hour; make test has the rebalances of it
 	@$(BIN)/pytest -q tests/chaos

@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For every JVM of the tests: the second compiler takes more time here than it ever gives back."""
+_LONG: Final = (
+    "tests/chaos/test_five_minutes.py",
+    "tests/spark",
+    "tests/integration/test_sidecar_examples_faults.py",
+    "tests/integration/test_cli.py",
+    "tests/integration/test_push_faults.py",
+    "tests/integration/test_lost_offsets.py",
+    "tests/integration/test_drop_in_consumer.py",
+    "tests/integration/test_local_kafka.py",
+    "tests/integration/test_rights.py",
+    "tests/integration/test_subscriptions.py",
+    "tests/integration/test_drop_in_exactly_once.py",
+    "tests/integration/test_doctor.py",
+    "tests/integration/test_push_consumer_orderly.py",
+    "tests/integration/test_push_delivery.py",
+    "tests/integration/test_secrets.py",
+)
+_OF_THE_SECOND_SPARK: Final = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in ("connect", "faults", "flights", "released", "replay_command", "replay_listener")
+)
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The files that take longest first, so that no process is left with one of them at the end.
+
+    With `--dist=loadgroup` each file is a group, as with `loadfile`; those with Spark are two, for two Sparks.
+    """
+    files = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    place = {file: number for number, file in enumerate(_LONG)}
+    items.sort(
+        key=lambda item: place.get(files[item], place["tests/spark"] if _is_of_spark(files[item]) else len(place))
+    )
+    for item, file in files.items():
+        spark = "second spark" if file in _OF_THE_SECOND_SPARK else "first spark"
+        item.add_marker(pytest.mark.xdist_group(spark if _is_of_spark(file) else file))
+
+
+def _is_of_spark(file: str) -> bool:
+    return file.startswith("tests/spark/")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_lived_java() -> Iterator[None]:
+    """What java itself reads from the environment, so also in the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", " ".join(filter(None, [os.environ.get("JDK_JAVA_OPTIONS"), _SHORT_LIVED])))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.spark.session import connector_jars, local_session
+from tests.spark.class_archive import archive_of_spark
 from tests.spark.history import History, write_history
 from tests.spark.lived import lived, taken
 
@@ -30,10 +31,6 @@ _FEW_RECORDS: Final = {
 """Compiling a query costs more than interpreting it for a few records; the tests of the commands compile theirs."""
 
 
-_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For every JVM of these tests: the second compiler takes more time here than it ever gives back."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Pyspark reads each result through a socket that it leaves to the garbage collector."""
     for item in items:
@@ -45,10 +42,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def short_lived_java() -> Iterator[None]:
-    """What java itself reads from the environment, so also in the processes that tests start."""
+def classes_of_spark(short_lived_java: None) -> Iterator[None]:
+    """Many tests start a Spark of their own: with the classes of an earlier one it takes half the time."""
+    del short_lived_java
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", " ".join(filter(None, [os.environ.get("JDK_JAVA_OPTIONS"), _SHORT_LIVED])))
+        patch.setenv("JDK_JAVA_OPTIONS", " ".join([os.environ["JDK_JAVA_OPTIONS"], *archive_of_spark()]))
         yield
 
 
