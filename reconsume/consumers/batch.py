@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import groupby
 from typing import NamedTuple, cast, overload
 
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.message import Message
 
-__all__ = ["Batch", "LazyMessages", "Reading", "by_partition", "bytes_of", "sorted_offsets"]
+__all__ = ["Batch", "LazyMessages", "Reading", "bytes_of", "sorted_offsets"]
 
-_topic, _partition, _error = KafkaMessage.topic, KafkaMessage.partition, KafkaMessage.error
 # A record has one; an error, which has none, is never in a batch.
 _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
 
@@ -22,27 +20,6 @@ class Reading(NamedTuple):
 
     retry_topic: str
     namespace_prefix: str
-
-
-def by_partition(
-    polled: Sequence[KafkaMessage],
-) -> Iterator[tuple[str | None, int | None, bool, Sequence[KafkaMessage]]]:
-    """Topic, partition, whether these are errors, and what came of it in a row.
-
-    In C as far as it goes: a line of Python for each message shows in the rate.
-    """
-    if not polled:
-        return
-    size = len(polled)
-    topics, partitions = list(map(_topic, polled)), list(map(_partition, polled))
-    if topics.count(topics[0]) == partitions.count(partitions[0]) == size and not any(map(_error, polled)):
-        yield topics[0], partitions[0], False, polled
-        return
-    start = 0
-    for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
-        end = start + len(list(run))
-        yield *place, polled[start:end]
-        start = end
 
 
 class LazyMessages(Sequence[Message]):

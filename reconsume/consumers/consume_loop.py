@@ -20,7 +20,8 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.consumers.batch import Batch, Reading, by_partition
+from reconsume.bridge.polled import by_partition
+from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import ask_for_kept
 from reconsume.consumers.message import Message

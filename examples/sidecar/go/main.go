@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"time"
@@ -21,11 +22,11 @@ var client = &http.Client{Timeout: 30 * time.Second}
 
 func main() {
 	bootstrapServers, sidecar, group, topic := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
-	url := sidecar + "/v1/groups/" + group
+	address := sidecar + "/v1/groups/" + url.PathEscape(group)
 	consumer, err := kgo.NewClient(
 		kgo.SeedBrokers(bootstrapServers),
 		kgo.ConsumerGroup(group),
-		kgo.ConsumeTopics(topic, retryTopic(url)),
+		kgo.ConsumeTopics(topic, retryTopic(address)),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.DisableAutoCommit(),
@@ -38,7 +39,7 @@ func main() {
 	for {
 		consumer.PollFetches(context.Background()).EachRecord(func(record *kgo.Record) {
 			if err := handle(record); err != nil {
-				sendBack(url, record, err)
+				sendBack(address, record, err)
 			}
 		})
 		if err := consumer.CommitUncommittedOffsets(context.Background()); err != nil {
@@ -69,29 +70,29 @@ func reconsumeTimes(record *kgo.Record) int {
 }
 
 // sendBack returns when Kafka has the copy: only then may the record be committed.
-func sendBack(url string, record *kgo.Record, err error) {
+func sendBack(address string, record *kgo.Record, err error) {
 	body, _ := json.Marshal(map[string]any{
 		"topic":     record.Topic,
 		"partition": record.Partition,
 		"offset":    record.Offset,
 		"error":     map[string]string{"type": fmt.Sprintf("%T", err), "message": err.Error()},
 	})
-	call("POST", url+"/send-back", body)
+	call("POST", address+"/send-back", body)
 }
 
 // retryTopic makes the retry topic if it is missing, and tells its name.
-func retryTopic(url string) string {
+func retryTopic(address string) string {
 	var group struct{ RetryTopic string }
-	if err := json.Unmarshal(call("PUT", url, nil), &group); err != nil {
+	if err := json.Unmarshal(call("PUT", address, nil), &group); err != nil {
 		log.Fatal(err)
 	}
 	return group.RetryTopic
 }
 
 // call makes the same call again while nobody answers or Kafka is away: the sidecar makes no second copy.
-func call(method, url string, body []byte) []byte {
+func call(method, address string, body []byte) []byte {
 	for {
-		request, err := http.NewRequest(method, url, bytes.NewReader(body))
+		request, err := http.NewRequest(method, address, bytes.NewReader(body))
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -1,4 +1,5 @@
 import java.net.URI;
+import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
@@ -20,10 +21,10 @@ public class SendBack {
 
   public static void main(String[] arguments) throws Exception {
     String bootstrapServers = arguments[0];
-    String groups = arguments[1] + "/v1/groups/";
     String group = arguments[2];
+    String url = arguments[1] + "/v1/groups/" + URLEncoder.encode(group, StandardCharsets.UTF_8).replace("+", "%20");
     String topic = arguments[3];
-    String retryTopic = retryTopic(groups + group);
+    String retryTopic = retryTopic(url);
     Map<String, Object> settings = Map.of(
         "bootstrap.servers", bootstrapServers,
         "group.id", group,
@@ -39,7 +40,7 @@ public class SendBack {
           try {
             handle(record);
           } catch (RuntimeException error) {
-            sendBack(groups + group, record, error);
+            sendBack(url, record, error);
           }
         }
         consumer.commitSync();

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.kafka import metadata_of, translate
@@ -16,7 +16,7 @@ from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import MalformedProperty
 
-__all__ = ["Left", "partitions_of", "what_was_left"]
+__all__ = ["Left", "what_was_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,3 @@ def _done(committed: TopicPartition) -> frozenset[int]:
     except MalformedProperty as error:
         logger.warning("%s-%d: %s; it is taken as empty", committed.topic, committed.partition, error)
         return frozenset()
-
-
-def partitions_of(messages: Sequence[Message]) -> set[Partition]:
-    """Where these records stand."""
-    return {(one.topic() or "", one.partition() or 0) for one in messages if one.error() is None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, takewhile
 from math import ceil
 from operator import itemgetter
@@ -49,8 +49,20 @@ class PartitionQueue:
     def __len__(self) -> int:
         return len(self._records)
 
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add the records that were read next; around a rebalance librdkafka may give again what it has given."""
+        first, last = offset_of(messages[0]), offset_of(messages[-1])
+        if first < self._next or self.out_of_turn is not None:
+            for message in messages:
+                self.append(message)
+            return
+        delay_ms = self.delay_ms
+        self._records.extend([(message.timestamp()[1] + delay_ms, message) for message in messages])
+        self.bytes += sum(map(len, messages)) + len(messages) * _RECORD_OVERHEAD_BYTES
+        self._next = last + 1
+
     def append(self, message: Message) -> None:
-        """Add the record that was read next; around a rebalance librdkafka may give again what it has given."""
+        """Add the record that was read next, unless it was read before, or is done."""
         if self._is_known(message) or (self.out_of_turn is not None and message.offset() in self.out_of_turn.done):
             return
         self._records.append((message.timestamp()[1] + self.delay_ms, message))  # due_ms(), spelled out: a hot path
@@ -206,6 +218,11 @@ class HeldQueue(PartitionQueue):
 
     def __len__(self) -> int:
         return len(self._held) + len(self._behind)
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add the records that were read next, unless they are done already."""
+        for message in messages:
+            self.append(message)
 
     def append(self, message: Message) -> None:
         """Add the record that was read next, unless it is done already."""

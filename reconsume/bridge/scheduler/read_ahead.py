@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Message, TopicPartition
@@ -83,11 +83,11 @@ class ReadAhead:
         for partition in partitions:
             self._queues.pop(partition, None)
 
-    def add(self, message: Message) -> None:
-        """Keep a record; one of a partition that was revoked meanwhile is left to its new owner."""
-        queue = self._queues.get((message.topic(), message.partition()))  # type: ignore[arg-type]  # never None here
-        if queue is not None:
-            queue.append(message)
+    def add(self, partition: Partition, messages: Sequence[Message]) -> None:
+        """Keep records of a partition; those of one that was revoked meanwhile are left to its new owner."""
+        queue = self._queues.get(partition)
+        if queue is not None and messages:
+            queue.extend(messages)
 
     def learn(self, partition: Partition, done: Iterable[int]) -> None:
         """What an earlier owner of a partition has delivered out of turn."""

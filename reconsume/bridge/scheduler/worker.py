@@ -21,9 +21,11 @@ from reconsume.bridge.admin import Partition
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.polled import by_partition
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
-from reconsume.bridge.scheduler.earlier_owners import partitions_of, what_was_left
+from reconsume.bridge.scheduler.earlier_owners import what_was_left
 from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.out_of_turn import offset_of
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.scout import Scout
@@ -161,20 +163,29 @@ class Worker:
             self._saw(append_ms)
 
     def _keep(self, messages: Sequence[Message]) -> None:
+        runs = list(by_partition(messages))
         if self._unasked:
-            self._ask_what_is_done(messages)
-        for message in messages:
-            error = message.error()
-            if error is None:
-                if not self._done_before or not self._is_done(message):
-                    self._read_ahead.add(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._read_ahead.reached_end((message.topic() or "", message.partition() or 0), message.offset() or 0)
-            elif error.fatal() or error.code() == KafkaError._FATAL:
-                # As a polled message it does not say `fatal()`. Nothing is read any more with this consumer.
-                raise KafkaNotReachable(f"reading as a member of the schedulers' group: {error.str()}")
-            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                logger.warning("%s", translate(error, f"reading topic {message.topic() or 'of the scheduler'}"))
+            self._ask_what_is_done(
+                {(topic or "", partition or 0) for topic, partition, failed, _ in runs if not failed}
+            )
+        for topic, partition, failed, run in runs:
+            where = topic or "", partition or 0
+            if failed:
+                for message in run:
+                    self._failed(where, message)
+            else:
+                self._read_ahead.add(where, self._not_done(where, run) if self._done_before else run)
+
+    def _failed(self, where: Partition, message: Message) -> None:
+        error = message.error()
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._read_ahead.reached_end(where, message.offset() or 0)
+        elif error.fatal() or error.code() == KafkaError._FATAL:
+            # As a polled message it does not say `fatal()`. Nothing is read any more with this consumer.
+            raise KafkaNotReachable(f"reading as a member of the schedulers' group: {error.str()}")
+        elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
 
     def _pause_and_resume(self) -> None:
         for queues, act, paused in (
@@ -322,27 +333,27 @@ class Worker:
             done = frozenset[int]() if left is None else left.done
             self._read_ahead.assign_held(one.topic, one.partition, self._router.timers.due_ms, done)
 
-    def _ask_what_is_done(self, messages: Sequence[Message]) -> None:
+    def _ask_what_is_done(self, read: set[Partition]) -> None:
         """With the first record of a partition: librdkafka has waited by then for open transactions of dead owners."""
-        come = partitions_of(messages) & self._unasked
+        come = read & self._unasked
         if come:
             for where, left in what_was_left(self._consumer, come, self._known, self._stop).items():
                 self._read_ahead.learn(where, left.done)
                 self._done_before[where] = left.offset
             self._unasked -= come
 
-    def _is_done(self, message: Message) -> bool:
-        """Whether it stands before what is committed; asked for the first records of a partition.
+    def _not_done(self, where: Partition, run: Sequence[Message]) -> Sequence[Message]:
+        """Without those that stand before what is committed; asked for the first records of a partition.
 
         librdkafka 2.16 goes on fetching a partition that was taken away while it asked for a first offset there, and
         gives one record of that when the partition comes back. And it begins anew where the group's coordinator says
         that nothing is committed.
         """
-        where = (message.topic() or "", message.partition() or 0)
-        if (message.offset() or 0) < self._done_before.get(where, 0):
-            return True
-        self._done_before.pop(where, None)
-        return False
+        offset = self._done_before.get(where, 0)
+        left = [message for message in run if offset_of(message) >= offset] if offset_of(run[0]) < offset else run
+        if left:
+            self._done_before.pop(where, None)
+        return left
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(one.topic, one.partition) for one in partitions}

@@ -10,6 +10,7 @@ from reconsume.bridge.scheduler.partition_queues import HeldQueue
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN, decode_done
 from reconsume.delay_levels.timer import CANCELS_KEPT_MS
+from tests.support.read_ahead import add
 
 LANE = "reconsume.DELAY.0s"
 
@@ -59,7 +60,7 @@ def test_what_is_too_far_behind_the_first_waits_and_reading_stops() -> None:
     ahead = ReadAhead(1_000_000, 10**12)
     ahead.assign_held(LANE, 0, due_of, ())
     for offset in (0, LONGEST_SPAN - 1, LONGEST_SPAN, LONGEST_SPAN + 1):
-        ahead.add(message(offset, 900 if offset == 0 else 10))
+        add(ahead, message(offset, 900 if offset == 0 else 10))
     (queue,) = ahead
     assert ahead.to_pause(500) == [queue]
     queue.paused = True

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
+from tests.support.read_ahead import add
 
 
 def message(topic: str, partition: int, offset: int, stored_ms: int, value: bytes = b"v") -> Message:
@@ -29,7 +30,7 @@ def reading(*partitions: tuple[str, int, int], records: int = 100, total: int = 
 def test_the_head_of_a_partition_holds_up_what_is_behind_it() -> None:
     ahead = reading(("d", 0, 1_000))
     for offset, stored in enumerate([0, 10, 20, 15]):
-        ahead.add(message("d", 0, offset, stored))
+        add(ahead, message("d", 0, offset, stored))
     assert ahead.next_due_ms() == 1_000
     assert ahead.take_due(999, 10) == []
     assert offsets(ahead.take_due(1_010, 10)) == {("d", 0): [0, 1]}
@@ -40,7 +41,7 @@ def test_the_head_of_a_partition_holds_up_what_is_behind_it() -> None:
 def test_what_is_taken_stays_until_it_is_dropped() -> None:
     ahead = reading(("d", 0, 0))
     for offset in range(5):
-        ahead.add(message("d", 0, offset * 2, 0))
+        add(ahead, message("d", 0, offset * 2, 0))
     (run,) = ahead.take_due(1, 3)
     assert (run.position.offset, len(run.queue)) == (5, 5)
     run.drop()
@@ -50,8 +51,8 @@ def test_what_is_taken_stays_until_it_is_dropped() -> None:
 def test_a_flooded_partition_leaves_room_for_the_others() -> None:
     ahead = reading(("flood", 0, 0), ("quiet", 0, 0))
     for offset in range(100):
-        ahead.add(message("flood", 0, offset, 0))
-    ahead.add(message("quiet", 0, 0, 50))
+        add(ahead, message("flood", 0, offset, 0))
+    add(ahead, message("quiet", 0, 0, 50))
     taken = offsets(ahead.take_due(60, 10))
     assert taken["quiet", 0] == [0]
     assert len(taken["flood", 0]) == 5
@@ -60,7 +61,7 @@ def test_a_flooded_partition_leaves_room_for_the_others() -> None:
 def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
     ahead = reading(("d", 0, 1_000), records=10)
     for offset in range(10):
-        ahead.add(message("d", 0, offset, 0))
+        add(ahead, message("d", 0, offset, 0))
     assert ahead.to_pause(1_500) == []
     (queue,) = ahead.to_pause(500)
     queue.paused = True
@@ -72,13 +73,13 @@ def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
 def test_memory_is_shared_between_the_partitions() -> None:
     ahead = reading(("a", 0, 9), ("b", 0, 9), records=10**6, total=100_000)
     for offset in range(5):
-        ahead.add(message("a", 0, offset, 10**9, b"x" * 10_000))
+        add(ahead, message("a", 0, offset, 10**9, b"x" * 10_000))
     assert [queue.topic for queue in ahead.to_pause(0)] == ["a"]
 
 
 def test_a_partition_that_is_held_is_not_due_until_then() -> None:
     ahead = reading(("d", 0, 0))
-    ahead.add(message("d", 0, 0, 0))
+    add(ahead, message("d", 0, 0, 0))
     next(iter(ahead)).held_until_ms = 500
     assert (ahead.take_due(499, 1), ahead.next_due_ms()) == ([], 500)
     assert len(ahead.take_due(500, 1)) == 1
@@ -87,17 +88,17 @@ def test_a_partition_that_is_held_is_not_due_until_then() -> None:
 @pytest.mark.rule("T-29")
 def test_a_revoked_partition_is_forgotten_and_its_late_records_too() -> None:
     ahead = reading(("d", 0, 0))
-    ahead.add(message("d", 0, 0, 0))
+    add(ahead, message("d", 0, 0, 0))
     ahead.revoke([("d", 0)])
-    ahead.add(message("d", 0, 1, 0))
+    add(ahead, message("d", 0, 1, 0))
     assert (len(ahead), ahead.next_due_ms(), ahead.owns(("d", 0))) == (0, None, False)
 
 
 def test_a_record_that_is_given_again_is_kept_once() -> None:
     ahead = reading(("d", 0, 0))
     for offset in (5, 6, 5, 6, 7):
-        ahead.add(message("d", 0, offset, 0))
+        add(ahead, message("d", 0, offset, 0))
     assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5, 6, 7]}
     ahead.assign("d", 0, 0)
-    ahead.add(message("d", 0, 5, 0))
+    add(ahead, message("d", 0, 5, 0))
     assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5]}, "an assignment begins anew"

@@ -12,6 +12,7 @@ from reconsume.bridge.scheduler.out_of_turn import offset_of
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.delay_levels.done_apart import decode_either
+from tests.support.read_ahead import add
 
 LANE = "reconsume.DELAY.1s"
 LATE = 3_000
@@ -91,7 +92,7 @@ class Bench:
 
     def read(self, to: int) -> None:
         for one in self.records[self.queue.next_offset : to]:
-            self.ahead.add(one)
+            add(self.ahead, one)
 
     def found(self, now_ms: float = LATE) -> list[int]:
         self.scout.look(self.ahead, now_ms)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reconsume.consumers.batch import Batch, Reading, by_partition, bytes_of, sorted_offsets
+from reconsume.bridge.polled import by_partition
+from reconsume.consumers.batch import Batch, Reading, bytes_of, sorted_offsets
 from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
 from reconsume.delay_levels.progress_metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
