@@ -289,6 +289,37 @@ def test_while_the_probe_of_the_app_is_red_nothing_is_delivered(
         wait_until(lambda: one.times("m1") == [0], 60, "it was delivered when the probe was green again")
 
 
+@pytest.mark.rule("BP-01", "BP-02")
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_broadcasting_delivers_all_to_each_app_once_and_goes_on_where_it_stopped(
+    here: Installation, tmp_path: Path, order: str
+) -> None:
+    group, topic = produced(here, f"broadcast-{order}", *BODIES)
+    more = {"order": order, "message_model": "BROADCASTING"}
+
+    def fails_at_m7(one: Delivered, _before: int) -> Mapping[str, Any]:
+        return {"status": 500} if one.value == "m7" else {}
+
+    def values(one: App) -> list[str]:
+        return sorted(delivered.value for delivered in list(one.seen))
+
+    stores = [tmp_path / name for name in ("left", "right")]
+    with app(fails_at_m7) as left, app(succeeds) as right:
+        with (
+            pushing(here, group, topic, left.url, offset_store=stores[0], **more),
+            pushing(here, group, topic, right.url, offset_store=stores[1], **more),
+        ):
+            for one in (left, right):
+                wait_until(lambda one=one: len(one.seen) == len(BODIES), 60, "all came to each")  # type: ignore[misc]
+            assert values(left) == values(right) == sorted(BODIES), "each once, the one that failed too"
+        here.produce(topic, b"while it was away")
+        with pushing(here, group, topic, left.url, offset_store=stores[0], **more):
+            wait_until(lambda: len(left.seen) > len(BODIES), 60, "it goes on")
+        assert values(left) == sorted([*BODIES, "while it was away"])
+    assert sent_back(here, group) == 0
+    assert here.all_committed(group) == {}
+
+
 def test_drop_may_discard(here: Installation) -> None:
     group, topic = produced(here, "discard", "m")
     with (

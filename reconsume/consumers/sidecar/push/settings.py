@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from reconsume.consumers.message_model import MessageModel
+
 __all__ = ["Drop", "Order", "Profile", "PushSettings"]
 
 _ROUTES: Final = {
@@ -62,6 +64,9 @@ class PushSettings(BaseModel):
         consume_timeout_seconds: for an answer; None takes 30, with `rocketmq-batch` 900 (RocketMQ: EX-01).
         max_reconsume_times: None takes the group's.
         exactly_once: a message is sent back and done in one transaction: no crash sends it back twice.
+        message_model: BROADCASTING delivers all messages to the app of each sidecar; what fails is logged and dropped
+            (RocketMQ: BP-01).
+        offset_store: the directory for the offsets of a broadcasting subscription, `~/.reconsume/offsets` by default.
         missing_route_grace_seconds: so long a 404 of a `native` app is not held against the message.
         drop: what DROP means.
         consume_message_batch_max_size: messages in one request, `rocketmq-batch` only.
@@ -89,6 +94,8 @@ class PushSettings(BaseModel):
     consume_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
     max_reconsume_times: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     exactly_once: bool = False
+    message_model: MessageModel = MessageModel.CLUSTERING
+    offset_store: Path | None = None
     missing_route_grace_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60
     drop: Drop = Drop.DLQ
     consume_message_batch_max_size: Annotated[int, Field(ge=1, le=1_024)] = 1
@@ -142,6 +149,10 @@ class PushSettings(BaseModel):
             raise ValueError("topics: name at least one; only a dapr app says by itself what it subscribes to")
         if self.consume_message_batch_max_size > 1 and self.profile is not Profile.ROCKETMQ_BATCH:
             raise ValueError("consume_message_batch_max_size is for profile rocketmq-batch")
+        if self.message_model is MessageModel.BROADCASTING and self.exactly_once:
+            raise ValueError("exactly_once is for message_model CLUSTERING: a broadcast message is never sent back")
+        if self.message_model is MessageModel.CLUSTERING and self.offset_store is not None:
+            raise ValueError("offset_store is for message_model BROADCASTING: others have their offsets in Kafka")
         return self
 
     @property

@@ -107,6 +107,8 @@ class _Subscription:
             consume_timeout=_FOR_EVER,
             pull_threshold_size_for_queue=_QUEUE_MIB,
             exactly_once=settings.exactly_once,
+            message_model=settings.message_model,
+            offset_store=settings.offset_store,
             await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
             topic_prefix=topic_prefix,
         )

@@ -48,6 +48,8 @@ def test_the_defaults() -> None:
         ({"route": "/{key}"}, "{topic}"),
         ({"route": "/{"}, "{topic}"),
         ({"consume_message_batch_max_size": 2}, "rocketmq-batch"),
+        ({"message_model": "BROADCASTING", "exactly_once": True}, "is never sent back"),
+        ({"offset_store": "/var/lib/reconsume"}, "is for message_model BROADCASTING"),
         ({"max_in_flight": 0}, "greater than or equal to 1"),
         ({"consume_timeout_seconds": 0}, "greater than 0"),
         ({"order": "topic"}, "'none', 'key' or 'partition'"),
