@@ -14,19 +14,19 @@ _LONG: Final = (
     "tests/chaos/test_five_minutes.py",
     "tests/spark",
     "tests/integration/test_sidecar_examples_faults.py",
+    "tests/integration/test_subscriptions.py",
     "tests/integration/test_cli.py",
+    "tests/integration/test_drop_in_consumer.py",
     "tests/integration/test_push_faults.py",
     "tests/integration/test_lost_offsets.py",
-    "tests/integration/test_drop_in_consumer.py",
+    "tests/integration/test_push_consumer_orderly.py",
+    "tests/integration/test_scheduler_faults.py",
     "tests/integration/test_local_kafka.py",
     "tests/integration/test_rights.py",
-    "tests/integration/test_subscriptions.py",
     "tests/integration/test_drop_in_exactly_once.py",
     "tests/integration/test_doctor.py",
-    "tests/integration/test_push_consumer_orderly.py",
-    "tests/integration/test_push_delivery.py",
-    "tests/integration/test_secrets.py",
 )
+"""Those that wait and those that work in turns."""
 _OF_THE_SECOND_SPARK: Final = tuple(
     f"tests/spark/test_{name}.py"
     for name in ("connect", "faults", "flights", "released", "replay_command", "replay_listener")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO, cast
 
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -36,29 +39,27 @@ class open_rows:  # noqa: N801 - used like `open`
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._text: TextIO | None = None
+        self._open = ExitStack()
 
     def __enter__(self) -> tuple[str, TextIO]:
         source = files("reconsume.cli.demo") / "flights.csv.gz" if self._path is None else self._path
         try:
-            raw = source.open("rb")
-            self._text = (
-                gzip.open(raw, "rt", encoding="utf-8", newline="")
-                if source.name.endswith(".gz")
-                else Path(str(source)).open(encoding="utf-8", newline="")
-            )
+            raw = self._open.enter_context(source.open("rb"))
         except OSError as error:
             raise IllegalSetting(f"--input: {error}") from None
-        assert self._text is not None
-        return source.name, self._text
+        data = self._open.enter_context(gzip.open(raw)) if source.name.endswith(".gz") else raw
+        return source.name, self._open.enter_context(io.TextIOWrapper(cast("IO[bytes]", data), "utf-8", newline=""))
 
-    def __exit__(self, *_: object) -> None:
-        if self._text is not None:
-            self._text.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self._open.close()
+        if isinstance(error, OSError | EOFError | UnicodeDecodeError | csv.Error | zlib.error):
+            raise IllegalSetting(f"--input {self._path}: cannot be read to its end: {error}") from error
 
 
 def _json_rows(name: str, text: TextIO) -> Iterator[Row]:
     for number, line in enumerate(text, start=1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
         except ValueError as error:
