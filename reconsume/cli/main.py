@@ -98,12 +98,13 @@ def chaos(
     minutes: Annotated[float, typer.Option(min=0.1, help="how long things go wrong")] = 3,
     brokers: Annotated[int, typer.Option(help="1 or 3; three lose one at a time")] = 1,
     rate: Annotated[float, typer.Option(min=1, help="messages per second")] = 200,
+    sidecar: Annotated[bool, typer.Option("--sidecar", help="a sidecar and its app take part, and fail too")] = False,
     output: Output = "table",
 ) -> None:
     """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if one is lost, early or twice."""
     from reconsume.cli.chaos.command import chaos as run
 
-    if not run(seed, minutes, brokers, rate, as_json=check_output(output)):
+    if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
         raise typer.Exit(1)
 
 

@@ -22,6 +22,22 @@ def test_nothing_is_lost_early_or_twice_whatever_goes_wrong() -> None:
     assert run_as_user(SEED, 1.5, 60)["faults"] >= 6
 
 
+A_SIDECAR_FAILS = [
+    Fault(Kind.APP_KILLED, 0, 8, 4),
+    Fault(Kind.SIDECAR_KILLED, 0, 2, 8),
+    Fault(Kind.APP_STOPPED, 0, 10, 4),
+    Fault(Kind.SIDECAR_STOPPED, 0, 12, 8),
+    Fault(Kind.BROKER_KILLED, 0, 0, 8),
+]
+
+
+def test_a_sidecar_and_its_app_die_and_hang_and_cost_no_message_an_attempt(tmp_path: Path) -> None:
+    report = run_chaos(ChaosOptions(SEED, 1, rate=40, faults=A_SIDECAR_FAILS, sidecar=True), say, tmp_path)
+    assert report.ok, report.as_json()
+    assert report.ended == []
+    assert "assigned: chaos.orders" in (tmp_path / "sidecar.log").read_text(), "it took part"
+
+
 SCHEDULERS_DIE = [Fault(Kind.SCHEDULER_KILLED, number, 0.5, 3) for number in range(4)]
 GROUP_REBALANCES = [Fault(Kind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number in range(2)]
 """Six ends or starts each; every worker has something to deliver nearly all the time."""

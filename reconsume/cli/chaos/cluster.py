@@ -18,7 +18,7 @@ from reconsume.cli.broker.jars import Progress
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
 from reconsume.cli.chaos.proxy import Proxy
 
-__all__ = ["Broker", "Cluster"]
+__all__ = ["Broker", "Cluster", "free_ports"]
 
 _HOST: Final = "127.0.0.1"
 _KAFKA_VERSION: Final = "4.1.1"
@@ -40,7 +40,7 @@ class Broker:
     """
 
     def __init__(self) -> None:
-        self.direct, self._behind, self.controller, self.proxied = _free_ports(4)
+        self.direct, self._behind, self.controller, self.proxied = free_ports(4)
         self.proxy = Proxy(self.proxied, self._behind)
         self.kafka = LocalKafka()
 
@@ -143,7 +143,8 @@ class Cluster:
         return ",".join(f"{_HOST}:{one.proxied}" for one in self.brokers)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, and that stay free while their owners are away."""
     found: list[int] = []
     while len(found) < count:
         port = random.choice(_PORTS)  # noqa: S311 - no secret

@@ -22,6 +22,10 @@ class Kind(StrEnum):
     CONSUMER_KILLED = "consumer killed"
     CONSUMER_STOPPED = "consumer stopped"
     CONSUMERS_COME_AND_GO = "consumers come and go"
+    SIDECAR_KILLED = "sidecar killed"
+    SIDECAR_STOPPED = "sidecar stopped"
+    APP_KILLED = "app killed"
+    APP_STOPPED = "app stopped"
     BROKER_RESTARTED = "broker restarted"
     BROKER_KILLED = "broker killed"
     BROKER_AWAY = "broker away"
@@ -41,6 +45,10 @@ _SECONDS: Final[dict[Kind, tuple[float, float]]] = {
     Kind.CONSUMER_KILLED: (0, 5),
     Kind.CONSUMER_STOPPED: (1, 15),
     Kind.CONSUMERS_COME_AND_GO: (3, 8),
+    Kind.SIDECAR_KILLED: (0, 5),
+    Kind.SIDECAR_STOPPED: (1, 15),
+    Kind.APP_KILLED: (0, 15),
+    Kind.APP_STOPPED: (1, 15),
     Kind.BROKER_RESTARTED: (0, 0),
     Kind.BROKER_KILLED: (0, 0),
     Kind.BROKER_AWAY: (5, 60),
@@ -51,6 +59,7 @@ _SECONDS: Final[dict[Kind, tuple[float, float]]] = {
     Kind.NETWORK_SILENT: (2, 15),
 }
 """How long each lasts, at least and at most."""
+_OF_THE_SIDECAR: Final = frozenset({Kind.SIDECAR_KILLED, Kind.SIDECAR_STOPPED, Kind.APP_KILLED, Kind.APP_STOPPED})
 _LONGEST_PART: Final = 1 / 15
 """Of the whole run; so a short one has room for all kinds."""
 _PAUSE: Final = (4.0, 10.0)
@@ -91,6 +100,9 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[Kind] = tuple(Kind
     return faults
 
 
-def kinds_for(platform: str) -> tuple[Kind, ...]:
+def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[Kind, ...]:
     """What can be done here: only Linux tells which process the broker is, and lets others limit its files."""
-    return tuple(kind for kind in Kind if platform == "linux" or kind not in {Kind.DISK_FULL, Kind.BROKER_STOPPED})
+    impossible = set() if platform == "linux" else {Kind.DISK_FULL, Kind.BROKER_STOPPED}
+    if not sidecar:
+        impossible |= _OF_THE_SIDECAR
+    return tuple(kind for kind in Kind if kind not in impossible)

@@ -39,6 +39,7 @@ class Inflictor:
 
     def _ways(self) -> dict[Kind, Callable[[Fault], None]]:
         schedulers, consumers = self.processes.schedulers, self.processes.consumers
+        sidecars, apps = self.processes.sidecars, self.processes.apps
         return {
             Kind.SCHEDULER_KILLED: lambda fault: self._killed(schedulers, fault),
             Kind.SCHEDULER_STOPPED: lambda fault: self._stopped(schedulers, fault),
@@ -48,6 +49,10 @@ class Inflictor:
             Kind.CONSUMER_KILLED: lambda fault: self._killed(consumers, fault),
             Kind.CONSUMER_STOPPED: lambda fault: self._stopped(consumers, fault),
             Kind.CONSUMERS_COME_AND_GO: lambda fault: self._come_and_go(consumers, fault),
+            Kind.SIDECAR_KILLED: lambda fault: self._killed(sidecars, fault),
+            Kind.SIDECAR_STOPPED: lambda fault: self._stopped(sidecars, fault),
+            Kind.APP_KILLED: lambda fault: self._killed(apps, fault),
+            Kind.APP_STOPPED: lambda fault: self._stopped(apps, fault),
             Kind.BROKER_RESTARTED: self._restarted,
             Kind.BROKER_KILLED: self._broker_killed,
             Kind.BROKER_AWAY: self._broker_killed,

@@ -93,6 +93,8 @@ class Processes:
 
     schedulers: list[UnderTest]
     consumers: list[UnderTest]
+    sidecars: list[UnderTest] = field(default_factory=list)
+    apps: list[UnderTest] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -105,8 +107,8 @@ class Processes:
             one.kill()
 
     def all(self) -> list[UnderTest]:
-        """Schedulers and consumers."""
-        return [*self.schedulers, *self.consumers]
+        """Whatever it is."""
+        return [*self.schedulers, *self.consumers, *self.sidecars, *self.apps]
 
     def revive(self) -> None:
         """Start again what has ended by itself, and remember it: a fault is no reason to end."""

@@ -21,11 +21,12 @@ from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
-from reconsume.cli.chaos.cluster import Cluster
+from reconsume.cli.chaos.cluster import Cluster, free_ports
 from reconsume.cli.chaos.faults import Fault, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
 from reconsume.cli.chaos.judge import Verdict
 from reconsume.cli.chaos.processes import Processes, UnderTest
+from reconsume.cli.chaos.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.reading import TopicReader
 from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, recoveries, summary
 from reconsume.cli.chaos.worker import set_ahead
@@ -53,6 +54,7 @@ class ChaosOptions:
 
     Attributes:
         rate: messages per second.
+        sidecar: a member of the group is a sidecar that pushes to an app; both are victims too.
         faults: None takes the schedule of the seed.
         worker: the program that schedulers run; its first argument is the file of its clock.
         patience: seconds in which nothing happens, after which what has not come to its end is lost.
@@ -62,13 +64,14 @@ class ChaosOptions:
     minutes: float
     brokers: int = 1
     rate: float = 200.0
+    sidecar: bool = False
     faults: Sequence[Fault] | None = None
     worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.worker")
     patience: float = 90.0
 
     def schedule(self) -> Sequence[Fault]:
         """What goes wrong."""
-        return self.faults or schedule(self.seed, self.minutes * 60, kinds_for(sys.platform))
+        return self.faults or schedule(self.seed, self.minutes * 60, kinds_for(sys.platform, sidecar=self.sidecar))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class ChaosReport:
             "seed": self.options.seed,
             "minutes": self.options.minutes,
             "brokers": self.options.brokers,
+            "sidecar": self.options.sidecar,
             "seconds": round(self.seconds, 1),
             "faults": len(self.faults),
             "messages": verdict.messages,
@@ -180,7 +184,12 @@ def _processes(options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], 
         UnderTest(f"consumer-{number}", [sys.executable, "-m", "reconsume.cli.chaos.consumer", cluster.proxied], folder)
         for number in range(_EACH)
     ]
-    return Processes(schedulers, consumers)
+    if not options.sidecar:
+        return Processes(schedulers, consumers)
+    (port,) = free_ports(1)
+    sidecar = UnderTest("sidecar", sidecar_command(folder, cluster.proxied, port), folder)
+    app = UnderTest("app", app_command(port, cluster.proxied), folder)
+    return Processes(schedulers, consumers, [sidecar], [app])
 
 
 def _wait_for_the_first(reader: TopicReader, processes: Processes) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "PARTITIONS",
     "PROCESSED",
     "PROCESSED_ORIGIN",
+    "SESSION",
     "body_of",
     "failures_in",
     "produce",
@@ -32,6 +33,8 @@ PARTITIONS: Final = 6
 LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
 """The first retry waits 1 s, the second 2 s, the third 3 s."""
 MAX_RECONSUME_TIMES: Final = 3
+SESSION: Final = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 600}
+"""Of every member of the group."""
 DEAD: Final = MAX_RECONSUME_TIMES + 1
 """So many failures and the message is dead."""
 _FAILURES: Final = (0,) * 70 + (1,) * 15 + (2,) * 8 + (3,) * 2 + (DEAD,) * 5

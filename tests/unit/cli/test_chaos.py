@@ -32,8 +32,10 @@ def test_a_schedule_fills_its_time(minutes: float) -> None:
 
 
 def test_only_linux_can_fill_a_disk() -> None:
-    assert set(Kind) - set(kinds_for("darwin")) == {Kind.DISK_FULL, Kind.BROKER_STOPPED}
-    assert kinds_for("linux") == tuple(Kind)
+    linux = kinds_for("linux")
+    assert set(linux) - set(kinds_for("darwin")) == {Kind.DISK_FULL, Kind.BROKER_STOPPED}
+    assert kinds_for("linux", sidecar=True) == tuple(Kind)
+    assert set(Kind) - set(linux) == {one for one in Kind if one.startswith(("sidecar", "app"))}
 
 
 def test_thirty_of_a_hundred_messages_fail_and_five_of_them_die() -> None:
