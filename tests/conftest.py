@@ -35,6 +35,7 @@ _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The files that take longest first, so that no process is left with one of them at the end.
 

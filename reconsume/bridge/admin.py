@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0
 _PAUSE: Final = 0.05
+_ANSWER_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +239,12 @@ class KafkaAdmin:
 def _commits(consumer: Consumer, group: str, asked: list[TopicPartition]) -> dict[Partition, Commit]:
     doing = f"reading the offsets of group {group}"
     try:
-        found = consumer.committed(asked, _TIMEOUT)
+        found = consumer.committed(asked, _ANSWER_SECONDS)
     except KafkaException as error:
-        raise translate(error, doing) from error
+        # That the group may not be used is told to those who poll; who asks waits for a coordinator in vain.
+        told = consumer.poll(0)
+        refusal = None if told is None else told.error()
+        raise translate(error if refusal is None else refusal, doing) from error
     for one in found:
         if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise translate(one.error, doing)

@@ -52,7 +52,8 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
             wait_until(lambda: _answers(address_or_reason), _START_SECONDS, f"Kafka in {_IMAGE} at {address_or_reason}")
             yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
-            local = stack.enter_context(local_kafka())
+            # It is never killed, and may have to wait for its turn on a busy machine.
+            local = stack.enter_context(local_kafka(properties={"broker.session.timeout.ms": "9000"}))
             yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {address_or_reason}")
 
 
