@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-# Which tests stay together, and which come first, is said in tests/conftest.py.
-GROUPS := --dist=loadgroup --no-loadscope-reorder
+# Which files come first is said in tests/conftest.py.
+BY_FILE := --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check format test chaos unit demo broker benchmarks helm-check docs wheel clean
@@ -42,9 +42,9 @@ test: check ## Everything: the checks and all tests, on a real Kafka
 	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
 	@$(BIN)/pytest -q tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark, two at a time, beside five minutes of faults"
-	@$(BIN)/pytest -q --numprocesses=3 $(GROUPS) tests/chaos/test_five_minutes.py tests/spark
+	@$(BIN)/pytest -q --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
 	@echo "all others, four at a time"
-	@$(BIN)/pytest -q --numprocesses=4 $(GROUPS) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
+	@$(BIN)/pytest -q --numprocesses=4 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 chaos: setup ## Faults while messages flow, crashes at every step: an hour; make test has some of it
 	@$(BIN)/pytest -q tests/chaos

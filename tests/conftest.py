@@ -12,7 +12,12 @@ _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For every JVM of the tests: the second compiler takes more time here than it ever gives back."""
 _LONG: Final = (
     "tests/chaos/test_five_minutes.py",
-    "tests/spark",
+    "tests/spark/test_replay_runs.py",
+    "tests/spark/test_released.py",
+    "tests/spark/test_connect.py",
+    "tests/spark/test_reconcile.py",
+    "tests/spark/test_faults.py",
+    "tests/spark/test_reconcile_stream.py",
     "tests/integration/test_sidecar_examples_faults.py",
     "tests/integration/test_subscriptions.py",
     "tests/integration/test_cli.py",
@@ -26,33 +31,15 @@ _LONG: Final = (
     "tests/integration/test_drop_in_exactly_once.py",
     "tests/integration/test_doctor.py",
 )
-"""Those that wait and those that work in turns."""
-_OF_THE_SECOND_SPARK: Final = tuple(
-    f"tests/spark/test_{name}.py"
-    for name in ("connect", "faults", "flights", "released", "replay_command", "replay_listener")
-)
+"""Of Kafka those that wait and those that work in turns."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The files that take longest first, so that no process is left with one of them at the end.
-
-    With `--dist=loadgroup` each file is a group, as with `loadfile`; those with Spark are two, for two Sparks.
-    """
-    files = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    """The files that take longest first, so that no process is left with one of them at the end."""
     place = {file: number for number, file in enumerate(_LONG)}
-    items.sort(
-        key=lambda item: place.get(files[item], place["tests/spark"] if _is_of_spark(files[item]) else len(place))
-    )
-    for item, file in files.items():
-        spark = "second spark" if file in _OF_THE_SECOND_SPARK else "first spark"
-        item.add_marker(pytest.mark.xdist_group(spark if _is_of_spark(file) else file))
-
-
-def _is_of_spark(file: str) -> bool:
-    return file.startswith("tests/spark/")
+    items.sort(key=lambda item: place.get(item.path.relative_to(config.rootpath).as_posix(), len(place)))
 
 
 @pytest.fixture(scope="session", autouse=True)
