@@ -43,8 +43,8 @@ test: check ## Everything: the checks and all tests, on a real Kafka
 	@$(BIN)/pytest -q tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark, two at a time, beside five minutes of faults"
 	@$(BIN)/pytest -q --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
-	@echo "all others, four at a time"
-	@$(BIN)/pytest -q --numprocesses=4 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
+	@echo "all others, five at a time"
+	@$(BIN)/pytest -q --numprocesses=5 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 chaos: setup ## Faults while messages flow, crashes at every step: an hour; make test has some of it
 	@$(BIN)/pytest -q tests/chaos

@@ -24,12 +24,17 @@ _LONG: Final = (
     "tests/integration/test_drop_in_consumer.py",
     "tests/integration/test_push_faults.py",
     "tests/integration/test_lost_offsets.py",
-    "tests/integration/test_push_consumer_orderly.py",
     "tests/integration/test_scheduler_faults.py",
+    "tests/integration/test_sidecar_process.py",
+    "tests/integration/test_push_consumer_orderly.py",
     "tests/integration/test_local_kafka.py",
     "tests/integration/test_rights.py",
     "tests/integration/test_drop_in_exactly_once.py",
     "tests/integration/test_doctor.py",
+    "tests/integration/test_sidecar_examples.py",
+    "tests/integration/test_table_changes.py",
+    "tests/integration/test_scheduler_fairness.py",
+    "tests/integration/test_secrets.py",
 )
 """Of Kafka those that wait and those that work in turns."""
 _NOTE: Final = pytest.StashKey[str]()

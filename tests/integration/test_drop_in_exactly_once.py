@@ -216,7 +216,7 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     def nothing(*_args: Any, **_more: Any) -> None:
         raise TimeoutError
 
-    def away(*_args: Any) -> None:
+    def away(*_args: Any, **_more: Any) -> None:
         raise KafkaNotReachable("no answer")
 
     def ask(*positions: TopicPartition) -> bool:

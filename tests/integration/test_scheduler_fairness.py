@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from reconsume.bridge.scheduler import service
 from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, TransactionalWriter
 from reconsume.bridge.settings import SchedulerSettings, Settings
@@ -24,6 +27,12 @@ FLOOD = 30_000
 FEW = 10
 BATCH = 20
 DELAY_MS = 1_000
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker looks as soon as it is late, so that a flood need not last for long."""
+    monkeypatch.setattr(service, "Scout", partial(Scout, grace_ms=0))
 
 
 class Flooded:
