@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, Final, cast

@@ -20,22 +20,17 @@ And in the end, when nothing goes wrong any more: the commits cover everything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import hypothesis.strategies as st
-import pytest
 from confluent_kafka import TopicPartition
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.consumers.senders import PlainSender
-from reconsume.consumers.transactional_sender import TransactionalSender
 from tests.unit.consumers.model_kafka import PARTITIONS, Kafka, Where
 from tests.unit.consumers.model_members import TIMEOUT_MS, Member, SendBacks, SteppedSender, Transactions
 
-NAMES: Final = ("a", "b", "c")
+NAMES: Final = ("a", "b")
 LONGEST_END: Final = 40
 """Turns until everything is done, when nothing goes wrong."""
 AT_ONCE: Final = ["succeeds", "fails", "raises", "does the first", "says not now"]
@@ -43,11 +38,13 @@ LATER: Final = ["succeeds", "fails", "does the first"]
 
 names = st.sampled_from(NAMES)
 partitions = st.sampled_from(PARTITIONS)
-maybe_partitions = st.none() | partitions
+maybe_partitions = st.sampled_from([None] * 9 + PARTITIONS)
+results = st.lists(st.sampled_from([*AT_ONCE, None]), max_size=6)
+"""Of listeners that are called; None goes on."""
 
 
 class Members(RuleBasedStateMachine):
-    """Three members of a group share the partitions.
+    """Two members of a group share the partitions.
 
     Attributes:
         owners: whose a partition is, by what the group's coordinator says.
@@ -65,8 +62,10 @@ class Members(RuleBasedStateMachine):
         for name in NAMES:
             self._start(name)
         self._rebalance()
-        for name, where in zip(NAMES, PARTITIONS, strict=True):
-            self._give([where], name)
+        self._give(PARTITIONS[:2], "a")
+        self._give(PARTITIONS[2:], "b")
+        for where in PARTITIONS:
+            self.all_goes_on(where, 2, 0, [])
 
     def _start(self, name: str) -> None:
         self.members[name] = Member(self.kafka, exactly_once=self.exactly_once)
@@ -93,50 +92,63 @@ class Members(RuleBasedStateMachine):
         """Whether the coordinator has all offsets: who knows what it has lost must live on."""
         return self.kafka.told == self.kafka.committed
 
-    @rule(where=partitions, count=st.integers(1, 4), marked=st.booleans())
+    @rule(where=partitions, count=st.integers(1, 6), marked=st.booleans())
     def records_are_appended(self, where: Where, count: int, *, marked: bool) -> None:
         for _ in range(count):
             self.kafka.append(where)
         if marked:
             self.kafka.logs[where].append(None)
 
-    @rule(passes=st.sampled_from([100, 1_000, 5_000, TIMEOUT_MS + 1_000]))
-    def time_passes(self, passes: int) -> None:
-        self.kafka.now += passes
-
     @rule(
         name=names,
+        passes=st.sampled_from([1_000, 0, 5_000, TIMEOUT_MS + 1_000]),
         fate=st.sampled_from(["is taken", "is refused", "is lost", "gets no answer"]),
         deaf=st.integers(0, 1),
         moves=maybe_partitions,
+        results=results,
     )
-    def a_member_turns(self, name: str, fate: str, deaf: int, moves: Where | None) -> None:
-        """A partition may move between its two reads; what fails of a commit is the last one of the turn."""
+    def a_member_turns(
+        self, name: str, passes: int, fate: str, deaf: int, moves: Where | None, results: list[str | None]
+    ) -> None:
+        """Time has passed, a partition may move between its two reads; then listeners are called."""
         client = self.members[name].client
         client.fate, client.deaf, client.meanwhile = [fate], deaf, self._move(moves)
+        self.kafka.now += passes
         self.members[name].loop.run_once()
         client.fate, client.deaf, client.meanwhile = [], 0, None
+        self.listeners_are_called(name, results)
 
     def _move(self, where: Where | None) -> Callable[[], None] | None:
         return None if where is None else lambda: self._moves(where)
 
-    @rule(name=names, result=st.sampled_from(AT_ONCE))
-    def a_listener_is_called(self, name: str, result: str) -> None:
-        self._call(name, result)
-
-    @rule(name=names)
-    def a_listener_begins(self, name: str) -> None:
-        self._call(name, None)
-
-    def _call(self, name: str, result: str | None) -> None:
+    @rule(name=names, results=results)
+    def listeners_are_called(self, name: str, results: list[str | None]) -> None:
+        """Some go on."""
         member = self.members[name]
-        if member.calls.waiting:
-            member.calls.call(member.service, result)
+        for result in results:
+            if member.calls.waiting:
+                member.calls.call(member.service, result)
 
-    @rule(name=names, which=st.integers(0, 3), result=st.sampled_from(LATER))
-    def a_listener_comes_back(self, name: str, which: int, result: str) -> None:
-        if self.members[name].calls.running:
-            self.members[name].calls.come_back(which, result)
+    @rule(where=partitions, count=st.integers(0, 4), passes=st.sampled_from([0, 1_000, 5_000]), results=results)
+    def all_goes_on(self, where: Where, count: int, passes: int, results: list[str | None]) -> None:
+        """So that there is something for the other rules to disturb."""
+        for _ in range(count):
+            self.kafka.append(where)
+        for name in NAMES:
+            self.kafka.now += passes
+            self.members[name].loop.run_once()
+            self.listeners_are_called(name, results)
+            self._sends(name)
+
+    def _sends(self, name: str) -> None:
+        """What waits for Kafka, without a fault."""
+        raise NotImplementedError
+
+    @rule(name=names, which=st.integers(0, 3), results=st.lists(st.sampled_from(LATER), min_size=1, max_size=4))
+    def listeners_come_back(self, name: str, which: int, results: list[str]) -> None:
+        for result in results:
+            if self.members[name].calls.running:
+                self.members[name].calls.come_back(which, result)
 
     @rule(where=partitions, flushes=st.booleans(), to=st.integers(0, 1), left_over=st.booleans())
     def a_partition_moves(self, where: Where, to: int, *, flushes: bool, left_over: bool) -> None:
@@ -158,14 +170,27 @@ class Members(RuleBasedStateMachine):
         offset = self.kafka.committed.get(where, (0, ""))[0]
         self._give([where], others[to % len(others)], 0 if left_over and offset else None)
 
-    @precondition(lambda self: len(self._present()) > 1 and self._is_whole())
-    @rule(name=names)
-    def a_member_is_put_out(self, name: str) -> None:
+    @precondition(_is_whole)
+    @rule(
+        name=names,
+        how=st.sampled_from(["is put out", "dies", "shuts down"]),
+        result=st.sampled_from(LATER),
+        stored=st.integers(0, 3),
+        heirs=st.booleans(),
+    )
+    def a_member_goes(self, name: str, how: str, result: str, stored: int, *, heirs: bool) -> None:
+        if how == "is put out":
+            self._is_put_out(name)
+        elif how == "dies":
+            self._dies(name, stored, heirs=heirs)
+        else:
+            self._shuts_down(name, result)
+
+    def _is_put_out(self, name: str) -> None:
         """It goes on with what it has, as a process that was stopped does."""
-        if name in self.out or len(self._present()) == 1:
-            return
-        self.out.add(name)
-        self._pass_on(name)
+        if name not in self.out and len(self._present()) > 1:
+            self.out.add(name)
+            self._pass_on(name)
 
     def _pass_on(self, name: str) -> None:
         """What it had goes to the next ones."""
@@ -186,9 +211,7 @@ class Members(RuleBasedStateMachine):
             self.out.remove(name)
             self._rebalance()
 
-    @precondition(_is_whole)
-    @rule(name=names, stored=st.integers(0, 3), heirs=st.booleans())
-    def a_member_dies(self, name: str, stored: int, *, heirs: bool) -> None:
+    def _dies(self, name: str, stored: int, *, heirs: bool) -> None:
         """What was on its way to Kafka may arrive. The next one of that name has nothing, or what it had."""
         dead = self.members[name]
         dead.client.alive = False
@@ -205,12 +228,10 @@ class Members(RuleBasedStateMachine):
             self._rebalance()
             self._give(self._owned(name), name)
 
-    @precondition(_is_whole)
-    @rule(name=names, result=st.sampled_from(LATER), fate=st.sampled_from(["is refused", "is taken"]))
-    def a_member_shuts_down(self, name: str, result: str, fate: str) -> None:
+    def _shuts_down(self, name: str, result: str) -> None:
         """In each of its polls a listener comes back; one that was put out learns it then."""
         member = self.members[name]
-        member.client.fate = [fate]
+        member.client.fate = ["is refused"]
 
         def polls() -> None:
             if name in self.out:
@@ -286,6 +307,7 @@ class Members(RuleBasedStateMachine):
             member.calls.call(member.service, "succeeds")
         while member.calls.running:
             member.calls.come_back(0, "succeeds")
+        self._sends(name)
 
 
 class Plainly(Members):
@@ -293,15 +315,15 @@ class Plainly(Members):
 
     exactly_once = False
 
-    @rule(name=names, fate=st.sampled_from(["is stored", "is refused"]))
-    def a_send_back_is_answered(self, name: str, fate: str) -> None:
+    @rule(name=names, fates=st.lists(st.sampled_from(["is stored", "is refused"]), min_size=1, max_size=4))
+    def send_backs_are_answered(self, name: str, fates: list[str]) -> None:
         writer = self.members[name].writer
         assert isinstance(writer, SendBacks)
-        if writer.waiting:
-            writer.answer(fate)
+        for fate in fates:
+            if writer.waiting:
+                writer.answer(fate)
 
-    def _go_well(self, name: str) -> None:
-        super()._go_well(name)
+    def _sends(self, name: str) -> None:
         writer = self.members[name].writer
         assert isinstance(writer, SendBacks)
         writer.flush(0)
@@ -339,6 +361,8 @@ class Together(Members):
         writer.fate, writer.away = list(fate), away
         writer.before, writer.after = self._move(before), self._move(after)
         sender.step()
+        sender.serve()
+        sender.step()
         writer.fate, writer.away, writer.before, writer.after = [], 0, None, None
 
     @invariant()
@@ -348,13 +372,12 @@ class Together(Members):
             for offset, body in self.kafka.records(where).items():
                 assert self.kafka.sent_back[body] <= (offset in covered), body
 
-    def _go_well(self, name: str) -> None:
-        super()._go_well(name)
+    def _sends(self, name: str) -> None:
         sender = self.members[name].sender
         assert isinstance(sender, SteppedSender)
-        for _ in range(2):
-            sender.step()
-            self.members[name].loop.run_once()
+        sender.step()
+        sender.serve()
+        sender.step()
 
 
 for one in (Plainly, Together):
