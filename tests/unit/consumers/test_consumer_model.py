@@ -31,6 +31,13 @@ from tests.unit.consumers.model_kafka import PARTITIONS, Kafka, Where
 from tests.unit.consumers.model_members import TIMEOUT_MS, Member, SendBacks, SteppedSender, Transactions
 
 NAMES: Final = ("a", "b")
+FATES: Final = [
+    "is committed",
+    "is aborted",
+    "is refused",
+    "is committed without an answer",
+    "is undone without an answer",
+]
 LONGEST_END: Final = 40
 """Turns until everything is done, when nothing goes wrong."""
 AT_ONCE: Final = ["succeeds", "fails", "raises", "does the first", "says not now"]
@@ -38,7 +45,8 @@ LATER: Final = ["succeeds", "fails", "does the first"]
 
 names = st.sampled_from(NAMES)
 partitions = st.sampled_from(PARTITIONS)
-maybe_partitions = st.sampled_from([None] * 9 + PARTITIONS)
+moves = st.just([]) | st.lists(partitions, max_size=2)
+"""There and back, if it is twice the same."""
 results = st.lists(st.sampled_from([*AT_ONCE, None]), max_size=6)
 """Of listeners that are called; None goes on."""
 
@@ -104,22 +112,28 @@ class Members(RuleBasedStateMachine):
         passes=st.sampled_from([1_000, 0, 5_000, TIMEOUT_MS + 1_000]),
         fate=st.sampled_from(["is taken", "is refused", "is lost", "gets no answer"]),
         deaf=st.integers(0, 1),
-        moves=maybe_partitions,
+        moves=moves,
         results=results,
     )
     def a_member_turns(
-        self, name: str, passes: int, fate: str, deaf: int, moves: Where | None, results: list[str | None]
+        self, name: str, passes: int, fate: str, deaf: int, moves: list[Where], results: list[str | None]
     ) -> None:
-        """Time has passed, a partition may move between its two reads; then listeners are called."""
+        """Time has passed, partitions may move between its two reads; then listeners are called."""
         client = self.members[name].client
-        client.fate, client.deaf, client.meanwhile = [fate], deaf, self._move(moves)
+        client.fate, client.deaf, client.meanwhile = [fate], deaf, self._meanwhile(moves)
         self.kafka.now += passes
         self.members[name].loop.run_once()
         client.fate, client.deaf, client.meanwhile = [], 0, None
         self.listeners_are_called(name, results)
 
-    def _move(self, where: Where | None) -> Callable[[], None] | None:
-        return None if where is None else lambda: self._moves(where)
+    def _meanwhile(self, moves: list[Where], turns: str = "") -> Callable[[], None]:
+        def happens() -> None:
+            if turns:
+                self.members[turns].loop.run_once()
+            for where in moves:
+                self._moves(where)
+
+        return happens
 
     @rule(name=names, results=results)
     def listeners_are_called(self, name: str, results: list[str | None]) -> None:
@@ -129,8 +143,16 @@ class Members(RuleBasedStateMachine):
             if member.calls.waiting:
                 member.calls.call(member.service, result)
 
-    @rule(where=partitions, count=st.integers(0, 4), passes=st.sampled_from([0, 1_000, 5_000]), results=results)
-    def all_goes_on(self, where: Where, count: int, passes: int, results: list[str | None]) -> None:
+    @rule(
+        where=partitions,
+        count=st.integers(0, 4),
+        passes=st.sampled_from([0, 1_000, 5_000]),
+        results=results,
+        sends=st.booleans(),
+    )
+    def all_goes_on(
+        self, where: Where, count: int, passes: int, results: list[str | None], *, sends: bool = False
+    ) -> None:
         """So that there is something for the other rules to disturb."""
         for _ in range(count):
             self.kafka.append(where)
@@ -138,7 +160,8 @@ class Members(RuleBasedStateMachine):
             self.kafka.now += passes
             self.members[name].loop.run_once()
             self.listeners_are_called(name, results)
-            self._sends(name)
+            if sends:
+                self._sends(name)
 
     def _sends(self, name: str) -> None:
         """What waits for Kafka, without a fault."""
@@ -336,33 +359,22 @@ class Together(Members):
 
     @rule(
         name=names,
-        fate=st.lists(
-            st.sampled_from(
-                [
-                    "is committed",
-                    "is aborted",
-                    "is refused",
-                    "is committed without an answer",
-                    "is undone without an answer",
-                ]
-            ),
-            max_size=3,
-        ),
+        fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=3),
         away=st.integers(0, 2),
-        before=maybe_partitions,
-        after=maybe_partitions,
+        before=moves,
+        after=moves,
+        turns=st.booleans(),
     )
-    def a_sender_steps(self, name: str, fate: list[str], away: int, before: Where | None, after: Where | None) -> None:
-        """Partitions may move while it writes, before Kafka judges the transaction or after."""
-        member = self.members[name]
-        writer, sender = member.writer, member.sender
+    def a_sender_steps(
+        self, name: str, fates: list[str], away: int, before: list[Where], after: list[Where], *, turns: bool
+    ) -> None:
+        """While it writes the loop turns, and partitions move before Kafka judges the transaction or after."""
+        writer = self.members[name].writer
         assert isinstance(writer, Transactions)
-        assert isinstance(sender, SteppedSender)
-        writer.fate, writer.away = list(fate), away
-        writer.before, writer.after = self._move(before), self._move(after)
-        sender.step()
-        sender.serve()
-        sender.step()
+        writer.fate, writer.away = list(fates), away
+        writer.before = self._meanwhile(before, name if turns else "")
+        writer.after = self._meanwhile(after)
+        self._sends(name)
         writer.fate, writer.away, writer.before, writer.after = [], 0, None, None
 
     @invariant()
