@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
@@ -63,8 +62,8 @@ class SendBacks:
         on_done(None if fate == "is stored" else SendBackFailed(fate))
 
 
-class Transactions:
-    """The writer of send-backs together with offsets.
+class Transactions(ExactlyOnceWriter):
+    """The writer of send-backs together with offsets; what it says of one without an answer is the real verdict.
 
     Attributes:
         fate: what becomes of the next ones, in turn; then all is well.
@@ -73,8 +72,11 @@ class Transactions:
         after: happens before its answer is there.
     """
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, known: KnownOffsets) -> None:
         self._kafka = kafka
+        self._group = "departures"
+        self._admin = cast("Any", self)
+        self._known = known
         self.fate: list[str] = []
         self.away = 0
         self.before: Meanwhile | None = None
@@ -104,8 +106,10 @@ class Transactions:
         if self.away:
             self.away -= 1
             raise KafkaNotReachable("away")
-        writer = SimpleNamespace(_started=lambda: None, _admin=self, _group="departures")
-        return ExactlyOnceWriter.was_committed(cast("Any", writer), positions)
+        return super().was_committed(positions)
+
+    def _started(self) -> Any:
+        """There is no producer."""
 
     def commits(self, _group: str, wheres: Iterable[Where], *, stable: bool) -> dict[Where, Commit]:
         assert stable
@@ -207,7 +211,7 @@ class Member:
         self.writer: SendBacks | Transactions
         self.sender: PlainSender | SteppedSender
         if exactly_once:
-            self.writer = together = Transactions(kafka)
+            self.writer = together = Transactions(kafka, self.known)
             metadata = client.consumer_group_metadata
             self.sender = SteppedSender(together.write, together.was_committed, metadata, self.known.note)
         else:
