@@ -280,7 +280,8 @@ class ExactlyOnceWriter:
 
         def ask(_asked: Sequence[TopicPartition]) -> list[TopicPartition]:
             found = self._admin.commits(self._group, partitions, stable=True)
-            return [TopicPartition(*where, *found.get(where, _NOTHING)) for where in partitions]
+            told = {where: found.get(where, _NOTHING) for where in partitions}
+            return [TopicPartition(*where, at.offset, at.metadata or "") for where, at in told.items()]
 
         return {
             (one.topic, one.partition): Commit(one.offset, one.metadata)
