@@ -159,6 +159,11 @@ class Calls(RunsNothing):
         with suppress(StopIteration):
             running.send(result)
 
+    def abandon(self) -> None:
+        """What still runs comes to nothing."""
+        while self.running:
+            self.come_back(0, "fails")
+
     def listen(self, messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> Any:
         kafka, client = self._client.kafka, self._client
         where = (messages[0].kafka.topic, messages[0].kafka.partition)
