@@ -23,8 +23,9 @@ class Group:
         out: who was put out of the group and does not know.
     """
 
-    def __init__(self, *, exactly_once: bool) -> None:
+    def __init__(self, *, exactly_once: bool, orderly: bool) -> None:
         self._exactly_once = exactly_once
+        self._orderly = orderly
         self.kafka = Kafka()
         self.members: dict[str, Member] = {}
         self.owners: dict[Where, str] = {}
@@ -36,7 +37,7 @@ class Group:
         self._give(PARTITIONS[2:], "b")
 
     def _start(self, name: str) -> None:
-        self.members[name] = Member(self.kafka, exactly_once=self._exactly_once)
+        self.members[name] = Member(self.kafka, exactly_once=self._exactly_once, orderly=self._orderly)
 
     def _rebalance(self) -> None:
         """A new generation, of which all members know but those who were put out."""

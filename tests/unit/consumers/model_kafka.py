@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.delay_levels.progress_metadata import decode_progress
+from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
 from tests.unit.consumers.doubles import RETRY_TOPIC
 
 __all__ = ["PARTITIONS", "Client", "Kafka", "Meanwhile", "Where"]
@@ -24,7 +24,7 @@ Where = tuple[str, int]
 Meanwhile = Callable[[], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Kafka:
     """The logs, the group, and what became of each record; a record's body tells where it stands.
 
@@ -33,6 +33,7 @@ class Kafka:
         told: what the group's coordinator says is committed.
         generation: of the group; of a member that was put out it is a lower one.
         broken: what was promised and not kept, noted when it happened.
+        busy: whose listeners go on, by partition.
     """
 
     now: float = 0.0
@@ -44,6 +45,7 @@ class Kafka:
     calls: Counter[bytes] = field(default_factory=Counter)
     sent_back: Counter[bytes] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
+    busy: dict[Where, list[Client]] = field(default_factory=lambda: defaultdict(list))
 
     def append(self, where: Where) -> None:
         log, (topic, partition) = self.logs[where], where
@@ -74,11 +76,15 @@ class Kafka:
         done = decode_progress(offset, metadata).done
         return {at for at, one in enumerate(self.logs[where]) if one is not None and (at < offset or at in done)}
 
+    def is_done(self, body: bytes) -> bool:
+        """Whether a listener was done with it, or its send-back is stored."""
+        return body in self.succeeded or self.sent_back[body] > 0
+
     def records(self, where: Where) -> Mapping[int, bytes]:
         return {at: one.value() or b"" for at, one in enumerate(self.logs[where]) if one is not None}
 
 
-@dataclass
+@dataclass(eq=False)
 class Client:
     """The consumer of one member, as far as it is used.
 
@@ -86,7 +92,7 @@ class Client:
         fate: what becomes of the next commits, in turn; then all is well.
         deaf: how often nobody answers what is committed.
         believed: what it has as far as it knows, with the next offset to read; None before that is known.
-        first: what was done already when each of them came.
+        first: what was done already, and had failed, when each of them came.
         left_over: librdkafka gives these once more.
         meanwhile: happens between `poll` and `consume`.
     """
@@ -97,13 +103,17 @@ class Client:
     fate: list[str] = field(default_factory=list)
     deaf: int = 0
     believed: dict[Where, int | None] = field(default_factory=dict)
-    first: dict[Where, set[int]] = field(default_factory=lambda: defaultdict(set))
+    first: dict[Where, KeptProgress] = field(default_factory=dict)
     paused: set[Where] = field(default_factory=set)
     left_over: list[KafkaMessage] = field(default_factory=list)
     answers: list[tuple[KafkaError | None, list[TopicPartition]]] = field(default_factory=list)
     on_commit: Callable[[KafkaError | None, list[TopicPartition]], None] = lambda *_: None
     on_poll: Meanwhile = lambda: None
     meanwhile: Meanwhile | None = None
+
+    def owns(self, where: Where) -> bool:
+        """And has not been put out."""
+        return self.alive and self.generation == self.kafka.generation and where in self.believed
 
     def subscribe(self, _topics: list[str], on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
         self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost
@@ -142,13 +152,17 @@ class Client:
     def assign(self, wheres: Iterable[Where], left_over: Iterable[KafkaMessage] = ()) -> None:
         for where in wheres:
             self.believed[where] = None
-            self.first[where] = self.kafka.covered(where)
+            kept = decode_progress(*self.kafka.committed.get(where, (0, "")))
+            self.first[where] = KeptProgress(frozenset(self.kafka.covered(where)), kept.failures)
         self.left_over = list(left_over)
         self.on_assign(self, _partitions(wheres))
 
     def give_back(self, wheres: Iterable[Where], *, lost: bool = False) -> None:
         for where in wheres:
             self.believed.pop(where, None)
+            if lost:
+                # Nobody waits for its listeners.
+                self.kafka.busy[where] = [one for one in self.kafka.busy[where] if one is not self]
         (self.on_lost if lost else self.on_revoke)(self, _partitions(wheres))
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:

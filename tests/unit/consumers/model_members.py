@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -15,9 +16,10 @@ from reconsume.bridge.send_back import OnDone
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
+from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
+from reconsume.consumers.orderly import Lane, OrderlyService
 from reconsume.consumers.outcomes import NotNow
 from reconsume.consumers.process_queue import Part
 from reconsume.consumers.senders import PlainSender
@@ -33,6 +35,7 @@ __all__ = ["TIMEOUT_MS", "Member", "SendBacks", "SteppedSender", "Transactions"]
 
 TIMEOUT_MS: Final = 60_000
 NOT_NOW_MS: Final = 500
+_SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 class SendBacks:
@@ -133,17 +136,17 @@ class SteppedSender(TransactionalSender):
 class Calls(RunsNothing):
     """The pool and the listener: a call begins, goes on and comes back when the model says so."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, orderly: bool) -> None:
         self._client = client
-        self.waiting: list[Chunk | Part] = []
+        self._orderly = orderly
+        self.waiting: list[Any] = []
         self.running: list[Coroutine[None, str, None]] = []
         self._result: str | None = None
-        self._stopped = False
 
-    def submit(self, chunk: Chunk | Part) -> None:
+    def submit(self, chunk: Chunk | Part | Lane) -> None:
         self.waiting.append(chunk)
 
-    def call(self, service: ConcurrentlyService, result: str | None) -> None:
+    def call(self, service: Any, result: str | None) -> None:
         """The first that waits; None if it goes on for now."""
         work, self._result = self.waiting.pop(0), result
         if result is not None:
@@ -164,35 +167,49 @@ class Calls(RunsNothing):
         while self.running:
             self.come_back(0, "fails")
 
-    def listen(self, messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> Any:
-        kafka, client = self._client.kafka, self._client
-        where = (messages[0].kafka.topic, messages[0].kafka.partition)
-        offsets = {message.offset for message in messages}
-        owned = client.generation == kafka.generation and where in client.believed
-        if again := offsets & (kafka.covered(where) if owned else client.first[where]):
-            kafka.broken.append(f"given again though done: {where} {again}")
-        kafka.calls.update(message.body or b"" for message in messages)
+    def listen(self, messages: Sequence[Message], context: Any) -> Any:
+        self._judge(messages)
+        self._client.kafka.calls.update(message.body or b"" for message in messages)
         if self._result is None:
             return self._go_on(messages, context)
         return self._end(self._result, messages, context)
 
-    async def _go_on(self, messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> Any:
-        return self._end(await _Result(), messages, context)
+    def _judge(self, messages: Sequence[Message]) -> None:
+        kafka, client, where = self._client.kafka, self._client, _place(messages)
+        offsets = {message.offset for message in messages}
+        if again := offsets & (kafka.covered(where) if client.owns(where) else client.first[where].done):
+            kafka.broken.append(f"given again though done: {where} {again}")
+        counted = client.first[where].failures
+        if few := [one for one in messages if one.reconsume_times < counted.get(one.offset, 0)]:
+            kafka.broken.append(f"failures forgotten: {few} of {counted}")
+        before = [body for at, body in kafka.records(where).items() if at < min(offsets)]
+        if self._orderly and (early := [one for one in before if not kafka.is_done(one)]):
+            kafka.broken.append(f"given before {early}: {where} {offsets}")
+        if self._orderly and client.owns(where) and any(one.owns(where) for one in kafka.busy[where]):
+            kafka.broken.append(f"two at once: {where} {offsets}")
 
-    def _end(self, result: str, messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> Any:
+    async def _go_on(self, messages: Sequence[Message], context: Any) -> Any:
+        busy, where = self._client.kafka.busy, _place(messages)
+        busy[where].append(self._client)
+        result = await _Result()
+        if self._client in busy[where]:
+            busy[where].remove(self._client)
+        return self._end(result, messages, context)
+
+    def _end(self, result: str, messages: Sequence[Message], context: Any) -> Any:
         kafka = self._client.kafka
         if result == "raises":
             raise ValueError(result)
         if result == "says not now":
             raise NotNow(kafka.now + NOT_NOW_MS)
         if result == "fails":
-            return ConsumeConcurrentlyStatus.RECONSUME_LATER
-        if result == "does the first":
-            context.ack_index = 0
-        done = messages[:1] if result == "does the first" else messages
+            return _SUSPEND if self._orderly else ConsumeConcurrentlyStatus.RECONSUME_LATER
+        done = messages
+        if result == "does the first" and not self._orderly:
+            context.ack_index, done = 0, messages[:1]
         if self._client.alive:
             kafka.succeeded.update(message.body or b"" for message in done)
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        return ConsumeOrderlyStatus.SUCCESS if self._orderly else ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     def stop(self) -> None:
         self.waiting.clear()
@@ -206,12 +223,29 @@ class _Result:
         return (yield)
 
 
+class _ComeBack(threading.Condition):
+    """Whoever waits for listeners has one come back."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout:
+            self._calls.come_back(0, "succeeds")
+        return bool(timeout)
+
+
+def _place(messages: Sequence[Message]) -> Where:
+    return messages[0].kafka.topic, messages[0].kafka.partition
+
+
 class Member:
     """One life of a consumer: the real loop, service and sender on what stands in for Kafka."""
 
-    def __init__(self, kafka: Kafka, *, exactly_once: bool) -> None:
+    def __init__(self, kafka: Kafka, *, exactly_once: bool, orderly: bool) -> None:
         self.client = client = Client(kafka)
-        self.calls = Calls(client)
+        self.calls = Calls(client, orderly=orderly)
         self.known = KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0)
         self.writer: SendBacks | Transactions
         self.sender: PlainSender | SteppedSender
@@ -223,16 +257,19 @@ class Member:
             self.writer = apart = SendBacks(kafka)
             self.sender = PlainSender(apart.send_back, apart.flush, cast("Any", client))
         names, clock = TopicNames(), lambda: kafka.now
-        self.service = ConcurrentlyService(
+        service = OrderlyService if orderly else ConcurrentlyService
+        self.service = service(
             "departures",
             self.calls.listen,
             sender=self.sender,
             names=names,
-            max_reconsume_times=None,
+            max_reconsume_times=1 if orderly else None,
             batch_size=2,
             clock=clock,
         )
         self.service.attach(self.calls)
+        if isinstance(self.service, OrderlyService):
+            self.service._changed = _ComeBack(self.calls)
         self.loop = ConsumeLoop(
             cast("Any", client),
             self.service,
@@ -240,7 +277,7 @@ class Member:
             retry_topic=RETRY_TOPIC,
             subscriptions=Subscriptions(names),
             consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
-            limits=Limits(1_000, 1_000_000, 2_000, TIMEOUT_MS, 60, leave_seconds=0, settle_seconds=0),
+            limits=Limits(1_000, 1_000_000, 2_000, TIMEOUT_MS, 60, leave_seconds=60, settle_seconds=0),
             known=self.known,
             clock=clock,
         )

@@ -12,12 +12,13 @@ from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.message import Message
+from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.transactional_sender import TransactionalSender
 from tests.unit.consumers.model_group import Group
 from tests.unit.consumers.model_kafka import PARTITIONS
 from tests.unit.consumers.model_members import TIMEOUT_MS
-from tests.unit.consumers.test_consumer_model import Members, Plainly, Together
+from tests.unit.consumers.test_consumer_model import Members, Plainly, PlainlyInOrder, Together
 
 HERE: Final = PARTITIONS[0]
 """Of "a" in the beginning; its first two messages wait for a listener."""
@@ -68,6 +69,13 @@ def a_listener_fails_after_its_timeout(group: Group) -> None:
     group.sends("a")
 
 
+def a_partition_moves_while_a_listener_works(group: Group) -> None:
+    group.calls("a", [None])
+    group.moves(HERE)
+    group.turns("b")
+    group.calls("b", [None] * 3)
+
+
 def a_transaction_gets_no_answer(group: Group) -> None:
     group.calls("a", ["fails"])
     group.transacts("a", ["is committed without an answer"])
@@ -115,6 +123,9 @@ PLANTED: Final = {
         ProcessQueue,
         "_is_undecided",
         lambda queue, offset: queue._progress.is_unfinished(offset),
+    ),
+    "nobody waits for a listener that works in order": Planted(
+        PlainlyInOrder, a_partition_moves_while_a_listener_works, OrderlyService, "leave", lambda *_: True
     ),
     "no answer means undone": Planted(
         Together, a_transaction_gets_no_answer, ExactlyOnceWriter, "was_committed", lambda *_: False
