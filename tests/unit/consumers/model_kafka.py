@@ -111,9 +111,12 @@ class Client:
     on_poll: Meanwhile = lambda: None
     meanwhile: Meanwhile | None = None
 
-    def owns(self, where: Where) -> bool:
+    def is_member(self) -> bool:
         """And has not been put out."""
-        return self.alive and self.generation == self.kafka.generation and where in self.believed
+        return self.alive and self.generation == self.kafka.generation
+
+    def owns(self, where: Where) -> bool:
+        return self.is_member() and where in self.believed
 
     def subscribe(self, _topics: list[str], on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
         self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost

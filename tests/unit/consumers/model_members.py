@@ -185,7 +185,7 @@ class Calls(RunsNothing):
         before = [body for at, body in kafka.records(where).items() if at < min(offsets)]
         if self._orderly and (early := [one for one in before if not kafka.is_done(one)]):
             kafka.broken.append(f"given before {early}: {where} {offsets}")
-        if self._orderly and client.owns(where) and any(one.owns(where) for one in kafka.busy[where]):
+        if self._orderly and client.owns(where) and any(one.is_member() for one in kafka.busy[where]):
             kafka.broken.append(f"two at once: {where} {offsets}")
 
     async def _go_on(self, messages: Sequence[Message], context: Any) -> Any:
