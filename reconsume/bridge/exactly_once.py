@@ -16,6 +16,7 @@ from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.clients import clock_of, close_producer, make_producer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import error_of_callback, is_passing, is_rebalance, transactional_settings, translate
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
@@ -44,6 +45,7 @@ _LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
 _PROMPT_SECONDS: Final = 0.5
 """A transaction that took longer may have left requests behind."""
 _SERVE_SECONDS: Final = 0.05
+_NOTHING: Final = Commit(-1, None)
 _LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
 
@@ -86,6 +88,7 @@ class ExactlyOnceWriter:
         groups: the groups as known now.
         group: the consumer group whose offsets are committed.
         transactional_id: unique for each live consumer.
+        known: what the group is known to have committed; without it a coordinator that has lost offsets is believed.
     """
 
     def __init__(
@@ -95,12 +98,14 @@ class ExactlyOnceWriter:
         groups: Callable[[], Groups],
         group: str,
         transactional_id: str,
+        known: KnownOffsets | None = None,
     ) -> None:
         self._names = names
         self._groups = groups
         self._clock = clock_of(base)
         self._group = group
         self._transactional_id = transactional_id
+        self._known = known
         self._settings = transactional_settings(base, transactional_id, _TRANSACTION_MS)
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
@@ -259,8 +264,7 @@ class ExactlyOnceWriter:
             PartitionLost: nor does it show, because some of these partitions have another owner; ask without them.
         """
         self._started()
-        partitions = [(one.topic, one.partition) for one in positions]
-        committed = self._admin.commits(self._group, partitions, stable=True)
+        committed = self._commits([(one.topic, one.partition) for one in positions])
         covered = [_is_covered(one, committed) for one in positions]
         if any(covered) and not all(covered):
             # A transaction changes all or nothing, so somebody else has committed for some of them.
@@ -268,6 +272,21 @@ class ExactlyOnceWriter:
                 f"group {self._group}: another member has committed for partitions of a transaction without an answer"
             )
         return any(covered)
+
+    def _commits(self, partitions: Sequence[Partition]) -> Mapping[Partition, Commit]:
+        """To a coordinator that has lost offsets each transaction looks undone."""
+        if self._known is None:
+            return self._admin.commits(self._group, partitions, stable=True)
+
+        def ask(_asked: Sequence[TopicPartition]) -> list[TopicPartition]:
+            found = self._admin.commits(self._group, partitions, stable=True)
+            told = {where: found.get(where, _NOTHING) for where in partitions}
+            return [TopicPartition(*where, at.offset, at.metadata or "") for where, at in told.items()]
+
+        return {
+            (one.topic, one.partition): Commit(one.offset, one.metadata)
+            for one in self._known.ask_once(ask, partitions)
+        }
 
     def _started(self) -> Producer:
         """The producer, registered with its transaction coordinator."""
@@ -310,7 +329,7 @@ def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit])
 
     What is done out of order changes the metadata alone.
     """
-    offset, metadata = committed.get((position.topic, position.partition), Commit(-1, None))
+    offset, metadata = committed.get((position.topic, position.partition), _NOTHING)
     return offset > position.offset or (offset, metadata or "") == (position.offset, position.metadata or "")
 
 

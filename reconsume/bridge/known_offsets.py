@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clock import Clock
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
 __all__ = ["Answers", "KnownOffsets"]
 
@@ -68,6 +68,7 @@ class KnownOffsets:
         self._clock = clock
         self._known: dict[Partition, TopicPartition] = {}
         self._ids: dict[str, str] = {}
+        self._doubted_since: float | None = None
         self._lock = threading.Lock()
 
     def meet(self, topics: Iterable[str]) -> None:
@@ -112,6 +113,26 @@ class KnownOffsets:
         answers |= {(one.topic, one.partition): one for one in restored}
         self.note(answers.values())
         return Answers(list(answers.values()), restored)
+
+    def ask_once(self, ask: Ask, partitions: Iterable[Partition]) -> list[TopicPartition]:
+        """The same without waiting, for one thread that asks again by itself.
+
+        Raises:
+            KafkaNotReachable: the coordinator has lost offsets and may find them again. Also what `ask` raises.
+        """
+        answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in partitions])}
+        fallen, now = self._fallen(answers), self._clock()
+        if fallen and self._doubted_since is None and self._forget_made_again({topic for topic, _ in fallen}):
+            fallen = self._fallen(answers)
+        if not fallen:
+            self._doubted_since = None
+        elif self._doubted_since is None:
+            self._doubted_since = now
+        if self._doubted_since is not None and now - self._doubted_since < self._patience_ms:
+            raise KafkaNotReachable(f"the coordinator of the group has lost offsets, asking again: {_told(fallen)}")
+        answers |= {where: ours for where, (ours, _) in fallen.items()}
+        self.note(answers.values())
+        return list(answers.values())
 
     def _fallen(self, answers: Mapping[Partition, TopicPartition]) -> Fallen:
         with self._lock:

@@ -184,7 +184,12 @@ def _sender(
 ) -> Sender:
     if settings.exactly_once:
         writer = ExactlyOnceWriter(
-            base, settings.names, lambda: follower.groups, settings.group, f"{settings.client_id}-{uuid.uuid4()}"
+            base,
+            settings.names,
+            lambda: follower.groups,
+            settings.group,
+            f"{settings.client_id}-{uuid.uuid4()}",
+            known,
         )
         closing.insert(0, writer.close)
         writer.register(stop)

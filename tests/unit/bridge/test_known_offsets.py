@@ -128,3 +128,46 @@ def test_no_answer_is_no_lower_answer() -> None:
 
     with pytest.raises(KafkaNotReachable):
         Coordinator([{}]).known(lane=110).ask(away, [LANE], NoWait())
+
+
+def asked_once(coordinator: Coordinator, known: KnownOffsets) -> list[int]:
+    return [one.offset for one in known.ask_once(coordinator.committed, [LANE, OTHER])]
+
+
+def test_who_does_not_wait_is_told_that_the_coordinator_may_find_them_again() -> None:
+    coordinator = Coordinator([{}, {LANE: 3}, {LANE: 120, OTHER: 55}])
+    known = coordinator.known(lane=110)
+    for said in (0, 3):
+        with pytest.raises(
+            KafkaNotReachable, match=f"lost offsets.*-0 was committed at 110 and is said to be at {said}"
+        ):
+            asked_once(coordinator, known)
+    assert asked_once(coordinator, known) == [120, 55]
+
+
+def test_who_does_not_wait_goes_by_what_is_known_in_the_end() -> None:
+    coordinator = Coordinator([{OTHER: 60}])
+    known = coordinator.known(lane=110, other=55)
+    for _ in range(10):
+        with pytest.raises(KafkaNotReachable):
+            asked_once(coordinator, known)
+    assert asked_once(coordinator, known) == [110, 60]
+    assert asked_once(coordinator, known) == [110, 60], "it had its time"
+
+
+def test_a_coordinator_that_loses_offsets_again_has_its_time_again() -> None:
+    coordinator = Coordinator([{}, {LANE: 110}, {}])
+    known = coordinator.known(lane=110)
+    with pytest.raises(KafkaNotReachable):
+        asked_once(coordinator, known)
+    assert asked_once(coordinator, known) == [110, OFFSET_INVALID]
+    coordinator.now += 60_000
+    with pytest.raises(KafkaNotReachable):
+        asked_once(coordinator, known)
+
+
+def test_who_does_not_wait_does_not_for_a_topic_that_was_made_again() -> None:
+    coordinator = Coordinator([{OTHER: 55}])
+    known = coordinator.known(lane=110, other=55)
+    coordinator.ids[LANE[0]] = "2"
+    assert asked_once(coordinator, known) == [OFFSET_INVALID, 55]
