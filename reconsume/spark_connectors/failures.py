@@ -36,7 +36,7 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
         r"Some data may have been|OffsetOutOfRangeException|KafkaIllegalStateException",
         TopicNotReady,
-        "records were deleted, by retention or by hand, before they were read; run it again; a stream reads on with failOnDataLoss=false",
+        "records were deleted before they were read; run it again, and a stream with the option failOnDataLoss=false",
     ),
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",

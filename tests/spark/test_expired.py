@@ -184,7 +184,7 @@ def test_a_stream_whose_next_dead_letters_are_gone_says_so_and_goes_on_if_told(
         run()
     # The same in a batch, which retention overtakes while it reads.
     from_zero = {"startingOffsets": f'{{"{topic}": {{"0": 0, "1": 0}}}}'}
-    with pytest.raises(TopicNotReady, match="records were deleted.*run it again"):
+    with pytest.raises(TopicNotReady, match=r"records were deleted.*run it again"):
         plan_replay(
             spark,
             bootstrap_servers,
