@@ -140,15 +140,15 @@ def reconcile(
         seen = F.greatest("asked", "appended", "delivered")
         rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     rows = rows.persist()
-    # Without the offsets that schedulers have committed nobody knows whether what is overdue waits still.
     nowhere = F.col("outcome") == "lost"
     if topic_prefix + "scheduler" not in (committed or {}):
+        # Nobody knows whether what is overdue waits still.
         nowhere |= F.array_contains("findings", "OVERDUE")
-    if _has(rows, nowhere):
+    found = _has(rows, nowhere)
+    rows = source.looked_again(rows, now_ms, lost=found, origins=origins, progress=progress)
+    if found:
         rows = deletions.with_expired(rows, kept, nowhere).persist()
-    lost = _has(rows, F.col("outcome") == "lost")
     kept.unpersist()
-    rows = source.looked_again(rows, now_ms, lost=lost, origins=origins, progress=progress)
     if grown is not None:
         progress(f"adding to the ledger in {grown.folder}")
         grown.append(rows, now_ms, topic_prefix, ends)
