@@ -182,11 +182,17 @@ def _of_now(records: list[Copied]) -> list[Copied]:
     return [one.changed(later_ms=later_ms) for one in records]
 
 
+def _stored(error: KafkaError | None, _message: Message) -> None:
+    """A broker takes no time that is more than an hour ahead, for one."""
+    assert error is None, error
+
+
 def _produce(producer: Producer, prefix: str, records: list[Copied]) -> None:
     for one in records:
         headers = cast("Any", list(one.headers))
         earlier = one.timestamp - _EARLIER_MS
-        producer.produce(prefix + one.topic, one.value, one.key, one.partition, headers=headers, timestamp=earlier)
+        place = prefix + one.topic, one.value, one.key, one.partition
+        producer.produce(*place, headers=headers, timestamp=earlier, on_delivery=_stored)
         producer.poll(0)
 
 

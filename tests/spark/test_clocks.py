@@ -11,19 +11,19 @@ from tests.spark.copies import Copy, write
 from tests.spark.lived import Lived
 
 pytestmark = pytest.mark.kafka
-DAY_MS = 86_400_000
+MINUTE_MS = 60_000
 
 
 def test_times_of_producers_are_told_and_not_judged(
     spark: SparkSession, lived: Lived, taken: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Send-backs of tomorrow, and deliveries of yesterday: only what was delivered nowhere, or twice, is known."""
+    """Send-backs of the next hour, and deliveries of yesterday: only what was delivered nowhere is known."""
     monkeypatch.setattr(records, "PRODUCERS_TIME", 0)
     copy = Copy(taken.partitions, [])
     for one in taken.records:
-        later_ms = (
-            DAY_MS if one.topic.startswith("DELAY.") else -DAY_MS if one.topic.startswith(("RETRY.", "DLQ.")) else 0
-        )
+        # A copy is an hour earlier.
+        ahead, behind = one.topic.startswith("DELAY."), one.topic.startswith(("RETRY.", "DLQ."))
+        later_ms = 110 * MINUTE_MS if ahead else -1_440 * MINUTE_MS if behind else 0
         copy.records.append(one.changed(later_ms=later_ms))
     missing = copy.of("RETRY.")[3]
     copy.records.remove(missing)

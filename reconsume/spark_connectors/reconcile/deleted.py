@@ -194,7 +194,9 @@ class Deletions:
             unsure: which rows are looked at.
         """
         targets = _targets_of(rows, self._names, unsure)
-        topics = {topic for both in targets.values() for topic in both} | {self._names.quarantine}
+        topics = {topic for both in targets.values() for topic in both}
+        if self._extents is not None:
+            topics.add(self._names.quarantine)  # kept for ever; that it begins late, after an abort, says nothing
         known = None if self._extents is None else {at: one for at, one in self._extents.items() if at[0] in topics}
         firsts = _firsts_of(pairs, topics)
         until = deleted_until(firsts, known, self._now_ms, guess=self._from_beginning, gaps=self._gaps)
@@ -255,6 +257,8 @@ def _with_expired(
     )
     earliest = F.unix_millis(F.coalesce("due", "appended", "asked"))
     earliest = F.when(F.array_contains("notes", "PRODUCERS_TIME"), nothing).otherwise(earliest)
+    # What was released, and is not where it was written, has been looked for there.
+    unsure &= F.col("target_offset").isNull()
     gone = F.coalesce(unsure & (earliest < F.greatest(chosen, aside)), F.lit(False))
     wrong = F.array_except("findings", F.array(F.lit("LOST"), F.lit("OVERDUE")))
     changed = {
