@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from reconsume.delay_levels.properties import Header
 from tests.support.waiting import wait_until
 
-__all__ = ["Copied", "Copy", "add", "in_transaction", "take", "write"]
+__all__ = ["Copied", "Copy", "add", "commit_to_end", "in_transaction", "take", "write"]
 
 _EARLIER_MS: Final = 3_600_000
 
@@ -159,6 +159,17 @@ def add(bootstrap_servers: str, prefix: str, records: list[Copied]) -> None:
     _produce(producer, prefix, _of_now(records))
     assert producer.flush(30) == 0
     producer.close()
+
+
+def commit_to_end(bootstrap_servers: str, prefix: str, copy: Copy) -> None:
+    """The schedulers of a copy have handled all."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": prefix + "scheduler"})
+    lanes = [name for name in copy.partitions if name.startswith("DELAY.")]
+    places = [TopicPartition(prefix + name, number) for name in lanes for number in range(copy.partitions[name])]
+    ends = [consumer.get_watermark_offsets(place, 30)[1] for place in places]
+    offsets = [TopicPartition(one.topic, one.partition, end) for one, end in zip(places, ends, strict=True)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
 
 
 @contextmanager

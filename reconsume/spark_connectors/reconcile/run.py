@@ -141,7 +141,7 @@ def reconcile(
         rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     rows = rows.persist()
     nowhere = F.col("outcome") == "lost"
-    if topic_prefix + "scheduler" not in (committed or {}):
+    if not (committed or {}).get(topic_prefix + "scheduler"):
         # Nobody knows whether what is overdue waits still.
         nowhere |= F.array_contains("findings", "OVERDUE")
     found = _has(rows, nowhere)
