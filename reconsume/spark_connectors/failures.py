@@ -36,7 +36,7 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
         r"Some data may have been|OffsetOutOfRangeException|KafkaIllegalStateException",
         TopicNotReady,
-        "records are gone from their topic, by retention or with it; read what is left with failOnDataLoss=false",
+        "records were deleted before they were read; run it again, and a stream with the option failOnDataLoss=false",
     ),
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -94,7 +95,9 @@ _LOOKED_UP: Final = (*_TEXTS, *_COUNTS, *_INTEGERS, *_MOMENTS, REPLAY_TIMES)
 """Headers of ours that several columns need."""
 
 
-def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign: bool = False) -> DataFrame:
+def typed(
+    raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign: bool = False, more: Sequence[str] = ()
+) -> DataFrame:
     """Kafka's columns as Spark gives them, with headers, in `SCHEMA`.
 
     Args:
@@ -102,6 +105,7 @@ def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign
         topic_prefix: of the installation.
         kind: of all its records; by default their topics tell.
         foreign: whether they may be dead letters of other systems, see `dialects`.
+        more: columns of Kafka that are kept as they are, after those of the schema.
     """
     raw, headers = _taken_apart(raw, topic_prefix, kind)
     topic = F.col("topic")
@@ -121,7 +125,7 @@ def typed(raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign
     }
     if foreign:
         columns = _with_foreign(columns, headers)
-    return raw.select(*(columns[name].cast(of_type).alias(name) for name, of_type in _COLUMNS.items()))
+    return raw.select(*(columns[name].cast(of_type).alias(name) for name, of_type in _COLUMNS.items()), *more)
 
 
 def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[DataFrame, HeaderColumns]:

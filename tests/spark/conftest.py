@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.spark.session import connector_jars, local_session
+from reconsume.spark_connectors.reconcile import records
 from tests.spark.class_archive import archive_of_spark
 from tests.spark.history import History, write_history
 from tests.spark.lived import lived, taken
@@ -47,6 +48,14 @@ def classes_of_spark(short_lived_java: None) -> Iterator[None]:
     del short_lived_java
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", " ".join([os.environ["JDK_JAVA_OPTIONS"], *archive_of_spark()]))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def copies_keep_their_times() -> Iterator[None]:
+    """Copied records have the time of the first ones, which Kafka only takes as a producer's; it is the brokers'."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "PRODUCERS_TIME", -1)
         yield
 
 

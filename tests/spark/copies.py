@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from reconsume.delay_levels.properties import Header
 from tests.support.waiting import wait_until
 
-__all__ = ["Copied", "Copy", "add", "in_transaction", "take", "write"]
+__all__ = ["Copied", "Copy", "add", "commit_to_end", "in_transaction", "take", "write"]
 
 _EARLIER_MS: Final = 3_600_000
 
@@ -161,6 +161,17 @@ def add(bootstrap_servers: str, prefix: str, records: list[Copied]) -> None:
     producer.close()
 
 
+def commit_to_end(bootstrap_servers: str, prefix: str, copy: Copy) -> None:
+    """The schedulers of a copy have handled all."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": prefix + "scheduler"})
+    lanes = [name for name in copy.partitions if name.startswith("DELAY.")]
+    places = [TopicPartition(prefix + name, number) for name in lanes for number in range(copy.partitions[name])]
+    ends = [consumer.get_watermark_offsets(place, 30)[1] for place in places]
+    offsets = [TopicPartition(one.topic, one.partition, end) for one, end in zip(places, ends, strict=True)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
 @contextmanager
 def in_transaction(bootstrap_servers: str, prefix: str, records: list[Copied]) -> Iterator[Producer]:
     """The same in a transaction that is open still; the caller ends it."""
@@ -182,11 +193,17 @@ def _of_now(records: list[Copied]) -> list[Copied]:
     return [one.changed(later_ms=later_ms) for one in records]
 
 
+def _stored(error: KafkaError | None, _message: Message) -> None:
+    """A broker takes no time that is more than an hour ahead, for one."""
+    assert error is None, error
+
+
 def _produce(producer: Producer, prefix: str, records: list[Copied]) -> None:
     for one in records:
         headers = cast("Any", list(one.headers))
         earlier = one.timestamp - _EARLIER_MS
-        producer.produce(prefix + one.topic, one.value, one.key, one.partition, headers=headers, timestamp=earlier)
+        place = prefix + one.topic, one.value, one.key, one.partition
+        producer.produce(*place, headers=headers, timestamp=earlier, on_delivery=_stored)
         producer.poll(0)
 
 

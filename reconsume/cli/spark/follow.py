@@ -24,6 +24,7 @@ from reconsume.cli.spark.reconcile import (
     milliseconds,
     print_findings,
     read_committed,
+    read_extents,
     screen,
 )
 from reconsume.cli.spark.session import open_session
@@ -68,6 +69,7 @@ def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: boo
                 folder,
                 topic_prefix=settings.topic_prefix,
                 committed=partial(read_committed, settings),
+                extents=partial(read_extents, settings),
                 delay_levels=options.delay_levels,
                 tolerances=Tolerances(late=late),
                 options=kafka,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,7 @@ from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile import (
     Committed,
+    Extent,
     Reconciliation,
     Tolerances,
     conservation,
@@ -43,6 +45,7 @@ __all__ = [
     "milliseconds",
     "print_findings",
     "read_committed",
+    "read_extents",
     "reconcile_topics",
     "screen",
 ]
@@ -97,6 +100,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
                     since=since,
                     until=until,
                     committed=committed,
+                    extents=partial(read_extents, settings),
                     delay_levels=options.delay_levels,
                     tolerances=Tolerances(late=late),
                     origins=options.origins,
@@ -150,6 +154,17 @@ def read_committed(settings: Settings) -> Committed:
     return committed
 
 
+def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
+    """What each partition of our topics holds from that moment on, 0 for all."""
+    admin, names = KafkaAdmin(settings.client_settings()), settings.names
+    ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
+    places = [(topic, one) for topic, count in ours.items() for one in range(count)]
+    firsts, ends = admin.end_offsets(places, earliest=True), admin.end_offsets(places)
+    # What is left of the time before shows that nothing of that moment or later was deleted.
+    begins = admin.offsets_at(places, from_ms) if from_ms > 0 else firsts
+    return {at: Extent(firsts[at] if begins[at] <= firsts[at] else 0, ends[at]) for at in places}
+
+
 def _write(
     spark: SparkSession,
     settings: Settings,
@@ -186,8 +201,8 @@ def absolute(folder: str) -> str:
 
 
 def _print(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], options: ReconcileOptions) -> None:
-    names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "lost")
-    titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "missing")
+    names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
+    titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "expired", "missing")
     rows = [(one["group"] or "-", *(one[name] for name in names)) for one in summary["groups"]]
     print_table("what became of every send-back", ("group", *titles), rows)
     late = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconsume.spark_connectors.reconcile.deleted import Extent
 from reconsume.spark_connectors.reconcile.grown import ledger_runs, read_ledger
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
@@ -14,6 +15,7 @@ __all__ = [
     "NOTES",
     "OUTCOMES",
     "Committed",
+    "Extent",
     "Reconciliation",
     "Tolerances",
     "conservation",

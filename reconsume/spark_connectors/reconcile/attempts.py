@@ -13,13 +13,13 @@ __all__ = ["pair_attempts"]
 
 _SENT: Final = (
     *("due", "appended", "kafka_topic", "partition", "offset", "level", "delay_ms", "dead", "replayed", "damage"),
-    *("stamp", "released"),
+    *("stamp", "released", "by_producer"),
 )
 _ARRIVED: Final = (
     *("astray", "appended", "kafka_topic", "partition", "offset", "kind", "level", "dead", "damage", "stamp"),
-    *("deliveries", "cause"),
+    *("deliveries", "cause", "by_producer"),
 )
-_INBOX: Final = ("appended", "kafka_topic", "partition", "offset", "damage", "stamp", "released")
+_INBOX: Final = ("appended", "kafka_topic", "partition", "offset", "damage", "stamp", "released", "by_producer")
 """Fields by which several records of one attempt are put in order come first."""
 
 
@@ -47,9 +47,10 @@ def pair_attempts(records: DataFrame) -> DataFrame:
     grouped = together.where("number = 1").select(*IDENTITY, *(F.sort_array(name).alias(name) for name in sides))
     grouped = grouped.withColumn("arrived", _likeliest_first())
     life = Window.partitionBy("group", "origin_message_id", "replay_times")
+    first = F.get("arrived", F.lit(0))
     came_back = F.when(
-        F.get("arrived", F.lit(0))["kind"] == "retry",
-        F.struct(F.col("attempt"), F.get("arrived", F.lit(0))["appended"].alias("appended")),
+        (first["kind"] == "retry") & ~first["by_producer"],
+        F.struct(F.col("attempt"), first["appended"].alias("appended")),
     )
     pairs = F.greatest(*(F.size(name) for name in sides))
     numbered = grouped.withColumn("retried", F.max(came_back).over(life)).select(

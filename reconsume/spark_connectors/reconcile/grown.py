@@ -1,12 +1,14 @@
 """A ledger in Parquet that grows by run: what is settled is not read from Kafka again.
 
 `runs` names the runs that are complete; `settled/run=…` holds the attempts that each of them settled, `open/run=…`
-those that it left waiting. A run that dies leaves folders that no later run looks at.
+those that it left waiting, `ends/run=…` where the topics ended. A run that dies leaves folders that no later run looks
+at.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
+from reconsume.spark_connectors.reconcile.deleted import Extent, Place
 from reconsume.spark_connectors.reconcile.records import IDENTITY
 
 __all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
@@ -113,11 +116,36 @@ class GrownLedger:
         copies = F.col("copies_sent") + F.when(same["origin_message_id"].isNotNull() & surplus, 1).otherwise(0)
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
 
-    def append(self, ledger: DataFrame, now_ms: int, topic_prefix: str) -> None:
-        """Keep what this run found; it counts when its name is written, last."""
+    def ends(self) -> dict[Place, int] | None:
+        """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
+        if self.last_ms is None:
+            return None
+        try:
+            rows = self.spark.read.parquet(f"{self.folder}/ends/run={self.last_ms}").collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return None
+            raise
+        return {(row.topic, row.partition): row["end"] for row in rows}
+
+    def append(
+        self, ledger: DataFrame, now_ms: int, topic_prefix: str, extents: Mapping[Place, Extent] | None = None
+    ) -> None:
+        """Keep what this run found; it counts when its name is written, last.
+
+        Args:
+            ledger: of this run.
+            now_ms: of this run.
+            topic_prefix: of the installation.
+            extents: what the topics held before the run read them, where that is known.
+        """
         still = F.col("outcome").isin(*_OPEN)
         for name, rows in (("settled", ledger.where(~still)), ("open", ledger.where(still))):
             rows.coalesce(4).write.mode("overwrite").parquet(f"{self.folder}/{name}/run={now_ms}")
+        if extents is not None:
+            places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
+            ends = local_rows(self.spark, places, "topic STRING, partition INT, end BIGINT")
+            ends.write.mode("overwrite").parquet(f"{self.folder}/ends/run={now_ms}")
         run = {"run": now_ms, "topic_prefix": topic_prefix}
         runs = local_rows(self.spark, [run], "run BIGINT, topic_prefix STRING")
         runs.write.mode("append").parquet(f"{self.folder}/runs")
@@ -178,6 +206,7 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
         "dead": F.col("dead") if sent else F.lit(False),
         "replayed": F.col("replayed"),
         "astray": F.lit(False),
+        "by_producer": F.array_contains("notes", "PRODUCERS_TIME"),
         # To the inbox goes what came from there.
         "released": F.when(
             F.col("released").startswith(F.concat("inbox_topic", F.lit("/"))) == F.lit(not sent), F.col("released")
@@ -197,6 +226,7 @@ def _as_quarantined(left: DataFrame, records: DataFrame) -> DataFrame:
         **{name: F.col(f"target_{name}") for name in ("partition", "offset")},
         "appended": F.col("delivered"),
         **{name: F.lit(None) for name in ("due", "delay_ms", "released")},
+        "by_producer": F.array_contains("notes", "PRODUCERS_TIME"),
         **{name: F.lit(False) for name in ("dead", "replayed", "astray")},
     }
     return _of_schema(left.where("outcome = 'quarantined'"), known, records)

@@ -20,12 +20,13 @@ def pair_up(pairs: DataFrame, now_ms: int) -> DataFrame:
     The two have the same key and value; they differ in their count, in their group, or one has lost its name. The
     row of the send-back takes the delivery, and the delivery's own row goes.
     """
-    due = F.coalesce("sent_due", "sent_appended") < F.timestamp_millis(F.lit(now_ms))
+    due = F.col("sent_by_producer") | (F.coalesce("sent_due", "sent_appended") < F.timestamp_millis(F.lit(now_ms)))
     missing = pairs.where(F.col("sent_offset").isNotNull() & F.col("arrived_offset").isNull() & due).alias("m")
     surplus = pairs.where(F.col("sent_offset").isNull() & F.col("arrived_kind").isin("retry", "dead_letter"))
     joined = missing.join(surplus.alias("s"), F.col("m.sent_stamp") == F.col("s.arrived_stamp"))
     known = joined.withColumn("fault", _fault()).where("fault is not null")
-    best = _best(known.where("s.arrived_appended >= m.sent_appended"))
+    untimed = F.col("m.sent_by_producer") | F.col("s.arrived_by_producer")
+    best = _best(known.where(untimed | (F.col("s.arrived_appended") >= F.col("m.sent_appended"))))
     arrived = [name for name in pairs.columns if name.startswith("arrived_")]
     matches = best.select(
         *(F.col(f"m.sent_{name}").alias(f"of_{name}") for name in _PLACE),

@@ -15,7 +15,7 @@ from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
 from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.schema import typed
 
-__all__ = ["IDENTITY", "place_of", "read_records"]
+__all__ = ["IDENTITY", "PRODUCERS_TIME", "place_of", "read_records"]
 
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 """What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
@@ -23,6 +23,8 @@ IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 _BROKEN: Final = "\ufffd"
 """In a text that was no UTF-8."""
 _CAUSE_LENGTH: Final = 200
+PRODUCERS_TIME: Final = 0
+"""Kafka's number for `CreateTime`: a producer said what time it was, or another cluster of which this is a copy."""
 
 
 def read_records(
@@ -32,7 +34,8 @@ def read_records(
 
     Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); where and when it stands; `due`, `level`, `delay_ms`;
     `dead` (for the dead-letter topic), `kind`, `astray` (it stands on another topic than it names); `damage`, names
-    of headers that do not hold what they must; `stamp`, the same for all copies of a message; `released`, null.
+    of headers that do not hold what they must; `stamp`, the same for all copies of a message; `released`, null;
+    `by_producer`, whether `appended` is what its producer's clock said.
     Delayed messages, which nobody sent back, are left out.
 
     A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
@@ -40,7 +43,7 @@ def read_records(
     """
     pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in KINDS)
     raw = read_raw(spark, bootstrap_servers, pattern=pattern, options=options)
-    frame = typed(raw, topic_prefix)
+    frame = typed(raw, topic_prefix, more=("timestampType",))
     upstream = F.col("kind").isin("delay", "inbox")
     in_quarantine, headers = F.col("kind") == "quarantine", HeaderColumns.of(F.col("headers"))
     # Nothing of it is computed for the others: these are nearly all.
@@ -98,6 +101,7 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.col("deliveries"),
         F.when(is_mark, F.make_valid_utf8(F.col("value").cast("string"))).otherwise(cause).alias("cause"),
         F.lit(None).cast("string").alias("released"),
+        (F.col("timestampType") == PRODUCERS_TIME).alias("by_producer"),
     ]
 
 

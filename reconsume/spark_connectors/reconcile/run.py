@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.spark_connectors.reconcile.attempts import pair_attempts
+from reconsume.spark_connectors.reconcile.deleted import Deletions, Extent, ExtentsSince, Place
 from reconsume.spark_connectors.reconcile.facts import gather_facts
 from reconsume.spark_connectors.reconcile.grown import GrownLedger
 from reconsume.spark_connectors.reconcile.judged import (
@@ -71,6 +73,7 @@ def reconcile(
     since: dt.datetime | None = None,
     until: dt.datetime | None = None,
     committed: Committed | None = None,
+    extents: ExtentsSince | None = None,
     delay_levels: str | None = None,
     tolerances: Tolerances | None = None,
     origins: bool = False,
@@ -92,6 +95,8 @@ def reconcile(
         committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
             (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
             groups fill `consumed`.
+        extents: asked what the partitions of our topics hold, after they were read. Without it a partition that has
+            lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
         origins: read the origin topics too, and note what is not there any more.
@@ -112,12 +117,17 @@ def reconcile(
     grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
     progress("reading the topics")
     start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
+    ends = None if grown is None or extents is None else extents(0)
     pairs = kept = source.pairs(now_ms, start_ms, grown).persist()
     facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
+    deletions = source.deletions(now_ms, start_ms, grown, extents)
     if grown is not None and grown.last_ms is not None:
-        # Nothing is unknown of what was sent back before: it is in the ledger. What was lost stays so.
-        facts = replace(facts.with_handled(grown.handled()), known_since_ms=0)
+        deletions.tell_gaps(grown.folder)
+        # What was lost stays so.
+        facts = facts.with_handled(grown.handled())
         pairs = grown.name_repeats(pairs) if facts.surplus else pairs
+    if facts.surplus:
+        facts = replace(facts, lanes=deletions.lanes(facts.firsts))
     if facts.releases:
         progress("following what was released from the quarantine")
         settled = () if grown is None else grown.settled_releases()
@@ -130,12 +140,18 @@ def reconcile(
         seen = F.greatest("asked", "appended", "delivered")
         rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
     rows = rows.persist()
-    lost = _has_lost(rows)
+    nowhere = F.col("outcome") == "lost"
+    if not (committed or {}).get(topic_prefix + "scheduler"):
+        # Nobody knows whether what is overdue waits still.
+        nowhere |= F.array_contains("findings", "OVERDUE")
+    found = _has(rows, nowhere)
+    rows = source.looked_again(rows, now_ms, lost=found, origins=origins, progress=progress)
+    if found:
+        rows = deletions.with_expired(rows, kept, nowhere).persist()
     kept.unpersist()
-    rows = source.looked_again(rows, now_ms, lost=lost, origins=origins, progress=progress)
     if grown is not None:
         progress(f"adding to the ledger in {grown.folder}")
-        grown.append(rows, now_ms, topic_prefix)
+        grown.append(rows, now_ms, topic_prefix, ends)
     findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
     return Reconciliation(rows, findings, notes, now, since)
 
@@ -162,8 +178,27 @@ class _Source:
         records = read_records(self.spark, self.bootstrap_servers, self.topic_prefix, given)
         if grown is not None:
             records = grown.with_open(records)
-        upstream = (F.col("side") == "arrived") | (F.unix_millis("appended") < now_ms)
+        # What a producer's clock says tells nothing of what came later.
+        upstream = (F.col("side") == "arrived") | F.col("by_producer") | (F.unix_millis("appended") < now_ms)
         return pair_attempts(records.where(upstream))
+
+    def deletions(
+        self, now_ms: int, start_ms: int | None, grown: GrownLedger | None, extents: ExtentsSince | None
+    ) -> Deletions:
+        """What is gone of the topics, of the time that was read."""
+        goes_on = grown is not None and grown.last_ms is not None
+        ends = grown.ends() if grown is not None and extents is not None else None
+        from_ms = grown.from_ms if grown is not None else start_ms
+        lossy = {name.lower(): value for name, value in self.options.items()}.get("failondataloss", "true")
+        return Deletions(
+            TopicNames(self.topic_prefix),
+            now_ms,
+            None if extents is None else partial(_missed, extents, from_ms or 0, ends),
+            from_beginning=from_ms is None,
+            in_window=start_ms is not None,
+            gaps=goes_on or lossy.lower() == "false",
+            goes_on=ends is not None,
+        )
 
     def standing(self, places: Collection[str]) -> Standing:
         return standing(self.spark, self.bootstrap_servers, places, self.options)
@@ -193,10 +228,17 @@ def _window(
     return now, since
 
 
-def _has_lost(ledger: DataFrame) -> bool:
+def _has(ledger: DataFrame, wanted: Column) -> bool:
     """Also fills the cache, which a filter alone would not."""
-    (row,) = ledger.agg(F.count_if(F.col("outcome") == "lost").alias("lost")).collect()
-    return bool(row.lost)
+    (row,) = ledger.agg(F.count_if(wanted).alias("found")).collect()
+    return bool(row.found)
+
+
+def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Place, int] | None) -> Mapping[Place, Extent]:
+    """What the partitions hold; where a ledger knows how far it has come, what was deleted before does not count."""
+    if ends is None:
+        return extents(from_ms)
+    return {place: one if one.first > ends.get(place, 0) else Extent(0, one.end) for place, one in extents(0).items()}
 
 
 def _from(start_ms: int | None) -> dict[str, str]:

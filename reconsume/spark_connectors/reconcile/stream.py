@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors.reconcile.deleted import ExtentsSince
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.run import reconcile
 
@@ -26,6 +27,7 @@ def reconcile_stream(
     every: dt.timedelta | None = None,
     topic_prefix: str = "reconsume.",
     committed: Callable[[], Committed] | None = None,
+    extents: ExtentsSince | None = None,
     delay_levels: str | None = None,
     tolerances: Tolerances | None = None,
     options: Mapping[str, str] | None = None,
@@ -44,6 +46,7 @@ def reconcile_stream(
             default there is one run, and the query ends (`availableNow`).
         topic_prefix: of the installation.
         committed: called before each run, see `reconcile`.
+        extents: see `reconcile`.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
         options: of Spark's Kafka source.
@@ -65,6 +68,7 @@ def reconcile_stream(
             bootstrap_servers,
             topic_prefix=topic_prefix,
             committed=None if committed is None else committed(),
+            extents=extents,
             delay_levels=delay_levels,
             tolerances=tolerances,
             ledger=ledger,

@@ -16,7 +16,7 @@ __all__ = ["LATENESS_LIMITS_MS", "conservation", "first_findings", "summarise"]
 
 LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 600_000)
 """Upper ends of the bars of a distribution; one more holds what is beyond."""
-_STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost")
+_STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
 _CAUSES: Final = 10
 _MINUTE_MS: Final = 60_000
 _MOST_BARS: Final = 100
@@ -25,7 +25,7 @@ _MOST_BARS: Final = 100
 def conservation(ledger: DataFrame, *, hourly: bool = True) -> DataFrame:
     """Per group (and hour of the send-back): sent back, and the states it must add up to.
 
-    `missing` is what is in no state: `sent_back - waiting - moved - dead - quarantined - dropped`.
+    `missing` is what is in no state: `sent_back - waiting - moved - dead - quarantined - dropped - expired`.
     """
     sent = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
     hour = F.date_trunc("hour", F.coalesce("appended", "asked")).alias("hour")

@@ -20,10 +20,13 @@ FINDINGS: Final = (
     *("OVERDUE", "DAMAGED"),
 )
 """What can be wrong; docs/reconcile.md says what each one means."""
-NOTES: Final = ("REPEATED", "EXPIRED", "QUARANTINED", "DROPPED", "ORIGIN_GONE")
+NOTES: Final = ("REPEATED", "EXPIRED", "PRODUCERS_TIME", "QUARANTINED", "DROPPED", "ORIGIN_GONE")
 """What a person may want to know though nothing is wrong with the retries."""
-OUTCOMES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost", "unexplained")
-"""Every attempt has exactly one. `unexplained`: delivered, but never sent back."""
+OUTCOMES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost", "unexplained")
+"""Every attempt has exactly one. `unexplained`: delivered, but never sent back. `expired`: what became of it may have
+been deleted."""
+_AN_HOUR_MS: Final = 3_600_000
+_SIDES: Final = ("inbox", "sent", "arrived")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,9 @@ class Judge:
         """
         now = F.timestamp_millis(F.lit(self.now_ms))
         later = _delivered() & ~_has("sent") & (F.col("arrived_appended") >= now)
-        judged = pairs.where(~F.coalesce(later, F.lit(False))).withColumns(
-            {"outcome": self._outcome(), "lateness_ms": _ms("arrived_appended") - _ms("sent_due")}
+        lateness = F.when(~_untimed(), _ms("arrived_appended") - _ms("sent_due"))
+        judged = pairs.where(~F.coalesce(later, F.lit(False)) | _untimed()).withColumns(
+            {"outcome": self._outcome(), "lateness_ms": lateness}
         )
         return judged.withColumns({"findings": _named(self._findings()), "notes": _named(self._notes())})
 
@@ -67,7 +71,8 @@ class Judge:
             .when(arrived == "dead_letter", "dead")
             .when(_released_to_nowhere(), "lost")
             .when(
-                _has("sent"), F.when(sent_handled & (F.col("sent_due") < self._moment()), "lost").otherwise("waiting")
+                _has("sent"),
+                F.when(sent_handled & (_untimed() | (F.col("sent_due") < self._moment())), "lost").otherwise("waiting"),
             )
             .when(taken_in & dropped, "dropped")
             .when(taken_in, "lost")
@@ -77,11 +82,11 @@ class Judge:
     def _findings(self) -> dict[str, Column]:
         outcome, late_ms = F.col("outcome"), F.col("lateness_ms")
         waits_for = self.now_ms - F.coalesce(_ms("sent_due"), _ms("sent_appended"), _ms("inbox_appended"))
-        unexplained = _delivered() & ~_has("sent") & ~self._expired()
+        unexplained = _delivered() & ~_has("sent") & ~self._expired() & ~_untimed()
         before = F.col("arrived_appended") < self._moment()
         return {
             "LOST": outcome == "lost",
-            "OVERDUE": (outcome == "waiting") & (waits_for > self.tolerances.late_ms),
+            "OVERDUE": (outcome == "waiting") & (waits_for > self.tolerances.late_ms) & ~_untimed(),
             "DUPLICATE": unexplained & (F.col("copies_sent") > 0),
             "ORPHAN": unexplained & (F.col("copies_sent") == 0) & F.col("arrived_damage").isNull(),
             "EARLY": _delivered() & before & (late_ms < -self.tolerances.clock_skew_ms),
@@ -98,27 +103,43 @@ class Judge:
         return {
             "REPEATED": (F.col("copy") > 0) & _has("sent"),
             "EXPIRED": _delivered() & ~_has("sent") & self._expired(),
+            "PRODUCERS_TIME": _untimed(),
             "QUARANTINED": F.col("outcome") == "quarantined",
             "DROPPED": F.col("outcome") == "dropped",
         }
 
     def _wrong_level(self) -> Column:
         """Another duration than the level's, or another level than it was sent back with."""
-        wanted = self.tables.wanted_ms(F.col("group"), F.col("sent_level"), F.col("sent_appended"))
+        sent = F.when(~F.col("sent_by_producer"), F.col("sent_appended"))
+        wanted = self.tables.wanted_ms(F.col("group"), F.col("sent_level"), sent)
         at_once = F.col("sent_dead") | (F.col("sent_replayed") & (F.col("sent_delay_ms") == 0))
         lane = F.when(at_once, F.col("sent_delay_ms") != 0).otherwise(F.col("sent_delay_ms") != wanted)
         changed = _delivered() & (F.col("sent_level") != F.col("arrived_level"))
         released = F.col("sent_released").isNotNull()
         # What is just being released from the quarantine may be seen before its mark is.
-        young = F.unix_millis("sent_appended") >= self.now_ms - SETTLED_MS
+        young = (_ms("sent_appended") >= self.now_ms - SETTLED_MS) & self._may_be_held("sent_stamp")
         mended = (released & F.col("sent_dead")) | ((released | young) & (F.col("sent_delay_ms") == 0))
         lane_is_wrong = F.coalesce(lane & ~mended, F.lit(False))
         return lane_is_wrong | F.coalesce(changed & ~released, F.lit(False))
 
     def _expired(self) -> Column:
         """Whether the send-back may have been deleted, or stands before the window."""
-        since_ms = max(self.since_ms, self.facts.known_since_ms)
-        return F.lit(False) if since_ms == 0 else _ms("arrived_appended") < since_ms
+        if not (self.since_ms or self.facts.lanes.latest_ms):
+            return F.lit(False)
+        # Long before any table that it may have been sent back by was changed.
+        sent = F.timestamp_millis(_ms("arrived_appended") - self.tables.longest_ms - _AN_HOUR_MS)
+        wanted = self.tables.wanted_ms(F.col("group"), F.col("arrived_level"), sent)
+        # Dead letters, replays, and what was released from the quarantine, do not wait for their level.
+        at_once = F.col("arrived_dead") | (F.col("attempt") == 0) | self._is_held("arrived_stamp")
+        lane = F.when(at_once, F.lit(0)).otherwise(F.when(wanted >= 0, wanted)).cast("bigint")
+        return _ms("arrived_appended") < F.greatest(self.facts.lanes.of(lane), F.lit(self.since_ms))
+
+    def _may_be_held(self, stamp: str) -> Column:
+        """Whether a record with that stamp may be in the quarantine; of a window one does not know."""
+        return F.lit(True) if self.since_ms or self.facts.held is None else self._is_held(stamp)
+
+    def _is_held(self, stamp: str) -> Column:
+        return F.coalesce(F.col(stamp).isin(list(self.facts.held or ())), F.lit(False))
 
     def _moment(self) -> Column:
         return F.timestamp_millis(F.lit(self.now_ms))
@@ -129,11 +150,17 @@ def _wrong_count() -> Column:
     retried = F.col("retried")
     after = (retried["attempt"] >= F.col("attempt")) & (retried["appended"] < F.col("sent_appended"))
     told = (F.col("arrived_kind") == "dead_letter") & (F.col("arrived_deliveries") != F.col("attempt"))
-    return F.coalesce(F.col("sent_dead") & after, F.lit(False)) | F.coalesce(told, F.lit(False))
+    timed = F.col("sent_dead") & after & ~F.col("sent_by_producer")
+    return F.coalesce(timed, F.lit(False)) | F.coalesce(told, F.lit(False))
 
 
 def _has(side: str) -> Column:
     return F.col(f"{side}_offset").isNotNull()
+
+
+def _untimed() -> Column:
+    """Whether the time of one of its records is its producer's, by which nothing can be judged."""
+    return F.coalesce(*(F.when(F.col(f"{side}_by_producer"), F.lit(True)) for side in _SIDES), F.lit(False))
 
 
 def _delivered() -> Column:

@@ -20,7 +20,8 @@ __all__ = ["SHOWN_OF_A_KIND", "render_report"]
 
 SHOWN_OF_A_KIND: Final = 50
 """Findings of one kind that a page shows in full."""
-_FIGURES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "lost")
+_SELDOM: Final = ("quarantined", "dropped", "expired")
+_FIGURES: Final = ("waiting", "moved", "dead", *_SELDOM, "lost")
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _PANEL_WIDTH: Final = 460
 _PATTERNS: Final = ((60_000, "%H:%M"), (3_600_000, "%m-%d %H:00"), (86_400_000, "%Y-%m-%d"))
@@ -85,7 +86,7 @@ def _head(summary: Mapping[str, Any], words: Words, servers: str, prefix: str) -
     figures = "".join(
         f"<div><dt>{_text(words[name])}</dt><dd>{count:,}</dd></div>"
         for name, count in shown
-        if count or name not in ("quarantined", "dropped")
+        if count or name not in _SELDOM
     )
     return (
         f'<h1>{_text(words["title"])}</h1>\n<p class="soft">{_text(window)}<br>{_text(where)}</p>\n'
@@ -95,7 +96,7 @@ def _head(summary: Mapping[str, Any], words: Words, servers: str, prefix: str) -
 
 def _conservation(groups: Sequence[Mapping[str, Any]], words: Words) -> str:
     names = ["waiting", "moved", "dead"]
-    names += [name for name in ("quarantined", "dropped") if any(group[name] for group in groups)]
+    names += [name for name in _SELDOM if any(group[name] for group in groups)]
     known = any(group["consumed"] or group["unread"] for group in groups)
     header = [words["group"], *(words[name] for name in ("sent_back", *names)), words["balance"]]
     if known:

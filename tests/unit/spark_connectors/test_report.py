@@ -44,7 +44,7 @@ ATTRIBUTES = {
 
 
 def summary(**changed: Any) -> dict[str, Any]:
-    states = dict.fromkeys(("waiting", "quarantined", "dropped", "lost", "unexplained"), 0)
+    states = dict.fromkeys(("waiting", "quarantined", "dropped", "expired", "lost", "unexplained"), 0)
     group = {"group": "departures", "sent_back": 3, "moved": 2, "dead": 1, "consumed": 0, "unread": 0}
     bars = [0, 2, *[0] * 9, 1]
     late = {"delay_ms": 10_000, "sent_back": 3, "p50": 4, "p99": 35, "min": 1, "max": 61_000, "bars": bars}
