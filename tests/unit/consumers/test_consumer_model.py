@@ -33,8 +33,6 @@ from tests.unit.consumers.model_group import NAMES, Group
 from tests.unit.consumers.model_kafka import PARTITIONS, Where
 from tests.unit.consumers.model_members import TIMEOUT_MS
 
-LONGEST_END: Final = 40
-"""Turns until everything is done, when nothing goes wrong."""
 LATER: Final = ["succeeds", "fails", "does the first"]
 COMMITS: Final = ["is taken", "is refused", "is lost", "gets no answer"]
 TRANSACTIONS: Final = [
@@ -49,7 +47,7 @@ names = st.sampled_from(NAMES)
 partitions = st.sampled_from(PARTITIONS)
 results = st.lists(st.sampled_from([*LATER, "raises", "says not now", None]), max_size=6)
 """Of listeners that are called; None goes on."""
-moves = st.just([]) | st.lists(partitions, max_size=2)
+moves: st.SearchStrategy[list[Where]] = st.just([]) | st.lists(partitions, max_size=2)
 """There and back, if it is twice the same."""
 
 
@@ -183,7 +181,7 @@ class Members(RuleBasedStateMachine):
             self.group.end()
 
     def finish(self) -> None:
-        for _ in range(LONGEST_END):
+        for _ in range(20 + sum(map(len, self.group.kafka.logs.values()))):
             if self.group.is_done():
                 break
             self.group.goes_well()
