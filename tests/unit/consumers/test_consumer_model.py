@@ -26,6 +26,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 import hypothesis.strategies as st
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -244,6 +245,35 @@ class TogetherInOrder(Together):
     """The same in transactions."""
 
     orderly = True
+
+
+def test_who_is_put_out_before_it_has_restored_offsets_polls_on() -> None:
+    """Trying again without a poll would go on until somebody else restores them."""
+    group, where, refusals = Group(exactly_once=False, orderly=False), PARTITIONS[0], list[int]()
+    client = group.members["b"].client
+    for _ in range(3):
+        group.kafka.append(where)
+        group.turns("a")
+        group.turns("b")
+        group.calls("a", ["succeeds"])
+    group.moves(where)
+
+    def commit(**_: object) -> None:
+        assert not refusals, "it has not polled"
+        refusals.append(1)
+        raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
+
+    def happens() -> None:
+        group.members["b"].known.note([TopicPartition(*where, *group.kafka.committed[where])])
+        group.kafka.told.clear()
+        group.is_put_out("b")
+
+    client.meanwhile, client.commit = happens, commit  # type: ignore[method-assign]
+    group.kafka.append(where)
+    group.turns("b", 0)
+    assert refusals
+    group.tell()
+    assert client.believed == {}
 
 
 for one in (Plainly, Together, PlainlyInOrder, TogetherInOrder):
