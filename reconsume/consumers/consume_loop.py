@@ -13,12 +13,13 @@ from typing import Final
 from confluent_kafka import (
     Consumer,
     KafkaError,
+    KafkaException,
     TopicPartition,
 )
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.kafka import translate
+from reconsume.bridge.kafka import is_rebalance, translate
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.polled import by_partition
 from reconsume.consumers.batch import Batch, Reading
@@ -248,11 +249,19 @@ class ConsumeLoop:
                 queue.committed = None
 
     def _ask_committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """What the group has committed; what its coordinator has lost is committed again."""
+        """What the group has committed; what its coordinator has lost is committed again.
+
+        Who was put out of the group cannot: it learns that in its next poll, so it must not try again without one.
+        """
         wheres = [(one.topic, one.partition) for one in partitions]
         found = self._known.ask(lambda asked: self._consumer.committed(asked, timeout), wheres, self._stop)
         if found.restored:
-            self._consumer.commit(offsets=found.restored, asynchronous=False)
+            try:
+                self._consumer.commit(offsets=found.restored, asynchronous=False)
+            except KafkaException as error:
+                if not is_rebalance(error.args[0]):
+                    raise
+                logger.warning("%s", translate(error, f"restoring offsets of {_names(found.restored)}"))
         return found.committed
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:

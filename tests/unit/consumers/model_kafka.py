@@ -195,16 +195,20 @@ class Client:
         return [TopicPartition(one.topic, one.partition, *at) for one, at in found.items()]
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> Sequence[Any] | None:
+        """What is refused as a whole raises, as what gets no answer does."""
         fate, error = self.fate.pop(0) if self.fate else "is taken", None
-        if fate == "is refused" or (fate != "is lost" and not self.kafka.commit(self.generation, offsets)):
+        if fate == "is refused":
+            error = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
+        elif fate == "is lost":
+            error = KafkaError(KafkaError._TIMED_OUT)
+        elif not self.kafka.commit(self.generation, offsets):
             error = KafkaError(KafkaError.ILLEGAL_GENERATION)
-        elif fate != "is taken":
+        elif fate == "gets no answer":
             error = KafkaError(KafkaError._TIMED_OUT)
         if asynchronous:
             self.answers.append((error, offsets))
             return None
-        if fate in ("is lost", "gets no answer"):
-            assert error is not None
+        if error is not None and fate != "is refused":
             raise KafkaException(error)
         return [SimpleNamespace(topic=one.topic, partition=one.partition, error=error) for one in offsets]
 

@@ -26,6 +26,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 import hypothesis.strategies as st
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -33,8 +34,6 @@ from tests.unit.consumers.model_group import NAMES, Group
 from tests.unit.consumers.model_kafka import PARTITIONS, Where
 from tests.unit.consumers.model_members import TIMEOUT_MS
 
-LONGEST_END: Final = 40
-"""Turns until everything is done, when nothing goes wrong."""
 LATER: Final = ["succeeds", "fails", "does the first"]
 COMMITS: Final = ["is taken", "is refused", "is lost", "gets no answer"]
 TRANSACTIONS: Final = [
@@ -183,7 +182,7 @@ class Members(RuleBasedStateMachine):
             self.group.end()
 
     def finish(self) -> None:
-        for _ in range(LONGEST_END):
+        for _ in range(20 + sum(map(len, self.group.kafka.logs.values()))):
             if self.group.is_done():
                 break
             self.group.goes_well()
@@ -246,6 +245,35 @@ class TogetherInOrder(Together):
     """The same in transactions."""
 
     orderly = True
+
+
+def test_who_is_put_out_before_it_has_restored_offsets_polls_on() -> None:
+    """Trying again without a poll would go on until somebody else restores them."""
+    group, where, refusals = Group(exactly_once=False, orderly=False), PARTITIONS[0], list[int]()
+    client = group.members["b"].client
+    for _ in range(3):
+        group.kafka.append(where)
+        group.turns("a")
+        group.turns("b")
+        group.calls("a", ["succeeds"])
+    group.moves(where)
+
+    def commit(**_: object) -> None:
+        assert not refusals, "it has not polled"
+        refusals.append(1)
+        raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
+
+    def happens() -> None:
+        group.members["b"].known.note([TopicPartition(*where, *group.kafka.committed[where])])
+        group.kafka.told.clear()
+        group.is_put_out("b")
+
+    client.meanwhile, client.commit = happens, commit  # type: ignore[method-assign]
+    group.kafka.append(where)
+    group.turns("b", 0)
+    assert refusals
+    group.tell()
+    assert client.believed == {}
 
 
 for one in (Plainly, Together, PlainlyInOrder, TogetherInOrder):
