@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -115,10 +115,7 @@ class KafkaAdmin:
 
         Without the right to read broker settings Kafka's own defaults are taken.
         """
-        try:
-            brokers = self._client.list_topics(timeout=_TIMEOUT).brokers
-        except KafkaException as error:
-            raise self._explain(error, "asking for the brokers") from error
+        brokers = self._patiently(self._brokers)
         resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
         futures = self._client.describe_configs([resource], request_timeout=_TIMEOUT)
         try:
@@ -131,6 +128,16 @@ class KafkaAdmin:
             default_replication_factor=int(values.get("default.replication.factor", "1")),
             message_max_bytes=int(values.get("message.max.bytes", "1048588")),
         )
+
+    def _brokers(self) -> Collection[int]:
+        doing = "asking for the brokers"
+        try:
+            brokers = self._client.list_topics(timeout=_TIMEOUT).brokers
+        except KafkaException as error:
+            raise self._explain(error, doing) from error
+        if not brokers:
+            raise KafkaNotReachable(f"{doing}: none of them is in use at the moment")
+        return brokers
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
         """Make a topic and wait until it can be used; False if it was there already."""

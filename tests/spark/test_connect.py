@@ -19,7 +19,6 @@ TESTS: Final = (
     "test_dialects.py::test_every_family_is_read_into_the_schema",
     "test_readers.py::test_several_kinds_in_one_pass",
     "test_replay_runs.py::test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing",
-    "test_reconcile_stream.py::test_each_run_takes_what_came_since_the_last_one_and_the_ledger_has_each_attempt_once",
     "test_replay_runs.py::test_a_stream_takes_what_came_since_its_last_run",
 )
 """What Spark Connect does in another way: findings of all kinds, headers, a function called for each batch, a sink."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,8 +14,6 @@ from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.run import reconcile
 
 __all__ = ["reconcile_stream"]
-
-_KEEPS_PLANS: Final = "spark.connect.session.planCache.enabled"
 
 
 def reconcile_stream(
@@ -52,19 +49,19 @@ def reconcile_stream(
         options: of Spark's Kafka source.
 
     Raises:
-        IllegalSetting: `every` is not positive.
+        IllegalSetting: `every` is not positive, or the session is one of Spark Connect.
     """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        # It keeps plans by numbers that begin anew in the process of each batch: a run would see the files of another.
+        raise IllegalSetting(
+            "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
+        )
     if every is not None and every <= dt.timedelta(0):
         raise IllegalSetting(f"every {every}: runs cannot follow each other faster than at once; use more than 0")
 
     def run(batch: DataFrame, _number: int) -> None:
-        session = batch.sparkSession
-        if type(session).__module__.startswith("pyspark.sql.connect."):
-            # It keeps plans by numbers, which begin anew in the process of each batch: a run would see the files of
-            # another.
-            session.conf.set(_KEEPS_PLANS, "false")
         found = reconcile(
-            session,
+            batch.sparkSession,
             bootstrap_servers,
             topic_prefix=topic_prefix,
             committed=None if committed is None else committed(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -54,3 +55,13 @@ def test_after_no_answer_the_next_question_goes_to_a_new_client() -> None:
     with pytest.raises(KafkaNotReachable, match="waiting for controller"):
         admin.cluster_id()
     assert admin.cluster_id() == "it answers"
+
+
+def test_while_no_broker_is_in_use_it_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the only one is for a moment when it comes back."""
+    answers: list[list[int]] = [[], [], [2, 1]]
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    client = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(brokers=answers.pop(0), timeout=timeout))
+    monkeypatch.setattr(admin, "_client", client)
+    assert admin._patiently(admin._brokers) == [2, 1]
+    assert answers == []
