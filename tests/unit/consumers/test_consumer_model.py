@@ -277,7 +277,7 @@ def test_who_is_put_out_before_it_has_restored_offsets_polls_on() -> None:
 
 
 for one in (Plainly, Together, PlainlyInOrder, TogetherInOrder):
-    one.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    one.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 TestPlainly = Plainly.TestCase
 TestTogether = Together.TestCase
 TestPlainlyInOrder = PlainlyInOrder.TestCase
