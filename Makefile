@@ -41,7 +41,7 @@ format: setup ## Format the code and mend what ruff can mend
 test: check ## Everything: the checks and all tests, on a real Kafka
 	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
 	@$(BIN)/pytest -q tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
-	@echo "those with Spark, two at a time, beside five minutes of faults"
+	@echo "those with Spark and five minutes of faults, three at a time"
 	@$(BIN)/pytest -q --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
 	@echo "all others, five at a time"
 	@$(BIN)/pytest -q --numprocesses=5 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))

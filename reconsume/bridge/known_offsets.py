@@ -47,9 +47,9 @@ class KnownOffsets:
     """The group's offsets never go back while one of its members lives, so an answer that does is wrong.
 
     Brokers give such answers: one that becomes coordinator of a group twice within a moment, as at each start of the
-    only broker, may take the first loading of the group's offsets for the second one (`CompleteLoad` of
-    `CoordinatorRuntime` in Kafka 4.0 to 4.3 does not look at the epoch). Until the second one has ended, and for good
-    if the group writes something meanwhile, the group has no offsets, or old ones. Going on from there would deliver
+    only broker, may take the first loading of the group's offsets for the second one (`CompleteLoad` of Kafka's
+    `CoordinatorRuntime` does not look at the epoch; seen with 4.1.1). Until the second one has ended, and for good if
+    the group writes something meanwhile, the group has no offsets, or old ones. Going on from there would deliver
     everything again.
 
     A topic that was made again has another id; what is known of the old one is forgotten then.
@@ -95,12 +95,10 @@ class KnownOffsets:
         Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
         raises.
         """
-        asked, begun, fallen = [TopicPartition(*where) for where in partitions], self._clock(), None
+        wanted, begun, fallen = list(partitions), self._clock(), None
         while True:
-            answers = {(one.topic, one.partition): one for one in ask(asked)}
-            before, fallen = fallen, self._fallen(answers)
-            if before is None and fallen and self._forget_made_again({topic for topic, _ in fallen}):
-                fallen = self._fallen(answers)
+            before = fallen
+            answers, fallen = self._asked(ask, wanted, anew=before is None)
             waited = self._clock() - begun
             if not fallen or waited >= self._patience_ms or stop.is_set():
                 break
@@ -109,10 +107,7 @@ class KnownOffsets:
             stop.wait(_AGAIN_SECONDS)
         if fallen:
             logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
-        restored = [ours for ours, _ in fallen.values()]
-        answers |= {(one.topic, one.partition): one for one in restored}
-        self.note(answers.values())
-        return Answers(list(answers.values()), restored)
+        return Answers(self._overruled(answers, fallen), [ours for ours, _ in fallen.values()])
 
     def ask_once(self, ask: Ask, partitions: Iterable[Partition]) -> list[TopicPartition]:
         """The same without waiting, for one thread that asks again by itself.
@@ -120,19 +115,31 @@ class KnownOffsets:
         Raises:
             KafkaNotReachable: the coordinator has lost offsets and may find them again. Also what `ask` raises.
         """
-        answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in partitions])}
-        fallen, now = self._fallen(answers), self._clock()
-        if fallen and self._doubted_since is None and self._forget_made_again({topic for topic, _ in fallen}):
-            fallen = self._fallen(answers)
+        answers, fallen = self._asked(ask, partitions, anew=self._doubted_since is None)
+        now = self._clock()
         if not fallen:
             self._doubted_since = None
         elif self._doubted_since is None:
             self._doubted_since = now
         if self._doubted_since is not None and now - self._doubted_since < self._patience_ms:
             raise KafkaNotReachable(f"the coordinator of the group has lost offsets, asking again: {_told(fallen)}")
-        answers |= {where: ours for where, (ours, _) in fallen.items()}
-        self.note(answers.values())
-        return list(answers.values())
+        return self._overruled(answers, fallen)
+
+    def _asked(
+        self, ask: Ask, partitions: Iterable[Partition], *, anew: bool
+    ) -> tuple[dict[Partition, TopicPartition], Fallen]:
+        """The answers, and those that went back; asked anew, it is looked whether their topics were made again."""
+        answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in partitions])}
+        fallen = self._fallen(answers)
+        if anew and fallen and self._forget_made_again({topic for topic, _ in fallen}):
+            fallen = self._fallen(answers)
+        return answers, fallen
+
+    def _overruled(self, answers: Mapping[Partition, TopicPartition], fallen: Fallen) -> list[TopicPartition]:
+        """What holds: the answers, and in place of those that went back what is known."""
+        held = {**answers, **{where: ours for where, (ours, _) in fallen.items()}}
+        self.note(held.values())
+        return list(held.values())
 
     def _fallen(self, answers: Mapping[Partition, TopicPartition]) -> Fallen:
         with self._lock:

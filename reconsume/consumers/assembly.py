@@ -89,9 +89,11 @@ def build_loop(
     consumer: Consumer
     sender: Sender
     conf = _of_the_consumer(settings)
-    known = KnownOffsets(lambda topics: KafkaAdmin(base, settings.client_id).topic_ids(topics))
+    # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
+    broadcasts = settings.message_model is MessageModel.BROADCASTING
+    known = KnownOffsets(lambda topics: {} if broadcasts else KafkaAdmin(base, settings.client_id).topic_ids(topics))
     try:
-        if settings.message_model is MessageModel.BROADCASTING:
+        if broadcasts:
             consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
         else:
             consumer = _clustering(settings, conf | {"on_commit": on_commit}, subscriptions, base, stop, closing)

@@ -198,12 +198,15 @@ def test_a_broker_that_ended_in_order_leaves_its_classes_to_the_next(
         kafka.start()
         kafka.shut_down()
         (archive,) = tmp_path.glob("*.jsa")
+        size = archive.stat().st_size
+        (kafka._folder / "classes.jsa").write_bytes(b"what one left that was killed while it wrote")
         kafka.start()
         assert str(archive) in Path(f"/proc/{kafka.java_pid}/maps").read_text()
         produce(kafka.bootstrap_servers, "flights", b"one")
         assert read_one(kafka.bootstrap_servers, "flights") == b"one"
         kafka.shut_down()
     assert {one.name for one in tmp_path.iterdir()} == {jars.name, archive.name}
+    assert archive.stat().st_size == size
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut short"])

@@ -259,6 +259,8 @@ class LocalKafka:
             raise BrokerFailed(f"the data folder {self._folder} could not be formatted:\n{run.stdout}{run.stderr}")
 
     def _launch(self) -> None:
+        # One that was killed may have left a part, which the end in order of this one must not take for whole.
+        (self._folder / _WRITTEN_CLASSES).unlink(missing_ok=True)
         command = self._command("kafka.Kafka", str(self._folder / "server.properties"))
         with self.log_file.open("ab") as log:
             self._log_start = log.tell()
