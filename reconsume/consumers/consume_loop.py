@@ -145,7 +145,10 @@ class ConsumeLoop:
     def _commit_when_due(self, now: float) -> None:
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_EVERY_MS
-            self._sender.commit(self._queues.values())
+            self._commit()
+
+    def _commit(self) -> None:
+        self._sender.commit(self._queues.values())
 
     def _read(self, timeout: float) -> None:
         """`consume(n, t)` alone would wait for n records or all of t."""
@@ -266,6 +269,7 @@ class ConsumeLoop:
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         logger.info("assigned: %s", _names(partitions))
+        self._commit()
         self._known.meet(one.topic for one in partitions)
         for one in partitions:
             where = (one.topic, one.partition)
@@ -273,9 +277,15 @@ class ConsumeLoop:
             self._fresh.add(where)
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Results that come from now on are discarded; send-backs on their way are awaited, then committed."""
+        """Results that come from now on are discarded; send-backs on their way are awaited, then committed.
+
+        The partitions that stay are committed too, before and after the wait for listeners: librdkafka joins again
+        next, and brokers answer no commit of a member while it waits for the group (classic protocol), then refuse it.
+        """
         logger.info("revoked: %s", _names(partitions))
+        self._commit()
         self._give_away(partitions)
+        self._commit()
 
     def _give_away(self, partitions: list[TopicPartition]) -> None:
         dropped = self._drop(partitions)

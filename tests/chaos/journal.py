@@ -11,7 +11,18 @@ from typing import IO, Any, Literal
 __all__ = ["Event", "Journal", "Reader", "What"]
 
 What = Literal[
-    "begin", "end", "assigned", "revoked", "lost", "overdue", "left", "killed", "stopped", "continued", "ended"
+    "begin",
+    "end",
+    "assigned",
+    "revoked",
+    "lost",
+    "overdue",
+    "refused",
+    "left",
+    "killed",
+    "stopped",
+    "continued",
+    "ended",
 ]
 
 
@@ -27,7 +38,7 @@ class Event:
         times: how often it had failed.
         succeeded: of an `end`, what the listener said.
         settled: of an `end` in a poll loop, whether the commit or the send-back was acknowledged.
-        partitions: of `assigned`, `revoked`, `lost` and `overdue`, as `<topic>-<partition>`.
+        partitions: of `assigned`, `revoked`, `lost`, `overdue` and `refused` (a commit), as `<topic>-<partition>`.
     """
 
     at: float

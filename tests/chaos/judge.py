@@ -12,7 +12,9 @@ What is promised, for one group:
       result counts no more; or
    c. ended less than `COMMIT_SECONDS` before its member was killed or stopped, or lost the partition: a result is
       committed within the next second. A member that gives a partition back, or leaves, commits first, so this does
-      not excuse a repeat after a revocation.
+      not excuse a repeat after a revocation. With the classic protocol a commit that is made while a member waits for
+      the group is answered when the rebalance ends, and refused: then it counts from the refusal, of a rebalance that
+      took no longer than a dead member's session.
    Or the repeat is a zombie's: begun between the moment its member was stopped and the moment it learned that it
    had been put out of the group. Kafka cannot take back what a process has read.
    In a poll loop of the user's own a delivery is settled when `commit` or `send_message_back` has returned, and none
@@ -32,7 +34,7 @@ from math import inf
 from typing import Final
 
 from tests.chaos.journal import Event
-from tests.chaos.member import MAX_RECONSUME_TIMES, fails
+from tests.chaos.member import MAX_RECONSUME_TIMES, SESSION_SECONDS, fails
 
 __all__ = ["COMMIT_SECONDS", "Copy", "Evidence", "Judge"]
 
@@ -108,6 +110,7 @@ class _Member:
         killed: when; infinity if it was not.
         left: when it went though a listener still ran.
         taken: when a partition was taken from it, and how.
+        refused: when a commit was, by partition.
         zombie: when it did not know that it had been put out.
     """
 
@@ -116,6 +119,7 @@ class _Member:
     continued: float = -inf
     left: list[float] = field(default_factory=list)
     taken: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    refused: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     zombie: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, event: Event) -> None:
@@ -131,10 +135,20 @@ class _Member:
             self.left.append(event.at)
         for partition in event.partitions if event.what in {"revoked", "lost", "overdue"} else ():
             self.taken[partition].append(event)
+        for partition in event.partitions if event.what == "refused" else ():
+            self.refused[partition].append(event.at)
         if event.what in {"lost", "revoked", "assigned"} and self.zombie and self.continued > self.zombie[-1][0]:
             # One that had no partition has nothing to lose, and is assigned some.
             start, end = self.zombie[-1]
             self.zombie[-1] = start, min(end, event.at + _RACE_SECONDS)
+
+    def commits_until(self, partition: str, ended: float) -> float:
+        """When what ended then is committed at the latest."""
+        until = ended + COMMIT_SECONDS
+        for at in self.refused[partition]:
+            if ended < at < until + SESSION_SECONDS:
+                until = max(until, at + COMMIT_SECONDS)
+        return until
 
     def is_zombie(self, at: float) -> bool:
         return any(start <= at <= end for start, end in self.zombie)
@@ -228,7 +242,7 @@ class Judge:
         if self._evidence.poll_loop:
             return not (one.end.settled and repeat.end is not None and repeat.end.settled)
         member = self._members[one.begin.member]
-        until = one.end.at + COMMIT_SECONDS
+        until = member.commits_until(one.partition, one.end.at)
         if member.killed < until or any(one.begin.at - _RACE_SECONDS < stopped < until for stopped in member.stopped):
             return True
         taken = [event for event in member.taken[one.partition] if event.at > one.begin.at - _RACE_SECONDS]

@@ -46,6 +46,8 @@ _LOGGED: Final[dict[str, What]] = {
     "lost": "lost",
     "given away while a listener still works, so two may now": "overdue",
 }
+_COMMITTING: Final = "committing offsets of "
+_REBALANCING: Final = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Noted(logging.Handler):
         what, _, names = record.getMessage().partition(": ")
         if what.startswith("some listeners still run"):
             self._journal.write("left")
+        elif what.startswith(_COMMITTING) and names.startswith(_REBALANCING):
+            self._journal.write("refused", partitions=(what.removeprefix(_COMMITTING),))
         elif what in _LOGGED:
             listed = names.partition(";")[0]
             partitions = () if listed == "none" else tuple(listed.split(", "))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.chaos.journal import Event, What
 from tests.chaos.judge import COMMIT_SECONDS, Copy, Evidence, Judge
+from tests.chaos.member import SESSION_SECONDS
 
 LATER = 2 * COMMIT_SECONDS
 """A repeat then has nothing to do with a commit that was due."""
@@ -44,6 +45,7 @@ def findings(events: Sequence[Event], *, bodies: Sequence[str] = ("ok-0",), **mo
 
 ONCE = delivery(1, 2)
 AGAIN = delivery(LATER, LATER + 1, "b")
+MUCH_LATER = delivery(3 * LATER, 3 * LATER + 1, "b")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,26 @@ AGAIN = delivery(LATER, LATER + 1, "b")
         pytest.param([*delivery(1, None), event(1.5, "killed"), *AGAIN], [], id="killed in the middle"),
         pytest.param([*ONCE, event(2.5, "killed"), *AGAIN], [], id="killed before a commit was due"),
         pytest.param([*ONCE, event(2 + COMMIT_SECONDS, "killed"), *AGAIN], ["REPEATED"], id="killed later"),
+        pytest.param(
+            [*ONCE, taken(7, "refused"), event(7.1, "killed"), *AGAIN],
+            [],
+            id="killed after a rebalance refused a commit",
+        ),
+        pytest.param(
+            [*ONCE, taken(7, "refused"), event(7 + COMMIT_SECONDS, "killed"), *MUCH_LATER],
+            ["REPEATED"],
+            id="killed when it could have committed again",
+        ),
+        pytest.param(
+            [*ONCE, taken(2.1 + COMMIT_SECONDS + SESSION_SECONDS, "refused"), event(10.2, "killed"), *MUCH_LATER],
+            ["REPEATED"],
+            id="refused by another rebalance",
+        ),
+        pytest.param(
+            [*ONCE, Event(3, "a", "refused", partitions=("t-1",)), event(6.5, "killed"), *AGAIN],
+            ["REPEATED"],
+            id="the commit of another partition was refused",
+        ),
         pytest.param([*ONCE, event(2.5, "stopped"), *AGAIN], [], id="stopped before a commit was due"),
         pytest.param([event(0.9, "stopped"), *ONCE, *AGAIN], [], id="stopped a moment later than it was told"),
         pytest.param([*ONCE, event(2 + COMMIT_SECONDS, "stopped"), *AGAIN], ["REPEATED"], id="stopped later"),

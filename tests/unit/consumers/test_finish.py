@@ -170,3 +170,14 @@ def test_the_consumer_is_closed_even_if_the_last_commit_fails() -> None:
     with pytest.raises(RuntimeError, match="no commit"):
         loop.end()
     assert group.events[-1] == "close"
+
+
+@pytest.mark.parametrize("ends_with", ["_assigned", "_revoked"])
+def test_all_is_committed_before_a_rebalance_goes_on(ends_with: str) -> None:
+    """A member that waits for its group cannot commit, and may be killed meanwhile."""
+    group = Group()
+    loop = loop_of(group)
+    loop._assigned(cast("Any", group), [NEW])
+    done(loop, 7)
+    getattr(loop, ends_with)(cast("Any", group), [NEW] if ends_with == "_revoked" else [])
+    assert group.events == [LATER]
