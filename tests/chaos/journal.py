@@ -12,6 +12,7 @@ __all__ = ["Event", "Journal", "Reader", "What"]
 
 What = Literal[
     "begin",
+    "worked",
     "end",
     "assigned",
     "revoked",
@@ -33,7 +34,7 @@ class Event:
     Attributes:
         at: seconds of the system's monotonic clock, the same for all processes.
         member: its name.
-        topic, partition, offset: where the record stood, of `begin` and `end`.
+        topic, partition, offset: where the record stood, of `begin`, `worked` (a poll loop settles it next) and `end`.
         origin: of the record.
         times: how often it had failed.
         succeeded: of an `end`, what the listener said.

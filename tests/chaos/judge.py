@@ -83,6 +83,7 @@ class Evidence:
 class _Delivery:
     begin: Event
     end: Event | None = None
+    worked: bool = False
 
     @property
     def record(self) -> _Record:
@@ -189,13 +190,16 @@ class Judge:
             if event.what == "begin":
                 running[key].append(_Delivery(event))
                 self._deliveries.append(running[key][-1])
+            elif event.what == "worked":
+                running[key][0].worked = True
             elif event.what == "end":
                 running[key].pop(0).end = event
             else:
                 self._members[event.member].note(event)
 
     def _ended(self) -> set[str]:
-        last = {one.begin.origin for one in self._deliveries if one.end is not None and _is_last(one)}
+        done = [one for one in self._deliveries if one.worked or one.end is not None]
+        last = {one.begin.origin for one in done if _is_last(one)}
         return last & set(self._evidence.origins)
 
     def _lost(self) -> Iterable[str]:

@@ -223,6 +223,8 @@ def deliver_polled(consumer: Consumer, polled: KafkaMessage, member: Member) -> 
     }
     member.journal.write("begin", **what)
     succeeded, settled = member.work(body, times), True
+    # A kill may come between the commit and the line that tells of it.
+    member.journal.write("worked", **what, succeeded=succeeded)
     try:
         if succeeded:
             consumer.commit(message=polled, asynchronous=False)

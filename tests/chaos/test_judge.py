@@ -28,6 +28,10 @@ def delivery(
     return events if end is None else [*events, event(end, "end", member, **where, succeeded=body.startswith("ok"))]
 
 
+def worked(at: float) -> Event:
+    return event(at, "worked", topic="t", partition=0, offset=0, origin="t/0/0", body="ok-0")
+
+
 def taken(at: float, what: What, member: str = "a") -> Event:
     return event(at, what, member, partitions=("t-0",))
 
@@ -54,6 +58,7 @@ MUCH_LATER = delivery(3 * LATER, 3 * LATER + 1, "b")
         pytest.param(ONCE, [], id="once"),
         pytest.param([], ["LOST"], id="never"),
         pytest.param(delivery(1, None), ["LOST"], id="begun alone"),
+        pytest.param([*delivery(1, None), worked(2), event(2, "killed")], [], id="killed when it was committed"),
         pytest.param([*ONCE, *AGAIN], ["REPEATED"], id="for no reason"),
         pytest.param([*ONCE, *delivery(3, 4)], ["REPEATED"], id="in the same member"),
         pytest.param([*delivery(1, None), event(1.5, "killed"), *AGAIN], [], id="killed in the middle"),
