@@ -29,9 +29,9 @@ import psutil
 from reconsume.bridge.settings import Settings
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.judge import Verdict
+from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.processes import Processes, UnderTest
 from reconsume.cli.chaos.reading import TopicReader
-from reconsume.cli.chaos.run import make_topics
 from reconsume.cli.chaos.workload import MAX_RECONSUME_TIMES, ORIGIN, failures_in, produce
 
 EVERY_SECONDS = 10.0
@@ -151,8 +151,8 @@ def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(LocalKafka())
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
-        make_topics(settings)
-        make_topics(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX}))
+        Operator(settings).make_topics()
+        Operator(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX})).make_topics()
         reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names))
         processes = stack.enter_context(under_test(kafka.bootstrap_servers, stack.enter_context(app()), folder))
         stop = threading.Event()

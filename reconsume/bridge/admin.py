@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _TIMEOUT: Final = 10.0
 _PAUSE: Final = 0.05
 _ANSWER_SECONDS: Final = 2.0
+_QUESTION_SECONDS: Final = 4.0
+"""Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Commit(NamedTuple):
 class KafkaAdmin:
     """Questions to the cluster, and the making of topics. Safe to use from several threads.
 
-    All methods raise `KafkaNotReachable` when no broker answers within 10 s and `KafkaRefused` when the cluster
+    All methods raise `KafkaNotReachable` when no broker answers within 12 s and `KafkaRefused` when the cluster
     says no.
     """
 
@@ -77,10 +79,12 @@ class KafkaAdmin:
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         wanted = list(topics)
+        return self._patiently(lambda: self._describe(wanted)) if wanted else {}
+
+    def _describe(self, topics: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if not wanted:
-            return found
-        for topic, future in self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT).items():
+        futures = self._client.describe_topics(TopicCollection(topics), request_timeout=_QUESTION_SECONDS)
+        for topic, future in futures.items():
             try:
                 found[topic] = future.result()
             except KafkaException as error:
@@ -95,9 +99,10 @@ class KafkaAdmin:
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings in force of each topic, by name."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        if not resources:
-            return {}
-        futures = self._client.describe_configs(resources, request_timeout=_TIMEOUT)
+        return self._patiently(lambda: self._settings_of(resources)) if resources else {}
+
+    def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
+        futures = self._client.describe_configs(resources, request_timeout=_QUESTION_SECONDS)
         return {
             resource.name: _values(self._result(future, f"reading the settings of topic {resource.name}"))
             for resource, future in futures.items()
@@ -183,7 +188,7 @@ class KafkaAdmin:
     def _list_offsets(
         self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[Partition, int]:
-        futures = self._client.list_offsets(request, isolation_level=level, request_timeout=_TIMEOUT)
+        futures = self._client.list_offsets(request, isolation_level=level, request_timeout=_QUESTION_SECONDS)
         return {
             (where.topic, where.partition): self._result(
                 future, f"reading offsets of {where.topic}-{where.partition}"
@@ -217,7 +222,7 @@ class KafkaAdmin:
             consumer.close()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while a partition or group has no leader yet, for at most 10 s."""
+        """Ask again while there is no answer, or a partition or group has no leader yet, for 10 s."""
         deadline = time.monotonic() + _TIMEOUT
         while True:
             try:

@@ -38,6 +38,20 @@ def test_a_sidecar_and_its_app_die_and_hang_and_cost_no_message_an_attempt(tmp_p
     assert "assigned: chaos.orders" in (tmp_path / "sidecar.log").read_text(), "it took part"
 
 
+AN_OPERATOR_ERRS = [
+    *(Fault(Kind.RIGHTS_TAKEN, number, 6, 4) for number in range(6)),
+    *(Fault(Kind.TOPIC_DELETED, number, 3, 4) for number in range(2)),
+]
+"""The right to read each of the topics that messages go through, and each topic that holds none."""
+
+
+def test_rights_that_were_taken_and_given_back_and_topics_made_again_cost_nothing(tmp_path: Path) -> None:
+    report = run_chaos(ChaosOptions(SEED, 1, rate=40, faults=AN_OPERATOR_ERRS), say, tmp_path)
+    assert report.ok, report.as_json()
+    assert report.ended == []
+    assert "no right to use the topic" in "".join(one.read_text() for one in tmp_path.glob("scheduler-*.log"))
+
+
 SCHEDULERS_DIE = [Fault(Kind.SCHEDULER_KILLED, number, 0.5, 3) for number in range(4)]
 GROUP_REBALANCES = [Fault(Kind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number in range(2)]
 """Six ends or starts each; every worker has something to deliver nearly all the time."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -17,6 +18,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.scheduler.routing import Delivery
+from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
@@ -69,6 +74,24 @@ def test_a_retry_topic_that_may_not_be_written_costs_only_its_own_records(guarde
     assert {one.value for one in kept or []} == {b"1", b"3", b"5"}
     for one in kept or []:
         assert "no right to use the topic" in (one["QUARANTINE_REASON"] or "")
+
+
+@pytest.mark.parametrize("is_source", [True, False], ids=["of the source", "of the target"])
+def test_a_record_is_to_blame_only_if_it_was_refused_itself(guarded: Installation, *, is_source: bool) -> None:
+    """Offsets are refused too, where the right to read is missing."""
+    source, target, group = guarded.topic("source"), guarded.topic("target"), guarded.name("moves")
+    settings = guarded.settings.client_settings()
+    writer = TransactionalWriter(settings, guarded.name("writer"), 10_000)
+    writer.start()
+    deny(guarded, source if is_source else target, AclOperation.READ if is_source else AclOperation.WRITE)
+    consumer = make_consumer(consumer_settings(settings, "moves") | {"group.id": group})
+    one = Delivery(target, 0, None, b"v", [], "delivered", "g")
+    for count, passing in ((2, False), (1, is_source)):
+        with pytest.raises(BatchAborted, match="no right to use the topic") as aborted:
+            writer.write([one] * count, lambda: [TopicPartition(source, 0, 1)], consumer)
+        assert aborted.value.passing == passing
+    consumer.close()
+    writer.close()
 
 
 def test_a_command_without_the_right_says_which_one(guarded: Installation) -> None:

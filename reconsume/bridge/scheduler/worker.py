@@ -264,8 +264,11 @@ class Worker:
         elif wheres and wheres[0] not in self._poison:
             self._poison[wheres[0]] = str(aborted.error)
         else:
-            # Not even the quarantine takes it. It stays, its partition waits, all others go on.
-            logger.error("%s-%d@%d is stuck: %s", *(wheres or _wheres(runs))[0], aborted.error)
+            # Not even the quarantine takes it. It stays, its partition waits, all others go on. Nor is it to blame
+            # then: where it stands may be what is refused, as when the right to read there was taken.
+            stuck = (wheres or _wheres(runs))[0]
+            self._poison.pop(stuck, None)
+            logger.error("%s-%d@%d is stuck: %s", *stuck, aborted.error)
             self._hold(runs, _BLOCKED_MS)
 
     def _hold(self, runs: list[DueRun], for_ms: int) -> None:

@@ -115,6 +115,7 @@ class TransactionalWriter:
         self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
         self._bounded = BoundedCalls()
         self._broken = False
+        self._is_first_refused = False
         self._settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
         self._producer = make_producer(self._settings)
 
@@ -150,15 +151,15 @@ class TransactionalWriter:
         except KafkaException as error:
             self._abort(error, began)
 
-    def _on_stored(self) -> Callable[[KafkaError | None, Message], None] | None:
-        """Hears the append time of the record that it is given to."""
+    def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
+        """Hears the append time of the record that it is given to, or that it was refused."""
         time, sent = self._time, monotonic_ms()
-        if time is None:
-            return None
 
         def stored(error: KafkaError | None, message: Message) -> None:
             kind, append_ms = message.timestamp()
-            if error is None and kind == TIMESTAMP_LOG_APPEND_TIME:
+            if error is not None:
+                self._is_first_refused = _is_refusal(error)
+            elif time is not None and kind == TIMESTAMP_LOG_APPEND_TIME:
                 time.heard(append_ms, sent)
 
         return stored
@@ -185,19 +186,21 @@ class TransactionalWriter:
 
     def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
         producer, began = self._producer, monotonic_ms()
+        self._is_first_refused = False
         try:
             producer.begin_transaction()
             self._produce(batch)
             producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(error, began)
+            self._abort(error, began, sum(one.outcome not in UNWRITTEN for one in batch))
         if monotonic_ms() - began > _PROMPT_MS:
             self._renew()
 
     def _produce(self, batch: Sequence[Delivery]) -> None:
         """With a callback for the first record alone: the commit fails if one of them does, and says why."""
-        produce, on_delivery = self._producer.produce, self._on_stored()
+        produce = self._producer.produce
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
         for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
             if outcome in UNWRITTEN:
                 continue
@@ -205,10 +208,17 @@ class TransactionalWriter:
                 produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
             except BufferError:
                 _produce_patiently(self._producer, batch[count], on_delivery)
+            except KafkaException as error:
+                self._is_first_refused = _is_refusal(error.args[0])
+                raise
             on_delivery = None
 
-    def _abort(self, error: KafkaException, began: float) -> None:
-        """Undo the transaction and say why; a fenced or broken producer is of no use any more."""
+    def _abort(self, error: KafkaException, began: float, written: int = 1) -> None:
+        """Undo the transaction of so many records and say why; a fenced or broken producer is of no use any more.
+
+        Offsets are refused as records are, when the right to read the partition that they are of was taken. No record
+        is to blame for that, so of one alone it must be known that it was refused itself.
+        """
         cause: KafkaError = error.args[0]
         if cause.code() in _FENCED or cause.fatal():
             self._broken = True
@@ -221,7 +231,8 @@ class TransactionalWriter:
         # Every request of one that the group has refused was answered, if that took no longer than usual.
         if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
             self._renew()
-        raise BatchAborted(translate(cause, "delivering a batch"), passing=not _is_refusal(cause)) from error
+        passing = not _is_refusal(cause) or (written <= 1 and not self._is_first_refused)
+        raise BatchAborted(translate(cause, "delivering a batch"), passing=passing) from error
 
     def _renew(self) -> None:
         """Go on with a new producer, whose epoch shuts out what the old one may have left behind.

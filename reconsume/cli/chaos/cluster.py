@@ -63,6 +63,9 @@ class Broker:
             "transaction.state.log.min.isr": safe,
             "share.coordinator.state.topic.replication.factor": replicas,
             "share.coordinator.state.topic.min.isr": safe,
+            # Rights can be taken: all have all of them where no rule says otherwise.
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
             # A broker that lags behind for a moment on a busy machine is no dead one.
             "replica.lag.time.max.ms": "5000",
         }

@@ -28,7 +28,8 @@ class _Listener:
 
     def __call__(self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
         for message in messages:
-            if message.reconsume_times < failures_in(message.body):
+            # As it is stored: a send-back that was refused is a local try more, and no copy on a delay topic.
+            if message.stored.reconsume_times < failures_in(message.body):
                 return ConsumeConcurrentlyStatus.RECONSUME_LATER
             self._processing.process(message.body, str(message.origin))
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS

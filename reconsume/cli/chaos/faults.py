@@ -34,6 +34,8 @@ class Kind(StrEnum):
     NETWORK_SLOW = "network slow"
     NETWORK_CUT = "connections cut"
     NETWORK_SILENT = "connections silent"
+    RIGHTS_TAKEN = "right to read taken"
+    TOPIC_DELETED = "topic deleted"
 
 
 _SECONDS: Final[dict[Kind, tuple[float, float]]] = {
@@ -57,6 +59,8 @@ _SECONDS: Final[dict[Kind, tuple[float, float]]] = {
     Kind.NETWORK_SLOW: (3, 10),
     Kind.NETWORK_CUT: (0, 0),
     Kind.NETWORK_SILENT: (2, 15),
+    Kind.RIGHTS_TAKEN: (1, 15),
+    Kind.TOPIC_DELETED: (1, 5),
 }
 """How long each lasts, at least and at most."""
 _OF_THE_SIDECAR: Final = frozenset({Kind.SIDECAR_KILLED, Kind.SIDECAR_STOPPED, Kind.APP_KILLED, Kind.APP_STOPPED})
@@ -71,7 +75,8 @@ class Fault:
 
     Attributes:
         choice: picks the victim, out of those that there are.
-        seconds: how long it lasts; of a kill, until the process is started again.
+        seconds: how long it lasts; of a kill, until the process is started again; of a deletion, until the topic is
+            made again.
         pause: seconds until the next one.
     """
 
@@ -101,8 +106,10 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[Kind] = tuple(Kind
 
 
 def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[Kind, ...]:
-    """What can be done here: only Linux tells which process the broker is, and lets others limit its files."""
+    """What can be done here: only Linux tells which process the broker is, and lets others limit its files.
+
+    An app is told of a local try as of any other, so beside one no send-back may be refused: the judge would miss it.
+    """
     impossible = set() if platform == "linux" else {Kind.DISK_FULL, Kind.BROKER_STOPPED}
-    if not sidecar:
-        impossible |= _OF_THE_SIDECAR
+    impossible |= {Kind.RIGHTS_TAKEN} if sidecar else _OF_THE_SIDECAR
     return tuple(kind for kind in Kind if kind not in impossible)

@@ -9,6 +9,7 @@ from typing import Final
 
 from reconsume.cli.chaos.cluster import Broker, Cluster
 from reconsume.cli.chaos.faults import Fault, Kind
+from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.processes import Processes, UnderTest
 from reconsume.cli.chaos.worker import set_ahead
 
@@ -25,12 +26,14 @@ class Inflictor:
 
     Args:
         clocks: the file of each scheduler's clock.
+        operator: has all rights.
         rest: how seconds pass.
     """
 
     cluster: Cluster
     processes: Processes
     clocks: Sequence[Path]
+    operator: Operator
     rest: Callable[[float], object]
 
     def inflict(self, fault: Fault) -> None:
@@ -61,6 +64,8 @@ class Inflictor:
             Kind.NETWORK_SLOW: self._network_slow,
             Kind.NETWORK_CUT: self._network_cut,
             Kind.NETWORK_SILENT: self._network_silent,
+            Kind.RIGHTS_TAKEN: self._rights_taken,
+            Kind.TOPIC_DELETED: self._topic_deleted,
         }
 
     def _killed(self, victims: Sequence[UnderTest], fault: Fault) -> None:
@@ -135,6 +140,16 @@ class Inflictor:
         proxy.silence()
         self.rest(fault.seconds)
         proxy.speak()
+
+    def _rights_taken(self, fault: Fault) -> None:
+        topic = self.operator.take_reading(fault.choice)
+        self.rest(fault.seconds)
+        self.operator.give_reading(topic)
+
+    def _topic_deleted(self, fault: Fault) -> None:
+        self.operator.delete(fault.choice)
+        self.rest(fault.seconds)
+        self.operator.make_topics()
 
 
 def _choose(victims: Sequence[UnderTest], fault: Fault) -> UnderTest:

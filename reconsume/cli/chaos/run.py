@@ -16,24 +16,21 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.chaos.cluster import Cluster, free_ports
 from reconsume.cli.chaos.faults import Fault, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
 from reconsume.cli.chaos.judge import Verdict
+from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.processes import Processes, UnderTest
 from reconsume.cli.chaos.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.reading import TopicReader
 from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, recoveries, summary
 from reconsume.cli.chaos.worker import set_ahead
-from reconsume.cli.chaos.workload import LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED, produce
+from reconsume.cli.chaos.workload import produce
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["ChaosOptions", "ChaosReport", "make_topics", "print_report", "run_chaos"]
+__all__ = ["ChaosOptions", "ChaosReport", "print_report", "run_chaos"]
 
 _EACH: Final = 3
 """Schedulers, and consumers."""
@@ -133,7 +130,8 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         cluster = stack.enter_context(Cluster(options.brokers, say))
         say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
         settings = Settings(bootstrap_servers=cluster.direct)
-        make_topics(settings)
+        operator = Operator(settings)
+        operator.make_topics()
         reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
         processes = stack.enter_context(_processes(options, cluster, clocks, folder))
@@ -144,7 +142,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
             produce, settings.client_settings(), options.rate, stop, lambda: reader.judge.behind > _BACKLOG
         )
         _wait_for_the_first(reader, processes)
-        inflicted = _inflict(options.schedule(), Inflictor(cluster, processes, clocks, time.sleep), say)
+        inflicted = _inflict(options.schedule(), Inflictor(cluster, processes, clocks, operator, time.sleep), say)
         stop.set()
         _drain(load, reader, processes, options.patience, say)
         with reader.lock:
@@ -152,18 +150,6 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
             seconds = recoveries(inflicted, reader.judge.late(LATE_MS))
         ended = list(processes.ended)
     return ChaosReport(options, inflicted, verdict, summary(seconds), ended, time.monotonic() - begun, folder)
-
-
-def make_topics(settings: Settings) -> None:
-    """The level table, its topics and those of the workload."""
-    admin = KafkaAdmin(settings.client_settings())
-    maker = TopicMaker(admin, settings.names, settings.topics)
-    system = SystemConfig(message_delay_level=LEVEL_TABLE)
-    for topic in plan_topics(wanted_topics(maker, Groups(system)), {}, {}).missing:
-        maker.make(topic)
-    for name in (ORIGIN, PROCESSED):
-        admin.create(name, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
-    write_system(settings, system)
 
 
 def _processes(options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], folder: Path) -> Processes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +24,11 @@ class Deaf:
     def list_topics(self, timeout: float) -> Any:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"Failed while waiting for controller: {timeout}"))
 
+    def describe_topics(self, _topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        told: Future[Any] = Future()
+        told.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no controller: {request_timeout}")))
+        return {"flights": told}
+
 
 class Found:
     """A client that was made later."""
@@ -32,6 +38,13 @@ class Found:
     def list_topics(self, timeout: float) -> Any:
         assert timeout
         return self
+
+    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        assert topics
+        assert request_timeout
+        told: Future[Any] = Future()
+        told.set_result(SimpleNamespace(partitions=[0, 1]))
+        return {"flights": told}
 
 
 class Made(Clients):
@@ -55,6 +68,10 @@ def test_after_no_answer_the_next_question_goes_to_a_new_client() -> None:
     with pytest.raises(KafkaNotReachable, match="waiting for controller"):
         admin.cluster_id()
     assert admin.cluster_id() == "it answers"
+
+
+def test_a_question_that_changes_nothing_is_put_to_the_new_client_at_once() -> None:
+    assert KafkaAdmin({"bootstrap.servers": ADDRESS}).partitions(["flights"]) == {"flights": 2}
 
 
 def test_while_no_broker_is_in_use_it_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

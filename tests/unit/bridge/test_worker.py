@@ -210,6 +210,22 @@ def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
     assert (bench.turn(), bench.writer.written) == (0, [])
 
 
+def test_a_partition_that_nobody_may_commit_for_waits_and_none_of_its_records_is_to_blame() -> None:
+    taken = True
+
+    def refuse(_batch: Sequence[Delivery]) -> Exception | None:
+        return BatchAborted(KafkaRefused("no right to use the topic"), passing=False) if taken else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.feed(b"a", b"b")
+    for bench.now in range(1_000, 40_000, 1_000):
+        bench.turn()
+    taken = False
+    bench.now += 10_000
+    bench.turn(2)
+    assert (bench.values(), bench.values("quarantined")) == ([b"a", b"b"], [])
+
+
 def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
     bench = Bench(FakeWriter())
     there = [TopicPartition(TOPIC, 0)]

@@ -1,0 +1,113 @@
+"""Who runs the cluster: makes topics, deletes one by mistake, takes rights away and gives them back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups_store import write_system
+from reconsume.bridge.settings import Settings
+from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.cli.chaos.workload import GROUP, LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["Operator"]
+
+_PATIENCE_SECONDS: Final = 60.0
+_AGAIN_SECONDS: Final = 0.5
+_EVERYBODY: Final = "User:*"
+
+T = TypeVar("T")
+
+
+class Operator:
+    """Knows the installation's topics, and waits for a broker that is just coming back.
+
+    Args:
+        settings: not by way of the proxies.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._admin = KafkaAdmin(settings.client_settings())
+        self._acls = AdminClient(settings.client_settings())
+        self._maker = TopicMaker(self._admin, settings.names, settings.topics)
+
+    def make_topics(self) -> None:
+        """The level table, its topics and those of the workload, as far as they are missing."""
+        _insist(self._make_topics)
+
+    def _make_topics(self) -> None:
+        system = SystemConfig(message_delay_level=LEVEL_TABLE)
+        for topic in plan_topics(wanted_topics(self._maker, Groups(system)), self._admin.topics(), {}).missing:
+            self._maker.make(topic)
+        for name in (ORIGIN, PROCESSED):
+            self._admin.create(name, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
+        write_system(self._settings, system)
+
+    def delete(self, choice: int) -> None:
+        """One of the topics that hold no message."""
+        names = self._settings.names
+        topic = (names.cancel, names.quarantine)[choice % 2]
+        _insist(partial(self._delete, topic))
+
+    def _delete(self, topic: str) -> None:
+        if topic in self._admin.topics():
+            self._acls.delete_topics([topic])[topic].result()
+
+    def take_reading(self, choice: int) -> str:
+        """Nobody may read one of the topics that messages go through; gives which one."""
+        names = self._settings.names
+        lanes = [names.delay(seconds * 1_000) for seconds in (0, 1, 2, 3)]
+        topics = [ORIGIN, names.retry(GROUP), *lanes]
+        topic = topics[choice % len(topics)]
+        rules = [
+            _rule(topic, AclOperation.ALL, AclPermissionType.ALLOW),
+            _rule(topic, AclOperation.READ, AclPermissionType.DENY),
+        ]
+        _insist(lambda: [future.result() for future in self._acls.create_acls(rules).values()])
+        return topic
+
+    def give_reading(self, topic: str) -> None:
+        """After `take_reading`."""
+        rules = AclBindingFilter(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            _EVERYBODY,
+            "*",
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        _insist(lambda: [future.result() for future in self._acls.delete_acls([rules]).values()])
+
+
+def _rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, _EVERYBODY, "*", operation, permission)
+
+
+def _insist(call: Callable[[], T]) -> T:
+    """Again while a broker is away; raises what came last, after a minute."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except (KafkaException, ReconsumeError):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_AGAIN_SECONDS)
