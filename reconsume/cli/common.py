@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import sys
@@ -25,6 +26,7 @@ __all__ = [
     "check_output",
     "confirm",
     "has_spark",
+    "keep_what_is_loaded",
     "line_settings",
     "need_spark",
     "print_json",
@@ -72,6 +74,15 @@ def line_settings(bootstrap_servers: str | None, kafka: Sequence[str] | None) ->
             raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
         pairs[key] = value
     return {"bootstrap_servers": bootstrap_servers, "kafka": pairs}
+
+
+def keep_what_is_loaded() -> None:
+    """For a process that runs for long: modules and settings stay, so the garbage collector need not look at them.
+
+    It would with every few thousand messages, for longer than it takes to deliver one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def check_output(output: str) -> bool:

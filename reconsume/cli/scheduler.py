@@ -10,6 +10,7 @@ from prometheus_client import disable_created_metrics
 
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import Settings
+from reconsume.cli.common import keep_what_is_loaded
 from reconsume.cli.logs import configure_logs
 
 __all__ = ["run_scheduler"]
@@ -25,6 +26,7 @@ def run_scheduler(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     service = SchedulerService(settings, lambda address: logger.info("management: http://%s", address), level)
+    keep_what_is_loaded()
     logger.info("scheduler worker starts, Kafka at %s", settings.bootstrap_servers)
     service.run(stop)
     logger.info("scheduler worker has stopped")

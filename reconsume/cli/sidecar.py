@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reconsume.bridge.settings import load_settings
-from reconsume.cli.common import line_settings
+from reconsume.cli.common import keep_what_is_loaded, line_settings
 from reconsume.cli.logs import configure_logs
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -45,6 +45,7 @@ def run_sidecar(settings: ProcessSettings) -> None:
         lambda api, management: logger.info("API: %s://%s, management: http://%s", scheme, api, management),
         log_level,
     )
+    keep_what_is_loaded()
     logger.info("the sidecar starts, Kafka at %s", settings.bootstrap_servers)
     sidecar.run(stop)
     logger.info("the sidecar has stopped")
