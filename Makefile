@@ -6,9 +6,10 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 
 # Which files come first is said in tests/conftest.py.
 BY_FILE := --dist=loadfile --no-loadscope-reorder
+BUT_LONG := -m "not long"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test chaos unit demo broker benchmarks helm-check docs wheel clean
+.PHONY: help setup check format test test-long unit demo broker benchmarks helm-check docs wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,22 +33,23 @@ check: setup ## Format, lint, types, import contracts, unit tests: under a minut
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q tests/unit
+	@$(BIN)/pytest -q --numprocesses=2 tests/unit
 
 format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-test: check ## Everything: the checks and all tests, on a real Kafka
+test: check ## The checks and all tests but the longest, on a real Kafka
 	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
-	@$(BIN)/pytest -q tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
+	@$(BIN)/pytest -q $(BUT_LONG) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark and five minutes of faults, three at a time"
-	@$(BIN)/pytest -q --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
+	@$(BIN)/pytest -q $(BUT_LONG) --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
 	@echo "all others, five at a time"
-	@$(BIN)/pytest -q --numprocesses=5 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
+	@$(BIN)/pytest -q $(BUT_LONG) --numprocesses=5 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
-chaos: setup ## Faults while messages flow, crashes at every step: an hour; make test has some of it
-	@$(BIN)/pytest -q tests/chaos
+test-long: setup ## What make test leaves out: the longest tests, faults while messages flow, crashes at every step: an hour
+	@$(BIN)/pytest -q -m long tests
+	@$(BIN)/pytest -q $(BUT_LONG) tests/chaos
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit

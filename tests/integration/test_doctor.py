@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.doctor.report import Report
@@ -25,6 +26,7 @@ from reconsume.bridge.topics import TopicMaker
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.kafka import local_kafka
 from tests.support.secure_kafka import SecureKafka, secure_kafka
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -111,6 +113,16 @@ def unknown_authority(ward: Ward) -> None:
 
 
 def missing_topic(ward: Ward) -> None:
+    """When the worker has begun: without its topics it does not."""
+    admin, group = AdminClient(ward.here.settings.client_settings()), ward.here.settings.topic_prefix + "scheduler"
+
+    def has_members() -> bool:
+        try:
+            return bool(admin.describe_consumer_groups([group])[group].result().members)
+        except KafkaException:
+            return False  # its coordinator has not begun either
+
+    wait_until(has_members, 60, "the worker has joined")
     ward.delete(ward.here.settings.names.cancel)
 
 

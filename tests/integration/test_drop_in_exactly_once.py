@@ -248,6 +248,7 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     assert len(here.waiting(1_000, group)) == 2
 
 
+@pytest.mark.long
 def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
     total, seen, lock = 300, Counter[bytes](), threading.Lock()
     with local_kafka() as kafka:

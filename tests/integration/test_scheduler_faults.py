@@ -93,7 +93,10 @@ def test_a_worker_that_is_killed_under_load_loses_and_repeats_nothing(bootstrap_
         assert_each_once_and_never_early(one, f"{group}{delay_ms}", delay_ms, RECORDS)
 
 
-@pytest.mark.parametrize("away_seconds", [0, 12], ids=["soon", "after the worker's session"])
+@pytest.mark.parametrize(
+    "away_seconds",
+    [pytest.param(0, id="soon"), pytest.param(12, marks=pytest.mark.long, id="after the worker's session")],
+)
 def test_a_broker_that_is_killed_and_comes_back_costs_nothing(away_seconds: float) -> None:
     """After its session a worker's partitions are lost, the one that it has paused too, and come back to it."""
     with local_kafka() as kafka:

@@ -65,6 +65,7 @@ def test_a_consumer_that_cannot_begin_makes_it_red(bootstrap_servers: str) -> No
         assert "nobody" in it.probe("/readyz?verbose").body["checks"]["push nobody"]
 
 
+@pytest.mark.long
 def test_what_waits_is_alive() -> None:
     """For Kafka at the start, for an app that is down, for Kafka that goes away in the middle."""
     port = free_port()

@@ -25,6 +25,7 @@ TESTS: Final = (
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_reading_reconciling_and_replaying_work_over_spark_connect(bootstrap_servers: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", *(str(HERE / name) for name in TESTS)]

@@ -115,6 +115,7 @@ def test_a_broken_checkpoint_is_said_and_the_ledger_goes_on_without_it(
     assert len(ledger_runs(spark, str(folder))) == 2
 
 
+@pytest.mark.long
 def test_the_command_tells_of_each_run_until_it_is_stopped(lived: Lived, taken: Copy, tmp_path: Path) -> None:
     prefix = write(lived.bootstrap_servers, taken)
     command = [sys.executable, "-m", "reconsume", "reconcile", "--ledger", str(tmp_path / "ledger"), "-o", "json"]

@@ -145,6 +145,7 @@ def states(rows: Rows) -> dict[str, int]:
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 @pytest.mark.usefixtures("shared")
 def test_a_released_record_has_one_state_before_and_after_and_in_a_ledger(
     spark: SparkSession, quarantine: Quarantine, tmp_path: Path

@@ -121,7 +121,7 @@ def test_two_plans_made_before_either_ran_send_each_record_once(
     assert {row[0]: row[1] for row in rows} == {"sent": 4, "replayed": 6}
 
 
-@pytest.mark.parametrize("mode", ["plan", "stream"])
+@pytest.mark.parametrize("mode", ["plan", pytest.param("stream", marks=pytest.mark.long)])
 def test_a_run_that_was_killed_and_started_again_sends_none_twice(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, mode: str
 ) -> None:

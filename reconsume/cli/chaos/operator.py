@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -29,6 +30,7 @@ from reconsume.delay_levels.errors import ReconsumeError
 __all__ = ["Operator"]
 
 _PATIENCE_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.5
 _EVERYBODY: Final = "User:*"
 
@@ -45,8 +47,13 @@ class Operator:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._admin = KafkaAdmin(settings.client_settings())
-        self._acls = AdminClient(settings.client_settings())
         self._maker = TopicMaker(self._admin, settings.names, settings.topics)
+
+    def _change(self, ask: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> None:
+        """By a new client: one whose connections were reset may wait for its controller for minutes."""
+        client = AdminClient(self._settings.client_settings())
+        for future in ask(client).values():
+            future.result()
 
     def make_topics(self) -> None:
         """The level table, its topics and those of the workload, as far as they are missing."""
@@ -68,7 +75,7 @@ class Operator:
 
     def _delete(self, topic: str) -> None:
         if topic in self._admin.topics():
-            self._acls.delete_topics([topic])[topic].result()
+            self._change(lambda client: client.delete_topics([topic], request_timeout=_ANSWER_SECONDS))
 
     def take_reading(self, choice: int) -> str:
         """Nobody may read one of the topics that messages go through; gives which one."""
@@ -80,7 +87,7 @@ class Operator:
             _rule(topic, AclOperation.ALL, AclPermissionType.ALLOW),
             _rule(topic, AclOperation.READ, AclPermissionType.DENY),
         ]
-        _insist(lambda: [future.result() for future in self._acls.create_acls(rules).values()])
+        _insist(lambda: self._change(lambda client: client.create_acls(rules, request_timeout=_ANSWER_SECONDS)))
         return topic
 
     def give_reading(self, topic: str) -> None:
@@ -94,7 +101,7 @@ class Operator:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        _insist(lambda: [future.result() for future in self._acls.delete_acls([rules]).values()])
+        _insist(lambda: self._change(lambda client: client.delete_acls([rules], request_timeout=_ANSWER_SECONDS)))
 
 
 def _rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
