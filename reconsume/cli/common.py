@@ -76,6 +76,10 @@ def line_settings(bootstrap_servers: str | None, kafka: Sequence[str] | None) ->
     return {"bootstrap_servers": bootstrap_servers, "kafka": pairs}
 
 
+_COLLECT_EVERY = 50_000
+"""Objects more than were freed; a batch of messages in hand has as many, and none of them is garbage."""
+
+
 def keep_what_is_loaded() -> None:
     """For a process that runs for long: modules and settings stay, so the garbage collector need not look at them.
 
@@ -83,6 +87,7 @@ def keep_what_is_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY)
 
 
 def check_output(output: str) -> bool:
