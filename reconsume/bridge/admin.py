@@ -104,7 +104,9 @@ class KafkaAdmin:
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
         futures = self._client.describe_configs(resources, request_timeout=_QUESTION_SECONDS)
         return {
-            resource.name: _values(self._result(future, f"reading the settings of topic {resource.name}"))
+            resource.name: _values(
+                self._result(future, f"reading the settings of {resource.restype.name.lower()} {resource.name}")
+            )
             for resource, future in futures.items()
         }
 
@@ -122,9 +124,8 @@ class KafkaAdmin:
         """
         brokers = self._patiently(self._brokers)
         resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
-        futures = self._client.describe_configs([resource], request_timeout=_TIMEOUT)
         try:
-            values = _values(self._result(futures[resource], f"reading the settings of broker {resource.name}"))
+            values = self._patiently(lambda: self._settings_of([resource]))[resource.name]
         except KafkaRefused as error:
             logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
             values = {}
