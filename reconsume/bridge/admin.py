@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _TIMEOUT: Final = 10.0
 _PAUSE: Final = 0.05
 _ANSWER_SECONDS: Final = 2.0
+_FENCED: Final = "fenced"
+"""In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
 _QUESTION_SECONDS: Final = 4.0
 """Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 
@@ -148,14 +150,22 @@ class KafkaAdmin:
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
         """Make a topic and wait until it can be used; False if it was there already."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=dict(settings))
+        made = self._patiently(lambda: self._create(topic, new))
+        if made:
+            self._patiently(lambda: self._require_leaders(topic, partitions))
+        return made
+
+    def _create(self, topic: str, new: NewTopic) -> bool:
         future = self._client.create_topics([new], request_timeout=_TIMEOUT, operation_timeout=_TIMEOUT)[topic]
         try:
             future.result()
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
+            if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR and _FENCED in cause.str():
+                raise KafkaNotReachable(f"making topic {topic}: {cause.str()}") from error
             raise self._explain(error, f"making topic {topic}") from error
-        self._patiently(lambda: self._require_leaders(topic, partitions))
         return True
 
     def _require_leaders(self, topic: str, partitions: int) -> None:

@@ -186,6 +186,7 @@ def test_a_released_record_has_one_state_before_and_after_and_in_a_ledger(
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_a_release_that_led_nowhere_is_found(spark: SparkSession, bootstrap_servers: str) -> None:
     one = Installation(settings_for(bootstrap_servers))
     one.make_topics()

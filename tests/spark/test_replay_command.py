@@ -131,6 +131,7 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
         submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
 
 
+@pytest.mark.long
 def test_the_program_runs_under_spark_submit(bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 6)
     package = Path(reconsume.__file__).parent

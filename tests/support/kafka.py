@@ -53,7 +53,7 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
             yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
             # It is never killed, and may have to wait for its turn on a busy machine.
-            local = stack.enter_context(local_kafka(properties={"broker.session.timeout.ms": "9000"}))
+            local = stack.enter_context(local_kafka(properties={"broker.session.timeout.ms": "60000"}))
             yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {address_or_reason}")
 
 

@@ -22,6 +22,7 @@ __all__ = ["TopicReader"]
 _BATCH: Final = 2_000
 _WAIT_SECONDS: Final = 0.2
 _LOOK_EVERY_SECONDS: Final = 1.0
+_STALLED_SECONDS: Final = 15.0
 _PLACE_BITS: Final = 8
 
 
@@ -64,12 +65,17 @@ class TopicReader:
             self._failed = error
 
     def _follow(self) -> None:
-        consumer = Consumer(consumer_settings(self._conf, "chaos-judge") | {"group.id": "chaos-judge"})
         admin = KafkaAdmin(self._conf)
+        while not self._stop.is_set():
+            self._follow_until_stalled(admin)
+
+    def _follow_until_stalled(self, admin: KafkaAdmin) -> None:
+        """With one consumer: on a busy machine one has stopped reading for good, so after a while another goes on."""
+        consumer = Consumer(consumer_settings(self._conf, "chaos-judge") | {"group.id": "chaos-judge"})
         assigned: set[Partition] = set()
-        look_at = 0.0
+        look_at, read_at = 0.0, time.monotonic()
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and time.monotonic() < read_at + _STALLED_SECONDS:
                 if time.monotonic() >= look_at:
                     assigned |= self._assign_new(consumer, admin, assigned)
                     look_at = time.monotonic() + _LOOK_EVERY_SECONDS
@@ -78,7 +84,7 @@ class TopicReader:
                     for one in messages:
                         self._tell(one)
                 if messages:
-                    self.quiet_since = time.monotonic()
+                    self.quiet_since = read_at = time.monotonic()
         finally:
             consumer.close()
 
@@ -91,7 +97,9 @@ class TopicReader:
         new = {(topic, one) for topic, count in topics.items() if topic.startswith(ours) for one in range(count)}
         new -= assigned
         if new:
-            consumer.incremental_assign([TopicPartition(*where, OFFSET_BEGINNING) for where in new])
+            consumer.incremental_assign(
+                [TopicPartition(*where, self._next.get(where, OFFSET_BEGINNING)) for where in new]
+            )
         return new
 
     def _tell(self, message: Message) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import Clients, forget, serve
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 ADDRESS = "kafka:1"
 
@@ -82,3 +82,30 @@ def test_while_no_broker_is_in_use_it_asks_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(admin, "_client", client)
     assert admin._patiently(admin._brokers) == [2, 1]
     assert answers == []
+
+
+def test_while_the_brokers_are_fenced_a_topic_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the only one is when its machine was busy for a moment."""
+    fenced = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced")
+    answers: list[KafkaError | None] = [fenced, fenced, None]
+
+    def create_topics(*_: object, **__: object) -> dict[str, Future[None]]:
+        told: Future[None] = Future()
+        answer = answers.pop(0)
+        told.set_result(None) if answer is None else told.set_exception(KafkaException(answer))
+        return {"flights": told}
+
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(create_topics=create_topics))
+    monkeypatch.setattr(admin, "_require_leaders", lambda *_: None)
+    assert admin.create("flights", 1, -1, {})
+    assert answers == []
+
+
+def test_a_replication_factor_that_cannot_be_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: Future[None] = Future()
+    told.set_exception(KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker is registered")))
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(create_topics=lambda *_, **__: {"flights": told}))
+    with pytest.raises(KafkaRefused, match="only 1 broker"):
+        admin.create("flights", 1, 3, {})
