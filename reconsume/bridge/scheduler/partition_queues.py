@@ -84,9 +84,8 @@ class PartitionQueue:
         records = self._records
         head_due_ms = records[0][0] if records else None
         due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
-        return PartitionHead(
-            (self.topic, self.partition), self.delay_ms, len(records), due, head_due_ms, self._read_to()
-        )
+        where = self.topic, self.partition
+        return PartitionHead(where, self.delay_ms, len(records), due, head_due_ms, self._read_to(), self.paused)
 
     def _read_to(self) -> int | None:
         """The newest of the two: a record that was read after the end, or an end after the last record."""
@@ -241,7 +240,8 @@ class HeldQueue(PartitionQueue):
         """What waits here; what is out of reach is counted as not due."""
         head_due_ms = self._held[0][0] if self._held else None
         due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
-        return PartitionHead((self.topic, self.partition), None, len(self), due, head_due_ms, self._read_to())
+        where = self.topic, self.partition
+        return PartitionHead(where, None, len(self), due, head_due_ms, self._read_to(), self.paused)
 
     def is_flooded(self, now_ms: float, late_ms: float) -> bool:  # noqa: ARG002
         """Never: its records leave at their own moments anyway."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.groups import Groups
@@ -24,9 +24,10 @@ from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
 from reconsume.bridge.scheduler.scout import Scout
+from reconsume.bridge.scheduler.stalls import ReadingStopped, StallWatch
 from reconsume.bridge.scheduler.targets import Targets
 from reconsume.bridge.scheduler.timers import Lanes, Timers
-from reconsume.bridge.scheduler.waiting import EndsSampler
+from reconsume.bridge.scheduler.waiting import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.settings import Settings
@@ -102,6 +103,8 @@ class SchedulerService:
         self._metrics.scraped.table = lambda: str(self._follower.groups.table)
         self._cancels = CancelsFollower(self._base, settings.names.cancel, self._clock)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
+        self._stalls = StallWatch()
+        self._at_work: Worker | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop; a broker that is away is waited for.
@@ -119,7 +122,9 @@ class SchedulerService:
         self._follower.start()
         self._cancels.start()
         sampler_stop = threading.Event()
-        sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._note_commits)
+        sampler = EndsSampler(
+            self._observer.waiting, self._admin, self._clock, self._note_commits, self._look_for_stalls
+        )
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
         try:
@@ -140,6 +145,8 @@ class SchedulerService:
                 self._work(stop)
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
+            except ReadingStopped as error:
+                logger.error("reading has stopped, starting afresh: %s", error)  # noqa: TRY400 - it is no surprise
             except WriterBroken as broken:
                 if lives.is_too_much(broken.error, monotonic_ms() - born):
                     raise broken.error from broken
@@ -159,8 +166,10 @@ class SchedulerService:
             consumer = make_consumer(self._consumer_settings())
             scout = Scout(lambda: make_consumer(self._scout_settings()))
             try:
-                self._worker(consumer, writer, scout).run(stop)
+                self._at_work = self._worker(consumer, writer, scout)
+                self._at_work.run(stop)
             finally:
+                self._at_work = None
                 scout.close()
                 consumer.close()
         finally:
@@ -193,6 +202,11 @@ class SchedulerService:
         lanes = [(topic, one) for topic, count in topics.items() if is_scheduled(topic) for one in range(count)]
         commits = self._admin.commits(self._group, lanes).items()
         self._known.note(TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits)
+
+    def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
+        worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)
+        if stalled and worker is not None:
+            worker.give_up(", ".join(stalled))
 
     def _groups(self) -> Groups:
         return self._follower.groups

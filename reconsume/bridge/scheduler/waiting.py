@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -29,6 +29,7 @@ class PartitionHead(NamedTuple):
         due: those of them whose time has come.
         head_due_ms: when the first is due, None if none is in memory.
         read_to: the offset that is read next, None before the first record or end was seen.
+        paused: whether reading waits until records have left the memory.
     """
 
     where: Partition
@@ -37,6 +38,7 @@ class PartitionHead(NamedTuple):
     due: int
     head_due_ms: float | None
     read_to: int | None
+    paused: bool = False
 
 
 class Waiting:
@@ -106,12 +108,14 @@ class EndsSampler:
 
     Args:
         first: is done in the same thread at the start and before each of them.
+        told: of the partitions and their ends, after each of them.
     """
 
     waiting: Waiting
     offsets: Offsets
     clock: Clock
     first: Callable[[], None] = lambda: None
+    told: Callable[[Sequence[PartitionHead], Mapping[Partition, int]], None] = lambda _heads, _ends: None
 
     def run(self, stop: threading.Event) -> None:
         """Sample until told to stop."""
@@ -127,13 +131,14 @@ class EndsSampler:
 
     def run_once(self) -> None:
         """Sample once."""
-        heads = [head for head in self.waiting.heads if head.read_to is not None]
+        heads = self.waiting.heads
         ends = self.offsets.end_offsets([head.where for head in heads])
         behind: dict[int, list[Partition]] = {}
         for head in heads:
-            if head.delay_ms is not None and head.due == head.in_memory and ends[head.where] > (head.read_to or 0):
+            if head.delay_ms is not None and head.due == head.in_memory and _beyond(head, ends):
                 behind.setdefault(head.delay_ms, []).append(head.where)
         due_ends: dict[Partition, int] = {}
         for delay_ms, partitions in behind.items():
             due_ends |= self.offsets.offsets_at(partitions, int(self.clock()) - delay_ms)
         self.waiting.measured(ends, due_ends)
+        self.told(heads, ends)

@@ -29,6 +29,7 @@ from reconsume.bridge.scheduler.out_of_turn import offset_of
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.scout import Scout
+from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchWriter
 from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.names import TopicNames
@@ -61,7 +62,7 @@ class Worker:
         4. No transaction is open while the worker waits.
         5. Of one group and partition, what was appended first is delivered first.
 
-    Everything happens in the thread that calls `run`; only `stop` may be called from elsewhere.
+    Everything happens in the thread that calls `run`; only `give_up` may be called from elsewhere.
     """
 
     def __init__(
@@ -99,14 +100,25 @@ class Worker:
         self._poison: dict[Where, str] = {}
         self._written: set[Where] = set()
         self._refused_partitions: set[Partition] = set()
+        self._given_up: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Deliver until told to stop."""
+        """Deliver until told to stop.
+
+        Raises:
+            ReadingStopped: it was given up.
+        """
         self._stop = stop
         self.join_group()
         while not stop.is_set():
+            if self._given_up is not None:
+                raise ReadingStopped(self._given_up)
             self._observer.alive(self._clock())
             self.run_once(_IDLE_SECONDS)
+
+    def give_up(self, why: str) -> None:
+        """Let another worker begin in its place."""
+        self._given_up = why
 
     def join_group(self) -> None:
         """Ask Kafka for partitions."""

@@ -1,0 +1,63 @@
+"""Partitions that are not read any more, though there is more to read in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from reconsume.bridge.admin import Partition
+from reconsume.bridge.scheduler.waiting import PartitionHead
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["ReadingStopped", "StallWatch"]
+
+_PATIENCE_MS: Final = 120_000.0
+"""A large flood in other partitions may take its time."""
+_BLIND_MS: Final = 45_000.0
+"""No look for so long, and nothing of before counts: brokers that are away tell no ends."""
+
+
+class ReadingStopped(ReconsumeError):
+    """This consumer does not read any more; another one will."""
+
+
+class StallWatch:
+    """Remembers how far each partition was read.
+
+    After a connection was lost librdkafka may wait for ever for the answer by which it validates its position
+    (librdkafka issue 4492), and what waits there is overdue until somebody starts the process again.
+
+    Args:
+        patience_ms: so long nothing is read of a partition that has more.
+    """
+
+    def __init__(self, patience_ms: float = _PATIENCE_MS) -> None:
+        self._patience_ms = patience_ms
+        self._since: dict[Partition, tuple[int | None, float]] = {}
+        self._looked_ms = 0.0
+
+    def look(self, now_ms: float, heads: Iterable[PartitionHead], ends: Mapping[Partition, int]) -> list[str]:
+        """The partitions that have stalled, in words.
+
+        Args:
+            now_ms: of a clock that only grows.
+            heads: as the worker has just seen them.
+            ends: the offset after the last committed record of each.
+        """
+        since: dict[Partition, tuple[int | None, float]] = {}
+        if now_ms - self._looked_ms > _BLIND_MS:
+            self._since = {}
+        self._looked_ms = now_ms
+        for head in heads:
+            # That a partition is empty is told as its end.
+            has_more = head.read_to is None or ends.get(head.where, 0) > head.read_to
+            if has_more and not head.paused:
+                before = self._since.get(head.where)
+                began_ms = before[1] if before is not None and before[0] == head.read_to else now_ms
+                since[head.where] = head.read_to, began_ms
+        self._since = since
+        return [
+            f"{topic}-{number} stands at {read_to or 0} of {ends.get((topic, number), 0)}"
+            for (topic, number), (read_to, began_ms) in since.items()
+            if now_ms - began_ms >= self._patience_ms
+        ]

@@ -1,0 +1,46 @@
+"""A worker whose consumer has stopped reading begins afresh by itself."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+from reconsume.bridge.scheduler import service, waiting
+from reconsume.bridge.scheduler.stalls import StallWatch
+from reconsume.bridge.scheduler.worker import Worker
+from tests.integration.installation import installation
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+SAID = "reading has stopped, starting afresh: "
+
+
+def test_what_waits_in_a_partition_that_is_not_read_any_more_is_delivered_all_the_same(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stalls, stalled, read = threading.Event(), threading.Event(), Worker._read
+
+    def read_nothing(worker: Worker, timeout: float) -> None:
+        """As librdkafka does when it waits for an answer that never comes: the worker does not know of it."""
+        if stalls.is_set() and SAID not in caplog.text:
+            worker._consumer.pause(worker._consumer.assignment())
+            stalled.set()
+        read(worker, timeout)
+
+    monkeypatch.setattr(Worker, "_read", read_nothing)
+    monkeypatch.setattr(service, "StallWatch", partial(StallWatch, patience_ms=2_000))
+    monkeypatch.setattr(waiting, "_EVERY_SECONDS", 0.5)
+    with installation(bootstrap_servers) as one:
+        group, lane = one.name("g"), one.settings.names.delay(1_000)
+        headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
+        one.produce(lane, b"before", headers=headers)
+        wait_until(lambda: len(one.retries(group)) == 1, 60, "the first one")
+        stalls.set()
+        wait_until(stalled.is_set, 60, "it reads nothing any more")
+        one.produce(lane, b"after", headers=headers)
+        wait_until(lambda: len(one.retries(group)) == 2, 120, "the second one")
+        assert [record.value for record in one.retries(group)] == [b"before", b"after"]
+    assert SAID in caplog.text
