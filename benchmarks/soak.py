@@ -153,7 +153,7 @@ def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
         Operator(settings).make_topics()
         Operator(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX})).make_topics()
-        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names))
+        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
         processes = stack.enter_context(under_test(kafka.bootstrap_servers, stack.enter_context(app()), folder))
         stop = threading.Event()
         pool = stack.enter_context(ThreadPoolExecutor(1))

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.clients import make_admin, make_consumer
 from reconsume.bridge.kafka import client_settings, metadata_of, translate
@@ -35,6 +35,7 @@ _PAUSE: Final = 0.05
 _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"
 """In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
+_UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 _QUESTION_SECONDS: Final = 4.0
 """Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 
@@ -69,11 +70,17 @@ class KafkaAdmin:
 
     def topics(self) -> dict[str, int]:
         """All topics that we may see, with their number of partitions."""
+        topics = self._metadata("listing the topics").topics
+        return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+
+    def _metadata(self, doing: str) -> ClusterMetadata:
+        return self._patiently(lambda: self._ask_for_metadata(doing))
+
+    def _ask_for_metadata(self, doing: str) -> ClusterMetadata:
         try:
-            metadata = self._client.list_topics(timeout=_TIMEOUT)
+            return self._client.list_topics(timeout=_QUESTION_SECONDS)
         except KafkaException as error:
-            raise self._explain(error, "listing the topics") from error
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+            raise self._explain(error, doing) from error
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions each of these topics has; a topic that does not exist is left out."""
@@ -114,10 +121,7 @@ class KafkaAdmin:
 
     def cluster_id(self) -> str:
         """The id that a cluster gives itself when it is made."""
-        try:
-            return str(self._client.list_topics(timeout=_TIMEOUT).cluster_id)
-        except KafkaException as error:
-            raise self._explain(error, "asking for the cluster's id") from error
+        return str(self._metadata("asking for the cluster's id").cluster_id)
 
     def facts(self) -> ClusterFacts:
         """Number of brokers and the defaults that matter for new topics.
@@ -139,10 +143,7 @@ class KafkaAdmin:
 
     def _brokers(self) -> Collection[int]:
         doing = "asking for the brokers"
-        try:
-            brokers = self._client.list_topics(timeout=_TIMEOUT).brokers
-        except KafkaException as error:
-            raise self._explain(error, doing) from error
+        brokers = self._ask_for_metadata(doing).brokers
         if not brokers:
             raise KafkaNotReachable(f"{doing}: none of them is in use at the moment")
         return brokers
@@ -254,7 +255,7 @@ class KafkaAdmin:
 
         One whose connections were reset may wait for its controller for minutes, though the brokers answer others.
         """
-        if error.args[0].code() == KafkaError._TIMED_OUT:
+        if error.args[0].code() in _UNANSWERED:
             self._client = make_admin(self._settings)
         return translate(error, doing)
 

@@ -32,7 +32,7 @@ class Inspector(KafkaAdmin):
     def states(self) -> dict[str, TopicState]:
         """All topics that we may see."""
         found = {}
-        for name, topic in self._metadata().topics.items():
+        for name, topic in self._metadata("looking at the cluster").topics.items():
             if topic.error is None and topic.partitions:
                 partitions = topic.partitions.values()
                 replicas, in_sync = ([len(getattr(one, kind)) for one in partitions] for kind in ("replicas", "isrs"))
@@ -41,7 +41,7 @@ class Inspector(KafkaAdmin):
 
     def leaders(self, topic: str) -> dict[int, int]:
         """By broker, one partition of the topic that it leads."""
-        found = self._metadata().topics.get(topic)
+        found = self._metadata("looking at the cluster").topics.get(topic)
         return {} if found is None else {one.leader: number for number, one in found.partitions.items()}
 
     def members(self, group: str) -> dict[str, set[Partition]]:
@@ -54,7 +54,7 @@ class Inspector(KafkaAdmin):
 
     def broker_settings(self) -> dict[str, str]:
         """The settings in force of one broker."""
-        resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
+        resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata("looking at the cluster").brokers)))
         future = self._client.describe_configs([resource], request_timeout=_TIMEOUT)[resource]
         values = self._ask(future, f"reading the settings of broker {resource.name}")
         return {name: entry.value for name, entry in values.items() if entry.value is not None}
@@ -98,12 +98,6 @@ class Inspector(KafkaAdmin):
         except KafkaException as error:
             return bool(error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return True
-
-    def _metadata(self) -> Any:
-        try:
-            return self._client.list_topics(timeout=_TIMEOUT)
-        except KafkaException as error:
-            raise translate(error, "looking at the cluster") from error
 
     def _ask(self, future: Any, doing: str) -> Any:
         try:

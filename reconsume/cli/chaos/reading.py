@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka import consumer_settings, headers_of
@@ -32,14 +32,16 @@ class TopicReader:
     Args:
         conf: librdkafka settings; not by way of the proxies.
         names: the installation's topics.
+        say: told when reading has stopped and begins again.
     """
 
-    def __init__(self, conf: Mapping[str, Any], names: TopicNames) -> None:
+    def __init__(self, conf: Mapping[str, Any], names: TopicNames, say: Callable[[str], None]) -> None:
         self.judge = Judge()
         self.lock = threading.Lock()
         self.quiet_since = time.monotonic()
         self._conf = conf
         self._names = names
+        self._say = say
         self._stop = threading.Event()
         self._failed: BaseException | None = None
         self._next: dict[Partition, int] = {}
@@ -64,14 +66,29 @@ class TopicReader:
         except BaseException as error:  # noqa: BLE001 - raised by `check`
             self._failed = error
 
-    def _follow(self) -> None:
-        admin = KafkaAdmin(self._conf)
-        while not self._stop.is_set():
-            self._follow_until_stalled(admin)
+    def unread(self) -> list[Partition]:
+        """The partitions that have committed records which the judge has not seen.
 
-    def _follow_until_stalled(self, admin: KafkaAdmin) -> None:
+        Raises:
+            ReconsumeError: Kafka does not say where their ends are.
+        """
+        admin = KafkaAdmin(self._conf)
+        ends = admin.end_offsets(self._ours(admin))
+        with self.lock:
+            return sorted(where for where, end in ends.items() if self._next.get(where, 0) < end)
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            self._follow_until_stalled()
+            if not self._stop.is_set():
+                self._say(f"the judge has read nothing for {_STALLED_SECONDS:g} s and goes on with a new consumer")
+
+    def _follow_until_stalled(self) -> None:
         """With one consumer: on a busy machine one has stopped reading for good, so after a while another goes on."""
-        consumer = Consumer(consumer_settings(self._conf, "chaos-judge") | {"group.id": "chaos-judge"})
+        admin = KafkaAdmin(self._conf)
+        consumer = Consumer(
+            consumer_settings(self._conf, "chaos-judge") | {"group.id": "chaos-judge", "enable.partition.eof": True}
+        )
         assigned: set[Partition] = set()
         look_at, read_at = 0.0, time.monotonic()
         try:
@@ -79,28 +96,44 @@ class TopicReader:
                 if time.monotonic() >= look_at:
                     assigned |= self._assign_new(consumer, admin, assigned)
                     look_at = time.monotonic() + _LOOK_EVERY_SECONDS
-                messages = [one for one in consumer.consume(_BATCH, _WAIT_SECONDS) if one.error() is None]
-                with self.lock:
-                    for one in messages:
-                        self._tell(one)
-                if messages:
-                    self.quiet_since = read_at = time.monotonic()
+                if self._take(consumer.consume(_BATCH, _WAIT_SECONDS)):
+                    read_at = time.monotonic()
         finally:
             consumer.close()
 
     def _assign_new(self, consumer: Consumer, admin: KafkaAdmin, assigned: set[Partition]) -> set[Partition]:
         try:
-            topics = admin.topics()
+            new = self._ours(admin) - assigned
         except ReconsumeError:
             return set()  # a broker is away; that is what this is all about
-        ours = (ORIGIN, PROCESSED, self._names.prefix)
-        new = {(topic, one) for topic, count in topics.items() if topic.startswith(ours) for one in range(count)}
-        new -= assigned
         if new:
             consumer.incremental_assign(
                 [TopicPartition(*where, self._next.get(where, OFFSET_BEGINNING)) for where in new]
             )
         return new
+
+    def _ours(self, admin: KafkaAdmin) -> set[Partition]:
+        ours = (ORIGIN, PROCESSED, self._names.prefix)
+        return {
+            (topic, one) for topic, count in admin.topics().items() if topic.startswith(ours) for one in range(count)
+        }
+
+    def _take(self, messages: list[Message]) -> bool:
+        """Tell the judge; whether a record was read or the end of a partition reached."""
+        read = False
+        with self.lock:
+            for one in messages:
+                error = one.error()
+                if error is None:
+                    self._tell(one)
+                    self.quiet_since = time.monotonic()
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    where = one.topic() or "", one.partition() or 0
+                    self._next[where] = max(self._next.get(where, 0), one.offset() or 0)
+                else:
+                    continue
+                read = True
+        return read
 
     def _tell(self, message: Message) -> None:
         topic, stored_ms = message.topic() or "", message.timestamp()[1]

@@ -132,7 +132,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         settings = Settings(bootstrap_servers=cluster.direct)
         operator = Operator(settings)
         operator.make_topics()
-        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names))
+        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
         processes = stack.enter_context(_processes(options, cluster, clocks, folder))
         stop = threading.Event()
@@ -202,19 +202,24 @@ def _inflict(faults: Sequence[Fault], inflictor: Inflictor, say: Callable[[str],
 def _drain(
     load: Future[int], reader: TopicReader, processes: Processes, patience: float, say: Callable[[str], None]
 ) -> None:
-    """Until everything has come to its end and nothing more comes, or nothing happens for long."""
-    produced = load.result()
+    """Until everything has come to its end and nothing more comes, or nothing happens for long.
+
+    Raises:
+        ChaosFailed: the judge has not read everything, so its verdict would say nothing.
+    """
+    produced, begun = load.result(), time.monotonic()
     say(f"{produced:,} messages produced; waiting for the last of them")
-    quiet = 0.0
-    while quiet < patience:
+    while (quiet := time.monotonic() - max(reader.quiet_since, begun)) < patience:
         reader.check()
         processes.revive()
-        quiet = time.monotonic() - reader.quiet_since
         with reader.lock:
             done = reader.judge.complete and reader.judge.messages == produced
         if done and quiet > _QUIET_SECONDS:
             return
         time.sleep(_LOOK_SECONDS)
+    if unread := reader.unread():
+        named = ", ".join(f"{topic}-{partition}" for topic, partition in unread)
+        raise ChaosFailed(f"the judge could not read to the end of {named}; the run says nothing, repeat it")
 
 
 def print_report(report: ChaosReport, *, as_json: bool) -> None:
