@@ -191,15 +191,18 @@ class KafkaAdmin:
         level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         return self._patiently(lambda: self._list_offsets(request, level)) if request else {}
 
-    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+    def offsets_at(
+        self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
+    ) -> dict[Partition, int]:
         """The first offset of each partition with that timestamp or a later one; the end where there is none."""
         request = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
-        found = self._patiently(lambda: self._list_offsets(request)) if request else {}
-        return found | self.end_offsets(where for where, offset in found.items() if offset < 0)
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        found = self._patiently(lambda: self._list_offsets(request, level)) if request else {}
+        return found | self.end_offsets(
+            (where for where, offset in found.items() if offset < 0), uncommitted=uncommitted
+        )
 
-    def _list_offsets(
-        self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel = IsolationLevel.READ_COMMITTED
-    ) -> dict[Partition, int]:
+    def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
         futures = self._client.list_offsets(request, isolation_level=level, request_timeout=_QUESTION_SECONDS)
         return {
             (where.topic, where.partition): self._result(

@@ -39,6 +39,17 @@ class Inspector(KafkaAdmin):
                 found[name] = TopicState(len(topic.partitions), min(replicas), min(in_sync))
         return found
 
+    def open_transactions(self, partitions: Iterable[Partition], before_ms: int) -> dict[Partition, int]:
+        """Where a transaction that is still open has written its first record, if that was before this time.
+
+        What stands behind it is read by nobody who reads committed records only.
+        """
+        asked = set(partitions)
+        committed, written = self.end_offsets(asked), self.end_offsets(asked, uncommitted=True)
+        held = [where for where in asked if committed[where] < written[where]]
+        later = self.offsets_at(held, before_ms, uncommitted=True)
+        return {where: committed[where] for where in held if committed[where] < later[where]}
+
     def leaders(self, topic: str) -> dict[int, int]:
         """By broker, one partition of the topic that it leads."""
         found = self._metadata("looking at the cluster").topics.get(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,19 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.run import examine
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.kafka import transactional_settings
 from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.kafka import local_kafka
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
@@ -270,6 +274,28 @@ def test_a_clock_that_is_wrong_is_found(ward: Ward, ahead_ms: int, said: str) ->
     assert (found.check, found.weight) == ("clock", "problem")
     assert re.search(said, found.what)
     assert "chronyc tracking" in found.mend
+
+
+def test_a_transaction_that_stays_open_is_found_and_the_command_that_is_named_ends_it(ward: Ward) -> None:
+    """As Kafka 4.2 and 4.3 leave one where a broker was lost (KAFKA-20734)."""
+    topic = ward.here.settings.names.delay(1_000)
+    with installed(ward):
+        settings = transactional_settings(ward.here.settings.client_settings(), f"{topic}.forgotten", 600_000)
+        producer = make_producer(settings)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(topic, b"in an open transaction", partition=0)
+        producer.flush()
+        assert [one for one in ward.examine().findings if one.check == "transactions"] == [], "it is young"
+        ward.clock = lambda: now_ms() + 120_000
+        (found,) = ward.examine().findings
+        assert (found.check, found.weight) == ("transactions", "problem")
+        assert f"in {topic}-0 has been open for over 60 s, since offset 0" in found.what
+        script, *options = shlex.split(found.mend)
+        assert script == "kafka-transactions.sh"
+        run_kafka_tool("TransactionsCommand", *options)
+        assert ward.examine().findings == []
+    close_producer(producer)
 
 
 def test_a_broker_that_gives_an_address_where_nobody_is(ward: Ward) -> None:

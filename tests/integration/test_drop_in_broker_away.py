@@ -11,7 +11,7 @@ from reconsume.consumers import reconsume_times
 from reconsume.delay_levels.errors import SendBackFailed
 from tests.integration.drop_in import Reading, drop_in
 from tests.integration.installation import Installation, scheduler, settings_for
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(150)]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(150)]
 def test_subscribe_does_not_wait_for_ever_and_a_send_back_waits_for_the_brokers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         here.write_groups()
@@ -53,7 +53,7 @@ def test_subscribe_does_not_wait_for_ever_and_a_send_back_waits_for_the_brokers(
 
 
 def test_close_ends_a_send_back_that_waits() -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         group, topic = here.name("closed"), here.topic("closed")

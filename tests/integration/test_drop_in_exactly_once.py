@@ -20,7 +20,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, Send
 from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
 from tests.integration.drop_in import Reading, drop_in
 from tests.integration.installation import LEVELS, Installation, installation, scheduler, settings_for
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -251,7 +251,7 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
 @pytest.mark.long
 def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
     total, seen, lock = 300, Counter[bytes](), threading.Lock()
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         write_system(here.settings, SystemConfig(message_delay_level=LEVELS))

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.scheduler.service import SchedulerService
 from tests.integration.installation import SUCCESS, Deliveries, Installation, settings_for
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -57,7 +57,7 @@ def worker(one: Installation) -> Iterator[SchedulerService]:
 
 
 def test_what_was_delivered_is_not_delivered_again(caplog: pytest.LogCaptureFixture) -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         one = Installation(settings_for(kafka.bootstrap_servers))
         one.make_topics()
         one.write_groups()
@@ -92,7 +92,7 @@ def test_what_was_delivered_is_not_delivered_again(caplog: pytest.LogCaptureFixt
 def test_a_consumer_goes_on_where_it_was(start: str, *, exactly_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the beginning it would repeat everything, from the end it would skip what came meanwhile."""
     monkeypatch.setattr(KnownOffsets, "ask", with_patience(KnownOffsets.ask))
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         one = Installation(settings_for(kafka.bootstrap_servers))
         one.make_topics()
         one.write_groups()

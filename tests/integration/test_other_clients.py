@@ -15,7 +15,7 @@ from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from reconsume.delay_levels.properties import Header, user_headers
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
-from tests.support.console_producer import console_produce
+from tests.support.kafka_tools import console_produce
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]

@@ -12,7 +12,7 @@ import pytest
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, scheduler, settings_for
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(150)]
@@ -36,7 +36,7 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_is_lost(caplog: pytest.
         return SUCCESS
 
     listener = Deliveries(every_third_fails_once)
-    with local_kafka() as kafka, ExitStack() as stack:
+    with kafka_to_kill() as kafka, ExitStack() as stack:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         here.write_groups()

@@ -21,7 +21,7 @@ from tests.integration.push_app import App, Delivered, free_port
 from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
 from tests.integration.test_push_delivery import garbage
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
@@ -40,7 +40,7 @@ SECONDS = 2.0
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
     """One that may be killed."""
-    with local_kafka() as one:
+    with kafka_to_kill() as one:
         yield one
 
 

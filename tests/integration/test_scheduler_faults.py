@@ -19,7 +19,7 @@ from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import WorkerFenced
 from tests.integration.installation import Installation, settings_for
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -99,7 +99,7 @@ def test_a_worker_that_is_killed_under_load_loses_and_repeats_nothing(bootstrap_
 )
 def test_a_broker_that_is_killed_and_comes_back_costs_nothing(away_seconds: float) -> None:
     """After its session a worker's partitions are lost, the one that it has paused too, and come back to it."""
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         one = Installation(settings_for(kafka.bootstrap_servers))
         one.make_topics()
         one.write_groups()

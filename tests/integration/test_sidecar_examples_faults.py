@@ -20,7 +20,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation
 from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
 
@@ -41,7 +41,7 @@ def group_of(language: str, fault: str) -> str:
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
     """One that may be killed."""
-    with local_kafka() as one:
+    with kafka_to_kill() as one:
         yield one
 
 

@@ -7,21 +7,21 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconsume.cli.broker.jars import KAFKA_VERSION
+from reconsume.cli.broker.jars import KAFKA_VERSION, KAFKA_VERSION_FOR_FAULTS
 from reconsume.cli.broker.kafka import LocalKafka
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-__all__ = ["KafkaForTests", "kafka_bootstrap", "local_kafka"]
+__all__ = ["KafkaForTests", "kafka_bootstrap", "kafka_to_kill", "local_kafka"]
 
 _IMAGE: Final = f"apache/kafka:{KAFKA_VERSION}"
 _CONTROLLER_PORT: Final = 29093
@@ -59,15 +59,24 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
 
 @contextmanager
 def local_kafka(
-    port: int = 0, *, data_dir: Path | None = None, properties: Mapping[str, str] | None = None
+    port: int = 0,
+    *,
+    data_dir: Path | None = None,
+    properties: Mapping[str, str] | None = None,
+    version: str = KAFKA_VERSION,
 ) -> Iterator[LocalKafka]:
     """A local broker that is stopped, and its temporary folder removed, even if it never started."""
-    kafka = LocalKafka(port, data_dir=data_dir, properties=properties)
+    kafka = LocalKafka(port, data_dir=data_dir, properties=properties, version=version)
     try:
         kafka.start()
         yield kafka
     finally:
         kafka.stop()
+
+
+def kafka_to_kill() -> AbstractContextManager[LocalKafka]:
+    """The same for tests that kill it while there are transactions, of a version that ends them all the same."""
+    return local_kafka(version=KAFKA_VERSION_FOR_FAULTS)
 
 
 def _container() -> tuple[DockerContainer | None, str]:

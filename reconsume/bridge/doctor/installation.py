@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from reconsume.bridge.clock import Clock
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.inspection import Inspector, TopicState
@@ -13,10 +14,12 @@ from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 
-__all__ = ["check_groups", "check_topics", "check_workers"]
+__all__ = ["check_groups", "check_topics", "check_transactions", "check_workers"]
 
 _JOINING_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.5
+_OPEN_SECONDS: Final = 60
+"""Longer than any transaction of ours lasts: the brokers end them after 15 s at most."""
 
 
 def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: Report) -> None:
@@ -73,6 +76,23 @@ def _check_state(settings: Settings, name: str, state: TopicState, found: Mappin
             settings.names.delay_ms(name)
         except IllegalName as error:
             report.warning("topics", str(error), f"kafka-topics.sh {tool} --delete --topic {name}")
+
+
+def check_transactions(settings: Settings, admin: Inspector, report: Report, clock: Clock) -> None:
+    """Look for partitions that nobody reads to their end, because a transaction was never ended there."""
+    topics = {name: count for name, count in admin.topics().items() if settings.names.is_ours(name)}
+    partitions = [(name, one) for name, count in topics.items() for one in range(count)]
+    found = admin.open_transactions(partitions, int(clock()) - _OPEN_SECONDS * 1000)
+    for (topic, partition), offset in sorted(found.items()):
+        report.problem(
+            "transactions",
+            f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
+            "what stands behind it waits (Kafka 4.2 and 4.3 leave one open where a broker was lost, KAFKA-20734)",
+            f"kafka-transactions.sh --bootstrap-server {settings.bootstrap_servers} abort --topic {topic} "
+            f"--partition {partition} --start-offset {offset}",
+        )
+    if not found:
+        report.passed.append(f"transactions: none is open for long in {len(partitions)} partitions")
 
 
 def check_groups(groups: Groups, report: Report) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.doctor.connection import check_connection, check_versions, versions_of
-from reconsume.bridge.doctor.installation import check_groups, check_topics, check_workers
+from reconsume.bridge.doctor.installation import check_groups, check_topics, check_transactions, check_workers
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.rights_check import check_rights
 from reconsume.bridge.doctor.trip import check_clock, send_through
@@ -53,6 +53,8 @@ def _examine(
     check_rights(settings, admin, role, rights, report)
     groups = _groups(settings, admin, report)
     check_topics(settings, admin, groups, report)
+    with report.looking_at("open transactions"):
+        check_transactions(settings, admin, report, clock)
     alive = False
     with report.looking_at("the workers"):
         alive = check_workers(settings, admin, report)

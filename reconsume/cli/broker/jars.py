@@ -23,9 +23,21 @@ from typing import Final
 
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["KAFKA_VERSION", "JarSet", "JarsNotFound", "Progress", "cache_folder", "cached_jars", "kafka_jars"]
+__all__ = [
+    "KAFKA_VERSION",
+    "KAFKA_VERSION_FOR_FAULTS",
+    "JarSet",
+    "JarsNotFound",
+    "Progress",
+    "cache_folder",
+    "cached_jars",
+    "kafka_jars",
+]
 
 KAFKA_VERSION: Final = "4.3.0"
+KAFKA_VERSION_FOR_FAULTS: Final = "4.1.1"
+"""Of brokers that may be killed: 4.2 and 4.3 take a partition for deleted that has no leader when a transaction ends,
+and leave the transaction open there (KAFKA-20734). What was committed is lost or comes twice then."""
 Progress = Callable[[str], None]
 """Called with a line for people: what is being fetched, or waited for."""
 

@@ -14,16 +14,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
-from reconsume.cli.broker.jars import Progress
+from reconsume.cli.broker.jars import KAFKA_VERSION_FOR_FAULTS, Progress
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
 from reconsume.cli.chaos.proxy import Proxy
 
 __all__ = ["Broker", "Cluster", "free_ports"]
 
 _HOST: Final = "127.0.0.1"
-_KAFKA_VERSION: Final = "4.1.1"
-"""Of brokers that do what they promise: 4.2 and 4.3 take a partition for deleted that has no leader when a transaction
-ends, and leave the transaction open there (KAFKA-20734). What was committed is lost or comes twice then."""
 _PORTS: Final = range(20_000, 32_000)
 """Below those that the system gives to outgoing connections: one of these stays free while its broker is away."""
 _FULL_SECONDS: Final = 30.0
@@ -71,7 +68,7 @@ class Broker:
         }
         if brokers > 1:
             properties["broker.session.timeout.ms"] = "6000"
-        self.kafka = LocalKafka(self.direct, properties=properties, version=_KAFKA_VERSION, progress=progress)
+        self.kafka = LocalKafka(self.direct, properties=properties, version=KAFKA_VERSION_FOR_FAULTS, progress=progress)
 
     def start(self) -> None:
         """Start it, or start it again with its data."""

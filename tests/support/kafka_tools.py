@@ -1,4 +1,4 @@
-"""Kafka's own console producer: a Java client, without a compiler. Its jar is not among those of a broker."""
+"""Kafka's own command-line tools: Java clients, without a compiler. Their jar is not among those of a broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 from reconsume.cli.broker import jars
 from reconsume.cli.broker.java import find_java
 
-__all__ = ["console_produce"]
+__all__ = ["console_produce", "run_kafka_tool"]
 
-_MAIN_CLASS = "org.apache.kafka.tools.ConsoleProducer"
 _TOOLS = """<ivy-module version="2.0">
   <info organisation="reconsume" module="kafka-tools"/>
   <dependencies>
@@ -35,14 +34,29 @@ def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapp
         JarsNotFound: Kafka's jars, or the one of its tools, could not be fetched.
         AssertionError: it ended with an error or printed one.
     """
+    options = [part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")]
+    run_kafka_tool("ConsoleProducer", "--bootstrap-server", bootstrap_servers, "--topic", topic, *options, lines=lines)
+
+
+def run_kafka_tool(main_class: str, *options: str, lines: str = "") -> str:
+    """Run one of `org.apache.kafka.tools` and give what it printed.
+
+    Args:
+        main_class: such as `TransactionsCommand`, which is `kafka-transactions.sh`.
+        options: as on its command line.
+        lines: its standard input.
+
+    Raises:
+        JarsNotFound: Kafka's jars, or the one of its tools, could not be fetched.
+        AssertionError: it ended with an error or printed one.
+    """
     java = find_java()
     folder = jars.kafka_jars(java, lambda _line: None)
-    options = [part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")]
     run = subprocess.run(
         [
             *(str(java), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            *("-cp", f"{_tools_jar(java)}{os.pathsep}{folder}/*", _MAIN_CLASS),
-            *("--bootstrap-server", bootstrap_servers, "--topic", topic, *options),
+            *("-cp", f"{_tools_jar(java)}{os.pathsep}{folder}/*", f"org.apache.kafka.tools.{main_class}"),
+            *options,
         ],
         input=lines.encode(),
         capture_output=True,
@@ -52,6 +66,7 @@ def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapp
     # A record that cannot be sent is logged as an error, and the exit code is 0 all the same.
     assert run.returncode == 0, run.stderr.decode()
     assert b"ERROR" not in run.stderr + run.stdout, run.stderr.decode()
+    return run.stdout.decode()
 
 
 def _tools_jar(java: Path) -> Path:
