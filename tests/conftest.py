@@ -14,7 +14,6 @@ _LONG: Final = (
     "tests/chaos/test_five_minutes.py",
     "tests/spark/test_replay_runs.py",
     "tests/spark/test_released.py",
-    "tests/spark/test_connect.py",
     "tests/spark/test_reconcile.py",
     "tests/spark/test_faults.py",
     "tests/spark/test_reconcile_stream.py",

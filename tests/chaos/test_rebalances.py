@@ -26,7 +26,6 @@ _BROKER = {
 }
 SEED = int(os.environ.get("RECONSUME_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 PROTOCOLS = ["classic", "consumer"]
-_LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +52,13 @@ def run(here: Installation, combinations: Sequence[Combination], rounds: int, fo
     assert not found, f"RECONSUME_CHAOS_SEED={SEED}; {len(found)} findings:\n" + "\n".join(found[:40])
 
 
-@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=_LONG)])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
 def test_nothing_is_lost_and_only_the_unfinished_comes_twice(here: Installation, protocol: str, tmp_path: Path) -> None:
     both = [Combination(protocol, "concurrently", exactly_once) for exactly_once in (False, True)]
     run(here, both, 5, tmp_path)
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=_LONG), "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def test_orderly_listeners_keep_the_order_too(here: Installation, protocol: str, tmp_path: Path) -> None:
     both = [Combination(protocol, "orderly", exactly_once, rate=30) for exactly_once in (False, True)]
     run(here, both, 5, tmp_path)

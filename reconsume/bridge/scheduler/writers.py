@@ -149,7 +149,8 @@ class TransactionalWriter:
             producer.flush(_PATIENCE_SECONDS)
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(error, began)
+            cause = self._undo(error, began)
+            raise BatchAborted(translate(cause, "asking for the time"), passing=not _is_refusal(cause)) from error
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
         """Hears the append time of the record that it is given to, or that it was refused."""
@@ -193,7 +194,12 @@ class TransactionalWriter:
             producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(error, began, sum(one.outcome not in UNWRITTEN for one in batch))
+            cause = self._undo(error, began)
+            # Offsets are refused as records are, where the right to read their partition was taken: no record is to
+            # blame for that, so of one alone it must be known that it was refused itself.
+            several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
+            refused = _is_refusal(cause) and (several or self._is_first_refused)
+            raise BatchAborted(translate(cause, "delivering a batch"), passing=not refused) from error
         if monotonic_ms() - began > _PROMPT_MS:
             self._renew()
 
@@ -213,12 +219,8 @@ class TransactionalWriter:
                 raise
             on_delivery = None
 
-    def _abort(self, error: KafkaException, began: float, written: int = 1) -> None:
-        """Undo the transaction of so many records and say why; a fenced or broken producer is of no use any more.
-
-        Offsets are refused as records are, when the right to read the partition that they are of was taken. No record
-        is to blame for that, so of one alone it must be known that it was refused itself.
-        """
+    def _undo(self, error: KafkaException, began: float) -> KafkaError:
+        """Abort the transaction and give the reason; a fenced or broken producer is of no use any more."""
         cause: KafkaError = error.args[0]
         if cause.code() in _FENCED or cause.fatal():
             self._broken = True
@@ -231,8 +233,7 @@ class TransactionalWriter:
         # Every request of one that the group has refused was answered, if that took no longer than usual.
         if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
             self._renew()
-        passing = not _is_refusal(cause) or (written <= 1 and not self._is_first_refused)
-        raise BatchAborted(translate(cause, "delivering a batch"), passing=passing) from error
+        return cause
 
     def _renew(self) -> None:
         """Go on with a new producer, whose epoch shuts out what the old one may have left behind.
