@@ -20,8 +20,9 @@ class LeftOvers:
     """Tells what somebody else has finished since it was fetched here.
 
     librdkafka 2.16 goes on fetching a partition that was taken away while it asked for a first offset there, and gives
-    one record of that when the partition comes back. So a partition that was here before is a suspect until a record
-    comes that is not below the committed offset.
+    one record of that when the partition comes back, before those of the new assignment. So a partition that was here
+    before is a suspect: what is below the committed offset is left over, and of the first record that is not, which may
+    be either, the second copy.
 
     Attributes:
         suspects: nothing has to be asked while it is empty.
@@ -30,11 +31,13 @@ class LeftOvers:
     def __init__(self) -> None:
         self.suspects: set[Partition] = set()
         self._known: set[Partition] = set()
+        self._first: dict[Partition, int] = {}
 
     def assigned(self, partitions: Iterable[TopicPartition], *, at_committed: bool = True) -> None:
         """Take note of partitions, and whether they start at their committed offsets."""
         for one in partitions:
             where = (one.topic, one.partition)
+            self._first.pop(where, None)
             if at_committed and where in self._known:
                 self.suspects.add(where)
             else:
@@ -50,10 +53,16 @@ class LeftOvers:
         where = (polled.topic() or "", polled.partition() or 0)
         if where not in self.suspects or polled.error() is not None:
             return False
-        if committed_offsets(consumer, [TopicPartition(*where)])[where] > (polled.offset() or 0):
-            return True
-        self.suspects.discard(where)
-        return False
+        offset = polled.offset() or 0
+        first = self._first.get(where)
+        if first is None:
+            if committed_offsets(consumer, [TopicPartition(*where)])[where] > offset:
+                return True
+            self._first[where] = offset
+            return False
+        if offset >= first:
+            self.suspects.discard(where)
+        return offset == first
 
 
 def committed_offsets(consumer: Consumer, partitions: list[TopicPartition]) -> dict[Partition, int]:

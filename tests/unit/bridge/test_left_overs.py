@@ -43,9 +43,40 @@ def owned(times: int, *, at_committed: bool = True) -> LeftOvers:
 
 def test_what_is_below_the_committed_offset_is_left_over_until_something_is_not() -> None:
     group, left_overs = Group(38), owned(2)
-    assert [group.is_left_over(left_overs, offset) for offset in (0, 37, 38, 39)] == [True, True, False, False]
+    assert [group.is_left_over(left_overs, offset) for offset in (0, 37, 38, 39, 40)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert group.asked == 3, "no more than it takes"
     assert left_overs.suspects == set()
+
+
+@pytest.mark.parametrize("committed", [38, OFFSET_INVALID])
+def test_the_first_record_may_be_left_over_too_and_then_comes_again(committed: int) -> None:
+    """It was not committed yet when it came, and when librdkafka asked where the new assignment begins."""
+    group, left_overs = Group(committed), owned(2)
+    assert not group.is_left_over(left_overs, 38)
+    group.offset = 39
+    assert [group.is_left_over(left_overs, offset) for offset in (38, 39)] == [True, False]
+    assert left_overs.suspects == set()
+
+
+def test_what_stands_before_the_first_record_comes_after_all() -> None:
+    """The record that was left over had been read ahead of what its old owner had finished."""
+    group, left_overs = Group(38), owned(2)
+    assert [group.is_left_over(left_overs, offset) for offset in (40, 38, 39, 40, 41)] == [
+        *(False, False, False, True, False)
+    ]
+
+
+def test_with_a_new_assignment_it_begins_anew() -> None:
+    group, left_overs = Group(38), owned(2)
+    assert not group.is_left_over(left_overs, 38)
+    left_overs.assigned([FLIGHTS])
+    assert not group.is_left_over(left_overs, 38)
 
 
 @pytest.mark.parametrize(
