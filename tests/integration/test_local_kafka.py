@@ -17,7 +17,7 @@ import reconsume.cli.broker.kafka as kafka_module
 from reconsume.cli.broker.jars import JarsNotFound, cache_folder, is_whole, kafka_jars
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill, local_kafka
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -137,7 +137,7 @@ def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path) -> Non
 
 
 def test_a_killed_broker_comes_back_with_its_data() -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         produce(kafka.bootstrap_servers, "survives", b"before the crash")
         kafka.kill()
         assert not kafka.alive()

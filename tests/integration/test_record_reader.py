@@ -14,7 +14,7 @@ from reconsume.bridge.record_reader import RecordReader
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.send_back import Position
 from tests.integration.installation import Installation, settings_for
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -83,7 +83,7 @@ def test_of_transactions_only_committed_records_are_there_and_their_markers_are_
 
 
 def test_a_partition_that_does_not_answer_holds_up_no_other_and_closing_answers_all() -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         topic = here.topic("late")
         here.produce(topic, b"0")

@@ -13,7 +13,7 @@ from reconsume.consumers.sidecar.settings import ProcessSettings
 from tests.integration.installation import Installation, installation, settings_for
 from tests.integration.push_app import app, free_port
 from tests.integration.sidecars import call, running_sidecar, sidecar_settings
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -69,7 +69,7 @@ def test_a_consumer_that_cannot_begin_makes_it_red(bootstrap_servers: str) -> No
 def test_what_waits_is_alive() -> None:
     """For Kafka at the start, for an app that is down, for Kafka that goes away in the middle."""
     port = free_port()
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         here.write_groups()

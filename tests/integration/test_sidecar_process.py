@@ -19,7 +19,7 @@ from reconsume.bridge.settings import Settings
 from reconsume.cli.broker.kafka import free_port
 from tests.integration.installation import Installation, installation, scheduler, settings_for
 from tests.integration.sidecars import Answered, call, running_sidecar, sidecar_settings
-from tests.support.kafka import local_kafka
+from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -151,7 +151,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_a_call_that_comes_again_makes_
 
 @pytest.mark.rule("CC-12")
 def test_while_kafka_is_away_callers_are_told_to_come_again_and_no_second_copy_is_made() -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         here.write_groups()
@@ -178,7 +178,7 @@ def test_while_kafka_is_away_callers_are_told_to_come_again_and_no_second_copy_i
 
 
 def test_it_waits_for_a_kafka_that_is_not_there_at_its_start() -> None:
-    with local_kafka() as kafka:
+    with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
         here.write_groups()

@@ -26,6 +26,9 @@ __all__ = ["KafkaForTests", "kafka_bootstrap", "kafka_to_kill", "local_kafka"]
 _IMAGE: Final = f"apache/kafka:{KAFKA_VERSION}"
 _CONTROLLER_PORT: Final = 29093
 _START_SECONDS: Final = 90.0
+_PATIENT: Final = {"broker.session.timeout.ms": "60000"}
+_MORTAL: Final = {"broker.session.timeout.ms": "2000"}
+"""A broker that was killed may come back when its last session is over."""
 
 
 class KafkaForTests(NamedTuple):
@@ -52,8 +55,7 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
             wait_until(lambda: _answers(address_or_reason), _START_SECONDS, f"Kafka in {_IMAGE} at {address_or_reason}")
             yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
-            # It is never killed, and may have to wait for its turn on a busy machine.
-            local = stack.enter_context(local_kafka(properties={"broker.session.timeout.ms": "60000"}))
+            local = stack.enter_context(local_kafka())
             yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {address_or_reason}")
 
 
@@ -65,8 +67,11 @@ def local_kafka(
     properties: Mapping[str, str] | None = None,
     version: str = KAFKA_VERSION,
 ) -> Iterator[LocalKafka]:
-    """A local broker that is stopped, and its temporary folder removed, even if it never started."""
-    kafka = LocalKafka(port, data_dir=data_dir, properties=properties, version=version)
+    """A local broker that is stopped, and its temporary folder removed, even if it never started.
+
+    It is never killed, and may have to wait for its turn on a busy machine: it keeps its session all the same.
+    """
+    kafka = LocalKafka(port, data_dir=data_dir, properties={**_PATIENT, **(properties or {})}, version=version)
     try:
         kafka.start()
         yield kafka
@@ -75,8 +80,8 @@ def local_kafka(
 
 
 def kafka_to_kill() -> AbstractContextManager[LocalKafka]:
-    """The same for tests that kill it while there are transactions, of a version that ends them all the same."""
-    return local_kafka(version=KAFKA_VERSION_FOR_FAULTS)
+    """The same for tests that kill it: it may come back soon, and is of a version that ends transactions then."""
+    return local_kafka(properties=_MORTAL, version=KAFKA_VERSION_FOR_FAULTS)
 
 
 def _container() -> tuple[DockerContainer | None, str]:

@@ -65,9 +65,9 @@ class Broker:
             "allow.everyone.if.no.acl.found": "true",
             # A broker that lags behind for a moment on a busy machine is no dead one.
             "replica.lag.time.max.ms": "5000",
+            # But one that was killed may come back only when its last session is over.
+            "broker.session.timeout.ms": "6000",
         }
-        if brokers > 1:
-            properties["broker.session.timeout.ms"] = "6000"
         self.kafka = LocalKafka(self.direct, properties=properties, version=KAFKA_VERSION_FOR_FAULTS, progress=progress)
 
     def start(self) -> None:
