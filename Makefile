@@ -49,7 +49,7 @@ test: check ## The checks and all tests but the longest, on a real Kafka
 
 test-long: setup ## What make test leaves out: the longest tests, faults while messages flow, crashes at every step: an hour
 	@$(BIN)/pytest -q -m long tests
-	@$(BIN)/pytest -q $(BUT_LONG) tests/chaos
+	@RECONSUME_CHAOS_SEED=$${RECONSUME_CHAOS_SEED:-0} $(BIN)/pytest -q $(BUT_LONG) tests/chaos
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit

@@ -1,8 +1,10 @@
-"""Records that were fetched for an earlier assignment of their partition."""
+"""Records that librdkafka gives though the group has gone beyond them, or without those before them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -13,68 +15,109 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 
 __all__ = ["LeftOvers", "committed_offsets"]
 
+logger = logging.getLogger(__name__)
+
 _TIMEOUT: Final = 10.0
+_BRIEFLY_SECONDS: Final = 2.0
+"""For a question within a poll: it is asked again in the next one."""
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A partition whose first record has not come, or may come twice.
+
+    Attributes:
+        committed: by the group when the first record came; None before that.
+        first: the first record that was taken.
+        sought: whether reading was sent back to what is committed.
+    """
+
+    committed: int | None = None
+    first: int | None = None
+    sought: bool = False
 
 
 class LeftOvers:
-    """Tells what somebody else has finished since it was fetched here.
+    """Holds what comes first after an assignment against what the group has committed.
 
-    librdkafka 2.16 goes on fetching a partition that was taken away while it asked for a first offset there, and gives
-    one record of that when the partition comes back, before those of the new assignment. So a partition that was here
-    before is a suspect: what is below the committed offset is left over, and of the first record that is not, which may
-    be either, the second copy.
+    librdkafka 2.16 begins elsewhere at times, when offsets are committed in transactions:
+
+    * It goes on fetching a partition that was taken away while it asked for a first offset there, and gives one record
+      of that when the partition comes back, before those of the new assignment.
+    * It takes `auto.offset.reset` where a dead member's transaction holds the committed offset back and the assignment
+      changes meanwhile: `rd_kafka_assignment_apply_offsets` forgets that it has to ask once more.
+
+    So what is below the committed offset is left out, of the first record that is not, which may be of an earlier
+    assignment, the second copy too; and where records may have been passed over, reading goes back once.
+
+    Args:
+        seek: the consumer's own.
+        from_end: whether librdkafka falls back on the end of a partition, not on its beginning.
 
     Attributes:
         suspects: nothing has to be asked while it is empty.
     """
 
-    def __init__(self) -> None:
-        self.suspects: set[Partition] = set()
-        self._known: set[Partition] = set()
-        self._first: dict[Partition, int] = {}
+    def __init__(self, seek: Callable[[TopicPartition], None], *, from_end: bool = False) -> None:
+        self.suspects: dict[Partition, _Suspect] = {}
+        self._seek = seek
+        self._from_end = from_end
 
-    def assigned(self, partitions: Iterable[TopicPartition], *, at_committed: bool = True) -> None:
-        """Take note of partitions, and whether they start at their committed offsets."""
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take note of partitions that start at their committed offsets."""
+        self.suspects.update({(one.topic, one.partition): _Suspect() for one in partitions})
+
+    def trust(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take what comes of these: somebody has chosen where they start."""
         for one in partitions:
-            where = (one.topic, one.partition)
-            self._first.pop(where, None)
-            if at_committed and where in self._known:
-                self.suspects.add(where)
-            else:
-                self.suspects.discard(where)
-            self._known.add(where)
+            self.suspects.pop((one.topic, one.partition), None)
 
     def is_one(self, consumer: Consumer, polled: Message) -> bool:
-        """Whether this record is left over.
-
-        Raises:
-            KafkaNotReachable: nobody says what is committed.
-        """
-        where = (polled.topic() or "", polled.partition() or 0)
-        if where not in self.suspects or polled.error() is not None:
+        """Whether this record is not for the program: it is left over, or will come again."""
+        where, offset = (polled.topic() or "", polled.partition() or 0), polled.offset() or 0
+        suspect = self.suspects.get(where)
+        if suspect is None or polled.error() is not None:
             return False
-        offset = polled.offset() or 0
-        first = self._first.get(where)
-        if first is None:
-            if committed_offsets(consumer, [TopicPartition(*where)])[where] > offset:
-                return True
-            self._first[where] = offset
+        if suspect.first is not None:
+            if offset >= suspect.first:
+                del self.suspects[where]
+            return offset == suspect.first
+        if suspect.committed is None:
+            try:
+                suspect.committed = committed_offsets(consumer, [TopicPartition(*where)], _BRIEFLY_SECONDS)[where]
+            except KafkaNotReachable as error:
+                logger.warning("%s; reading %s-%d@%d again", error, *where, offset)
+                return self._go_back(where, offset)
+        if offset < suspect.committed:
+            return True
+        if self._from_end and offset > suspect.committed >= 0 and not suspect.sought:
+            suspect.sought = True
+            return self._go_back(where, suspect.committed)
+        suspect.first = offset
+        return False
+
+    def _go_back(self, where: Partition, offset: int) -> bool:
+        """Read again from there; False if librdkafka has not begun to read the partition."""
+        try:
+            self._seek(TopicPartition(*where, offset))
+        except KafkaException as error:
+            logger.warning("%s", translate(error, f"reading {where[0]}-{where[1]} again from {offset}"))
             return False
-        if offset >= first:
-            self.suspects.discard(where)
-        return offset == first
+        return True
 
 
-def committed_offsets(consumer: Consumer, partitions: list[TopicPartition]) -> dict[Partition, int]:
+def committed_offsets(
+    consumer: Consumer, partitions: list[TopicPartition], timeout: float = _TIMEOUT
+) -> dict[Partition, int]:
     """What the consumer's group has committed, negative where that is nothing.
 
     Raises:
-        KafkaNotReachable: nobody says.
+        KafkaNotReachable: nobody says within so many seconds.
     """
     if not partitions:
         return {}
     try:
-        found = consumer.committed(partitions, _TIMEOUT)
+        found = consumer.committed(partitions, timeout)
     except KafkaException as error:
         raise KafkaNotReachable(str(translate(error, "asking what is committed"))) from error
     return {(one.topic, one.partition): one.offset for one in found}

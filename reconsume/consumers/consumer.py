@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,12 +20,10 @@ from reconsume.consumers.ownership import Ownership
 from reconsume.consumers.retry_message import RetryMessage, as_polled, polled_from
 from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, PartitionLost
+from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Consumer"]
-
-logger = logging.getLogger(__name__)
 
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
 _PREPARE_SECONDS: Final = 5.0
@@ -88,7 +85,7 @@ class Consumer(DerivedConsumer):
         )
         self._changed_assignment = False
         self._ownership = Ownership()
-        self._left_overs = LeftOvers()
+        self._left_overs = LeftOvers(super().seek, from_end=not settings.starts_at_beginning)
         self._suspects = self._left_overs.suspects
         self._retries: dict[tuple[str, int], deque[int]] = {}
 
@@ -147,7 +144,7 @@ class Consumer(DerivedConsumer):
 
         That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
         """
-        if self._suspects and self._is_left_over(polled):
+        if self._suspects and self._left_overs.is_one(self, polled):
             return None
         if polled.topic() != self._retry_topic:
             return polled
@@ -158,13 +155,6 @@ class Consumer(DerivedConsumer):
         key = (message.topic() or "", message.partition() or 0)
         self._retries.setdefault(key, deque(maxlen=_REMEMBERED)).append(message.offset() or 0)
         return message
-
-    def _is_left_over(self, polled: KafkaMessage) -> bool:
-        try:
-            return self._left_overs.is_one(self, polled)
-        except KafkaNotReachable as error:
-            logger.warning("%s; taking a record of %s as it comes", error, polled.topic())
-            return False
 
     def send_message_back(
         self,
@@ -292,7 +282,7 @@ class Consumer(DerivedConsumer):
 
     def seek(self, partition: TopicPartition) -> None:
         """As in `confluent_kafka`."""
-        self._suspects.discard((partition.topic, partition.partition))
+        self._left_overs.trust([partition])
         super().seek(partition)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -332,7 +322,8 @@ class Consumer(DerivedConsumer):
                 if not by_user:
                     (self.incremental_assign if self._cooperative else self.assign)(wanted)
                 self._ownership.assigned(wanted)
-                self._left_overs.assigned(wanted, at_committed=self._exactly_once and not by_user)
+                note = self._left_overs.assigned if self._exactly_once and not by_user else self._left_overs.trust
+                note(wanted)
 
         return on_assign
 

@@ -12,9 +12,11 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.groups_store import write_system
+from reconsume.bridge.kafka import transactional_settings
 from reconsume.consumers import Consumer, polled_from, reconsume_times
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
@@ -297,6 +299,44 @@ def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
         sent_back = Counter(record["ORIGIN_MESSAGE_ID"] for record in here.waiting(1_000, group))
     assert len(sent_back) == total
     assert set(sent_back.values()) == {1}
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("conf", PROTOCOLS[1:], ids=["cooperative", "consumer"])
+def test_it_begins_at_the_committed_offset_though_a_transaction_holds_it_and_the_assignment_changes(
+    here: Installation, conf: dict[str, Any], start: str
+) -> None:
+    """Answered UNSTABLE_OFFSET_COMMIT, librdkafka 2.16 asks no more then, and begins at `start`."""
+    name = f"held-{start}-{len(conf)}-{conf.get('group.protocol', 'classic')}"
+    group, topic, other = here.name(name), here.topic(name), here.topic(f"{name}-other")
+    here.produce(topic, b"0", b"1", b"2", b"3")
+    here.produce(other, b"other")
+    with KafkaConsumer(here.settings.client_settings() | {"group.id": group}) as before:
+        before.commit(offsets=[TopicPartition(topic, 0, 2), TopicPartition(other, 0, 0)], asynchronous=False)
+        dead = make_producer(transactional_settings(here.settings.client_settings(), f"{group}-dead", 60_000))
+        dead.init_transactions()
+        dead.begin_transaction()
+        dead.send_offsets_to_transaction([TopicPartition(topic, 0, 3)], before.consumer_group_metadata())
+    with exactly_once(here, group, conf | {"auto.offset.reset": start}) as consumer:
+        assigned: set[str] = set()
+        reading = Reading(consumer)
+
+        def is_assigned(one: str) -> bool:
+            reading.step()
+            return one in assigned
+
+        def note(_: object, found: list[TopicPartition]) -> None:
+            assigned.update(one.topic for one in found)
+
+        consumer.subscribe([topic], on_assign=note)
+        wait_until(lambda: is_assigned(topic), 30, "the partition is assigned")
+        consumer.subscribe([topic, other], on_assign=note)
+        wait_until(lambda: is_assigned(other), 30, "another one is, too")
+        dead.abort_transaction()
+        here.produce(topic, b"4")
+        read = [one.value() for one in reading.until(4) if one.value() != b"other"]
+    close_producer(dead)
+    assert read == [b"2", b"3", b"4"]
 
 
 def test_what_was_fenced_and_is_still_ours_comes_again(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
