@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 _TIMEOUT: Final = 10.0
 _BRIEFLY_SECONDS: Final = 2.0
 """For a question within a poll: it is asked again in the next one."""
+_LOOK_EVERY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -48,7 +50,8 @@ class LeftOvers:
       changes meanwhile: `rd_kafka_assignment_apply_offsets` forgets that it has to ask once more.
 
     So what is below the committed offset is left out, of the first record that is not, which may be of an earlier
-    assignment, the second copy too; and where records may have been passed over, reading goes back once.
+    assignment, the second copy too; and where records may have been passed over, because it began at the end or nothing
+    comes, reading goes back once.
 
     Args:
         seek: the consumer's own.
@@ -62,6 +65,7 @@ class LeftOvers:
         self.suspects: dict[Partition, _Suspect] = {}
         self._seek = seek
         self._from_end = from_end
+        self._looked = 0.0
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Take note of partitions that start at their committed offsets."""
@@ -95,6 +99,21 @@ class LeftOvers:
             return self._go_back(where, suspect.committed)
         suspect.first = offset
         return False
+
+    def nothing_comes(self, consumer: Consumer) -> None:
+        """Go back to what is committed where no record has come yet, if it may have begun at the end."""
+        silent = [where for where, one in self.suspects.items() if one.first is None and not one.sought]
+        if not (self._from_end and silent) or time.monotonic() < self._looked + _LOOK_EVERY_SECONDS:
+            return
+        self._looked = time.monotonic()
+        try:
+            committed = committed_offsets(consumer, [TopicPartition(*where) for where in silent], _BRIEFLY_SECONDS)
+        except KafkaNotReachable as error:
+            logger.debug("%s", error)
+            return
+        for where, offset in committed.items():
+            suspect = self.suspects[where]
+            suspect.committed, suspect.sought = offset, offset < 0 or self._go_back(where, offset)
 
     def _go_back(self, where: Partition, offset: int) -> bool:
         """Read again from there; False if librdkafka has not begun to read the partition."""

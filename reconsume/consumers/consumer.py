@@ -122,7 +122,11 @@ class Consumer(DerivedConsumer):
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
         """As in `confluent_kafka`; a retry is a `RetryMessage`."""
         message = self._kafka_poll(timeout)
-        if message is None or (message.topic() != self._retry_topic and not self._suspects):
+        if message is None:
+            if self._suspects:
+                self._left_overs.nothing_comes(self)
+            return None
+        if message.topic() != self._retry_topic and not self._suspects:
             return message
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while message is not None:
@@ -135,6 +139,8 @@ class Consumer(DerivedConsumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
         """As in `confluent_kafka`; retries are `RetryMessage`s."""
         messages = self._kafka_consume(num_messages, timeout)
+        if not messages and self._suspects:
+            self._left_overs.nothing_comes(self)
         if self._retry_topic not in map(_topic, messages) and not self._suspects:
             return messages
         return [shown for one in messages if (shown := self._show(one)) is not None]

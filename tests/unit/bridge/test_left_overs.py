@@ -116,6 +116,30 @@ def test_a_gap_that_is_none_is_passed_the_second_time() -> None:
     assert group.sought == [38]
 
 
+def test_where_it_may_have_begun_at_the_end_and_nothing_comes_it_goes_back_once() -> None:
+    group = Group(38)
+    left_overs = group.left_overs(from_end=True)
+    for _ in range(2):
+        left_overs.nothing_comes(cast("Any", group))
+    assert group.sought == [38]
+    assert group.left_out(left_overs, 38, 39) == []
+
+
+@pytest.mark.parametrize(("committed", "from_end"), [(OFFSET_INVALID, True), (38, False)])
+def test_where_nothing_was_passed_over_it_does_not_go_back(committed: int, *, from_end: bool) -> None:
+    group = Group(committed)
+    group.left_overs(from_end=from_end).nothing_comes(cast("Any", group))
+    assert group.sought == []
+
+
+def test_while_nobody_answers_it_does_not_go_back() -> None:
+    group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))])
+    left_overs = group.left_overs(from_end=True)
+    left_overs.nothing_comes(cast("Any", group))
+    assert group.sought == []
+    assert left_overs.suspects
+
+
 def test_where_nobody_answers_the_record_is_read_again() -> None:
     group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))])
     left_overs = group.left_overs()
