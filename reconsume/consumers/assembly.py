@@ -17,6 +17,7 @@ from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.membership import Membership
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
 from reconsume.consumers.circuit_gate import CircuitGate
@@ -88,15 +89,18 @@ def build_loop(
 
     consumer: Consumer
     sender: Sender
-    conf = _of_the_consumer(settings)
+    membership = Membership(_of_the_consumer(settings))
     # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
     broadcasts = settings.message_model is MessageModel.BROADCASTING
     known = KnownOffsets(lambda topics: {} if broadcasts else KafkaAdmin(base, settings.client_id).topic_ids(topics))
     try:
         if broadcasts:
-            consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
+            consumer, sender = _broadcasting(
+                settings, _of_the_consumer(settings), subscriptions, base, dropped, stop, closing
+            )
         else:
-            consumer = _clustering(settings, conf | {"on_commit": on_commit}, subscriptions, base, stop, closing)
+            conf = membership.settings | {"on_commit": on_commit}
+            consumer = _clustering(settings, conf, subscriptions, base, stop, closing)
             sender = _sender(settings, consumer, base, follower, known, stop, closing)
     except KafkaException as error:
         raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
@@ -112,6 +116,7 @@ def build_loop(
         consume_from=settings.consume_from,
         limits=settings.limits,
         known=known,
+        membership=None if broadcasts else membership,
         namespace_prefix=settings.namespace.topic_prefix,
         clock=clock_of(settings.conf),
     )

@@ -21,6 +21,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import is_rebalance, translate
 from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.membership import Membership
 from reconsume.bridge.polled import by_partition
 from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.consume_from import ConsumeFrom
@@ -92,6 +93,7 @@ class ConsumeLoop:
         consume_from: ConsumeFrom,
         limits: Limits,
         known: KnownOffsets,
+        membership: Membership | None = None,
         namespace_prefix: str = "",
         clock: Clock = now_ms,
     ) -> None:
@@ -101,6 +103,7 @@ class ConsumeLoop:
         self._retry_topic = retry_topic
         self._subscriptions = subscriptions
         self._known = known
+        self._membership = membership
         self._offset_reset = OffsetReset(consumer, retry_topic, consume_from, self._ask_committed)
         self._limits = limits
         self._reading = Reading(retry_topic, namespace_prefix)
@@ -113,7 +116,11 @@ class ConsumeLoop:
         self._finish_by: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Consume until told to stop, then let running listeners finish and commit."""
+        """Consume until told to stop, then let running listeners finish and commit.
+
+        Raises:
+            MembershipLost: it has no partition any more, and will not get one.
+        """
         self._stop = stop
         self.begin()
         try:
@@ -130,6 +137,8 @@ class ConsumeLoop:
 
     def run_once(self) -> None:
         """One turn: read, hand out, try again what is due, pause, commit."""
+        if self._membership is not None and not self._queues:
+            self._membership.check()
         busy = any(queue.size for queue in self._queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
         self._service.tick()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
 from reconsume.bridge.kafka import metadata_of, translate
+from reconsume.bridge.membership import MembershipLost
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
 from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _COMMITTED_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.001
+_GIVE_UP_SECONDS: Final = 120.0
+"""Longer than the brokers wait for the end of a dead member's transaction."""
 _DOING: Final = "asking what is done above the committed offset"
 
 Committed = Callable[[list[TopicPartition], float], list[TopicPartition]]
@@ -35,7 +39,9 @@ def ask_for_kept(queue: ProcessQueue, committed: Committed, stop: threading.Even
 
     Raises:
         KafkaRefused: rights are missing.
+        MembershipLost: this consumer finds nobody who knows.
     """
+    give_up_at = time.monotonic() + _GIVE_UP_SECONDS
     while not stop.is_set():
         try:
             found = committed([TopicPartition(queue.topic, queue.partition)], _COMMITTED_SECONDS)[0]
@@ -55,5 +61,7 @@ def ask_for_kept(queue: ProcessQueue, committed: Committed, stop: threading.Even
         if isinstance(refusal, KafkaRefused):
             raise refusal
         logger.warning("%s", refusal)
+        if time.monotonic() > give_up_at:
+            raise MembershipLost(str(refusal))
         stop.wait(_AGAIN_SECONDS)
     return False

@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
+from reconsume.bridge.membership import MembershipLost
 from reconsume.consumers.assembly import Registration, build_loop
 from reconsume.consumers.broadcasting import DropCounter
 from reconsume.consumers.circuit_breaker import CircuitBreaker
@@ -145,6 +147,8 @@ class PushConsumer:
         self._failure: BaseException | None = None
         self._follower: GroupsFollower | None = None
         self._closing: list[Callable[[], None]] = []
+        self._parts: list[Callable[[], None]] = []
+        self._build: Callable[[], ConsumeLoop] | None = None
 
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
         """Consume a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
@@ -256,16 +260,14 @@ class PushConsumer:
             check_group_consumes(settings.group, follower.groups, broadcasting=not clustering)
             if clustering:
                 make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
-            loop = build_loop(
-                settings,
-                registration,
-                self._subscriptions,
-                base,
-                follower,
+            self._build = partial(
+                build_loop,
+                *(settings, registration, self._subscriptions, base, follower),
                 stop=self._stop,
-                closing=self._closing,
+                closing=self._parts,
                 dropped=self._dropped,
             )
+            loop = self._build()
             stepping = stepping_of(settings.conf)
             self._thread = self._in_a_thread(loop) if stepping is None else stepping.adopt(loop, self.shutdown)
         except BaseException:
@@ -327,15 +329,33 @@ class PushConsumer:
 
     def _run(self, loop: ConsumeLoop) -> None:
         try:
-            loop.run(self._stop)
+            self._live(loop)
         except BaseException as error:
             logger.exception("the consumer of group %s has ended", self._settings.group)
             self._failure = error
+
+    def _live(self, loop: ConsumeLoop) -> None:
+        """One life after the other: what one of them did not finish comes again in the next."""
+        while True:
+            try:
+                loop.run(self._stop)
+            except MembershipLost as error:
+                logger.error("reading has stopped, beginning afresh: %s", error)  # noqa: TRY400 - it is no surprise
+            else:
+                return
+            _close(self._parts)
+            assert self._build is not None
+            loop = self._build()
 
     def _must_not_run(self, doing: str) -> None:
         if self._thread is not None or self._stop.is_set():
             raise IllegalSetting(f"{doing}: this consumer was started before; make a new one")
 
     def _close_all(self) -> None:
-        while self._closing:
-            self._closing.pop(0)()
+        _close(self._parts)
+        _close(self._closing)
+
+
+def _close(parts: list[Callable[[], None]]) -> None:
+    while parts:
+        parts.pop(0)()

@@ -18,6 +18,7 @@ from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.management import LogLevel, ManagementServer
+from reconsume.bridge.membership import Membership, MembershipLost
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -145,7 +146,7 @@ class SchedulerService:
                 self._work(stop)
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
-            except ReadingStopped as error:
+            except (ReadingStopped, MembershipLost) as error:
                 logger.error("reading has stopped, starting afresh: %s", error)  # noqa: TRY400 - it is no surprise
             except WriterBroken as broken:
                 if lives.is_too_much(broken.error, monotonic_ms() - born):
@@ -163,10 +164,11 @@ class SchedulerService:
         writer = self._writer()
         try:
             writer.start()
-            consumer = make_consumer(self._consumer_settings())
+            membership = Membership(self._consumer_settings())
+            consumer = make_consumer(membership.settings)
             scout = Scout(lambda: make_consumer(self._scout_settings()))
             try:
-                self._at_work = self._worker(consumer, writer, scout)
+                self._at_work = self._worker(consumer, writer, scout, membership)
                 self._at_work.run(stop)
             finally:
                 self._at_work = None
@@ -175,7 +177,7 @@ class SchedulerService:
         finally:
             writer.close()
 
-    def _worker(self, consumer: Consumer, writer: BatchWriter, scout: Scout) -> Worker:
+    def _worker(self, consumer: Consumer, writer: BatchWriter, scout: Scout, membership: Membership) -> Worker:
         settings, names = self._settings, self._settings.names
         maker = TopicMaker(self._admin, names, settings.topics)
         targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
@@ -194,6 +196,7 @@ class SchedulerService:
             saw=self._clock.saw,
             scout=scout,
             known=self._known,
+            membership=membership,
         )
 
     def _note_commits(self) -> None:

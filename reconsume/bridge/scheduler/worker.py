@@ -21,6 +21,7 @@ from reconsume.bridge.admin import Partition
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.membership import Membership
 from reconsume.bridge.polled import by_partition
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.earlier_owners import what_was_left
@@ -80,9 +81,11 @@ class Worker:
         saw: Callable[[int], None] = lambda _append_ms: None,
         scout: Scout | None = None,
         known: KnownOffsets,
+        membership: Membership | None = None,
     ) -> None:
         self._consumer = consumer
         self._writer = writer
+        self._membership = membership
         self._router = router
         self._names = names
         self._read_ahead = read_ahead
@@ -107,12 +110,15 @@ class Worker:
 
         Raises:
             ReadingStopped: it was given up.
+            MembershipLost: it has no partition any more, and will not get one.
         """
         self._stop = stop
         self.join_group()
         while not stop.is_set():
             if self._given_up is not None:
                 raise ReadingStopped(self._given_up)
+            if self._membership is not None and not len(self._read_ahead):
+                self._membership.check()
             self._observer.alive(self._clock())
             self.run_once(_IDLE_SECONDS)
 

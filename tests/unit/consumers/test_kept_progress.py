@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.membership import MembershipLost
+from reconsume.consumers import kept_progress
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
@@ -112,3 +114,10 @@ def test_without_a_right_the_consumer_ends() -> None:
 
 def test_a_shutdown_ends_the_asking_and_nothing_is_begun_then() -> None:
     assert begun_after([TIMED_OUT] * 9, patience=2) == ([], 2)
+
+
+def test_a_consumer_that_nobody_tells_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_progress, "_GIVE_UP_SECONDS", -1.0)
+    with pytest.raises(MembershipLost, match="Timed out"):
+        begun_after([TIMED_OUT])
+    assert begun_after([]) == ([5, 6, 8], 1)

@@ -1,0 +1,84 @@
+"""Whether a consumer is a member of its group, as librdkafka's statistics tell it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from reconsume.bridge.brokers_clock import monotonic_ms
+from reconsume.bridge.clock import Clock
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["Membership", "MembershipLost"]
+
+_EVERY_MS: Final = 10_000
+_PATIENCE_MS: Final = 120_000.0
+"""Longer than the loss of a broker takes librdkafka, with a request that is waited for 60 s."""
+_MAX_POLL_INTERVAL_MS: Final = 300_000
+
+
+class MembershipLost(ReconsumeError):
+    """This consumer is no member of its group any more, and does not become one; another consumer will."""
+
+
+class Membership:
+    """Remembers when librdkafka was a settled member last, and when it knew the group's coordinator.
+
+    When its connections were lost several times in a row, librdkafka 2.16 may look for its group's coordinator no more:
+    it connects to nobody, polls give nothing, and questions for committed offsets are never answered. No error tells
+    of it, so without a look the group's messages wait until somebody starts the process again.
+
+    A rebalance may take as long as the slowest member may take for a poll, so a member that knows its coordinator is
+    given that time.
+
+    Args:
+        conf: the consumer's settings; a `stats_cb` in it is told too.
+        patience_ms: for finding the coordinator.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, Any], *, patience_ms: float = _PATIENCE_MS, clock: Clock = monotonic_ms
+    ) -> None:
+        self._told: Callable[[str], object] | None = conf.get("stats_cb")
+        self._conf = conf
+        self._patience_ms = patience_ms
+        self._rebalance_ms = float(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
+        self._clock = clock
+        self._settled = self._found = clock()
+        self._lost: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same settings with statistics, which come while the consumer polls."""
+        every = int(self._conf.get("statistics.interval.ms", 0)) or _EVERY_MS
+        return {**self._conf, "statistics.interval.ms": every, "stats_cb": self._heard}
+
+    def check(self) -> None:
+        """To be asked while the consumer has no partition.
+
+        Raises:
+            MembershipLost: it is no member, and none any more for all that it does.
+        """
+        if self._lost is not None:
+            raise MembershipLost(self._lost)
+
+    def _heard(self, statistics: str) -> None:
+        group = json.loads(statistics).get("cgrp") or {}
+        self._look(str(group.get("state")), str(group.get("join_state")))
+        if self._told is not None:
+            self._told(statistics)
+
+    def _look(self, state: str, join_state: str) -> None:
+        now = self._clock()
+        if state == "up":
+            self._found = now
+            if join_state == "steady":
+                self._settled = now
+        without, unsettled = now - self._found, now - self._settled
+        self._lost = None
+        if without >= self._patience_ms:
+            self._lost = f"the group's coordinator has not been found for {without / 1000:.0f} s ({state})"
+        elif unsettled >= self._patience_ms + self._rebalance_ms:
+            self._lost = f"no member of the group for {unsettled / 1000:.0f} s ({join_state})"
