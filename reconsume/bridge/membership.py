@@ -44,7 +44,6 @@ class Membership:
         self._told: Callable[[str], object] | None = conf.get("stats_cb")
         self._conf = conf
         self._patience_ms = patience_ms
-        self._rebalance_ms = float(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
         self._clock = clock
         self._settled = self._found = clock()
         self._lost: str | None = None
@@ -52,8 +51,13 @@ class Membership:
     @property
     def settings(self) -> dict[str, Any]:
         """The same settings with statistics, which come while the consumer polls."""
-        every = int(self._conf.get("statistics.interval.ms", 0)) or _EVERY_MS
-        return {**self._conf, "statistics.interval.ms": every, "stats_cb": self._heard}
+        every = self._conf.get("statistics.interval.ms", 0)
+        # What is no number is left to librdkafka, which says so.
+        return {
+            **self._conf,
+            "statistics.interval.ms": _EVERY_MS if every in (0, "0") else every,
+            "stats_cb": self._heard,
+        }
 
     def check(self) -> None:
         """To be asked while the consumer has no partition.
@@ -80,5 +84,5 @@ class Membership:
         self._lost = None
         if without >= self._patience_ms:
             self._lost = f"the group's coordinator has not been found for {without / 1000:.0f} s ({state})"
-        elif unsettled >= self._patience_ms + self._rebalance_ms:
+        elif unsettled >= self._patience_ms + float(self._conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)):
             self._lost = f"no member of the group for {unsettled / 1000:.0f} s ({join_state})"

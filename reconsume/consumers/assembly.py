@@ -89,15 +89,14 @@ def build_loop(
 
     consumer: Consumer
     sender: Sender
-    membership = Membership(_of_the_consumer(settings))
+    conf = _of_the_consumer(settings)
     # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
     broadcasts = settings.message_model is MessageModel.BROADCASTING
+    membership = None if broadcasts else Membership(conf)
     known = KnownOffsets(lambda topics: {} if broadcasts else KafkaAdmin(base, settings.client_id).topic_ids(topics))
     try:
-        if broadcasts:
-            consumer, sender = _broadcasting(
-                settings, _of_the_consumer(settings), subscriptions, base, dropped, stop, closing
-            )
+        if membership is None:
+            consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
         else:
             conf = membership.settings | {"on_commit": on_commit}
             consumer = _clustering(settings, conf, subscriptions, base, stop, closing)
@@ -116,7 +115,7 @@ def build_loop(
         consume_from=settings.consume_from,
         limits=settings.limits,
         known=known,
-        membership=None if broadcasts else membership,
+        membership=membership,
         namespace_prefix=settings.namespace.topic_prefix,
         clock=clock_of(settings.conf),
     )

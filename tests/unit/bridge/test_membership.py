@@ -90,3 +90,8 @@ def test_the_users_own_statistics_go_on() -> None:
     assert bench.membership.settings["statistics.interval.ms"] == 1_000
     assert bench.membership.settings["group.id"] == "g"
     assert Bench().membership.settings["statistics.interval.ms"] == 10_000
+
+
+@pytest.mark.parametrize("name", ["statistics.interval.ms", "max.poll.interval.ms"])
+def test_what_is_no_number_is_left_to_librdkafka_to_refuse(name: str) -> None:
+    assert Membership({name: "often"}).settings[name] == "often"
