@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from reconsume.bridge.brokers_clock import monotonic_ms
@@ -15,19 +15,22 @@ __all__ = ["Membership", "MembershipLost"]
 _EVERY_MS: Final = 10_000
 _PATIENCE_MS: Final = 120_000.0
 """Longer than the loss of a broker takes librdkafka, with a request that is waited for 60 s."""
+_NO_BROKERS_MS: Final = 5_000.0
+"""Brokers that are put away are taken up again within milliseconds, or never."""
 _MAX_POLL_INTERVAL_MS: Final = 300_000
 
 
 class MembershipLost(ReconsumeError):
-    """This consumer is no member of its group any more, and does not become one; another consumer will."""
+    """This consumer is no use to its group any more, and will not be; another consumer will."""
 
 
 class Membership:
-    """Remembers when librdkafka was a settled member last, and when it knew the group's coordinator.
+    """Remembers when librdkafka was a settled member last, and when it knew the group's coordinator, or any broker.
 
-    When its connections were lost several times in a row, librdkafka 2.16 may look for its group's coordinator no more:
-    it connects to nobody, polls give nothing, and questions for committed offsets are never answered. No error tells
-    of it, so without a look the group's messages wait until somebody starts the process again.
+    A broker that has just started may answer that the cluster has topics but no brokers; librdkafka (2.10 to 2.16)
+    then puts all brokers away, also those of `bootstrap.servers`, and may never take them up again (its issue 5301).
+    It connects to nobody, polls give nothing, and questions for committed offsets are never answered. No error tells of
+    it, so without a look the group's messages wait until somebody starts the process again.
 
     A rebalance may take as long as the slowest member may take for a poll, so a member that knows its coordinator is
     given that time.
@@ -47,6 +50,8 @@ class Membership:
         self._clock = clock
         self._settled = self._found = clock()
         self._lost: str | None = None
+        self._alone_since: float | None = None
+        self._alone: str | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -59,20 +64,36 @@ class Membership:
             "stats_cb": self._heard,
         }
 
-    def check(self) -> None:
-        """To be asked while the consumer has no partition.
+    def check(self, *, has_partitions: bool) -> None:
+        """To be asked now and then; one that has partitions is a member as long as nobody takes them away.
 
         Raises:
-            MembershipLost: it is no member, and none any more for all that it does.
+            MembershipLost: it is no member, or knows no broker, and will not for all that it does.
         """
-        if self._lost is not None:
+        if self._alone is not None:
+            raise MembershipLost(self._alone)
+        if self._lost is not None and not has_partitions:
             raise MembershipLost(self._lost)
 
     def _heard(self, statistics: str) -> None:
-        group = json.loads(statistics).get("cgrp") or {}
+        told = json.loads(statistics)
+        group = told.get("cgrp") or {}
         self._look(str(group.get("state")), str(group.get("join_state")))
+        self._look_for_brokers(one.get("source") for one in (told.get("brokers") or {}).values())
         if self._told is not None:
             self._told(statistics)
+
+    def _look_for_brokers(self, sources: Iterable[str]) -> None:
+        """Of those that librdkafka was given or has heard of; a logical one is but another name for one of them."""
+        self._alone = None
+        if any(source in ("configured", "learned") for source in sources):
+            self._alone_since = None
+            return
+        now = self._clock()
+        if self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since >= _NO_BROKERS_MS:
+            self._alone = f"librdkafka knows no broker for {(now - self._alone_since) / 1000:.0f} s and looks for none"
 
     def _look(self, state: str, join_state: str) -> None:
         now = self._clock()

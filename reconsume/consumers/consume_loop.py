@@ -119,7 +119,7 @@ class ConsumeLoop:
         """Consume until told to stop, then let running listeners finish and commit.
 
         Raises:
-            MembershipLost: it has no partition any more, and will not get one.
+            MembershipLost: it will get no message any more.
         """
         self._stop = stop
         self.begin()
@@ -137,8 +137,8 @@ class ConsumeLoop:
 
     def run_once(self) -> None:
         """One turn: read, hand out, try again what is due, pause, commit."""
-        if self._membership is not None and not self._queues:
-            self._membership.check()
+        if self._membership is not None:
+            self._membership.check(has_partitions=bool(self._queues))
         busy = any(queue.size for queue in self._queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
         self._service.tick()

@@ -110,15 +110,15 @@ class Worker:
 
         Raises:
             ReadingStopped: it was given up.
-            MembershipLost: it has no partition any more, and will not get one.
+            MembershipLost: it will read nothing any more.
         """
         self._stop = stop
         self.join_group()
         while not stop.is_set():
             if self._given_up is not None:
                 raise ReadingStopped(self._given_up)
-            if self._membership is not None and not len(self._read_ahead):
-                self._membership.check()
+            if self._membership is not None:
+                self._membership.check(has_partitions=len(self._read_ahead) > 0)
             self._observer.alive(self._clock())
             self.run_once(_IDLE_SECONDS)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from reconsume.bridge.kafka import producer_settings
 from reconsume.cli.chaos.workload import PROCESSED, PROCESSED_ORIGIN
 
 __all__ = ["Processing"]
@@ -18,8 +19,8 @@ class Processing:
     """Done when Kafka has acknowledged it. Threads may share it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "message.timeout.ms": 0}
-        self._producer = Producer(settings | {"linger.ms": 2, "log_level": 2, "reconnect.backoff.max.ms": 1_000})
+        settings = producer_settings({"bootstrap.servers": bootstrap_servers}, "chaos-processing")
+        self._producer = Producer(settings | {"linger.ms": 2})
         threading.Thread(target=self._serve, daemon=True).start()
 
     def process(self, body: bytes | None, origin: str) -> None:

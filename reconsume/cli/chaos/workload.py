@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
+from reconsume.bridge.kafka import producer_settings
+
 __all__ = [
     "DEAD",
     "GROUP",
@@ -62,9 +64,7 @@ def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: 
         stop: ends it.
         limit: whether to hold back for a moment.
     """
-    producer = Producer(
-        dict(conf) | {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 0, "log_level": 2}
-    )
+    producer = Producer(producer_settings(conf, "chaos-load"))
     number, begun, held = 0, time.monotonic(), 0.0
     while not stop.wait(_TURN_SECONDS):
         if limit():

@@ -27,14 +27,15 @@ class Bench:
     def lives(self, seconds: float, state: tuple[str, str]) -> None:
         for _ in range(int(seconds / 10)):
             self.now += 10_000
-            self.hears({"cgrp": {"state": state[0], "join_state": state[1]}})
+            brokers = {"one": {"source": "learned"}}
+            self.hears({"cgrp": {"state": state[0], "join_state": state[1]}, "brokers": brokers})
 
     def hears(self, statistics: dict[str, Any]) -> None:
         self.membership.settings["stats_cb"](json.dumps(statistics))
 
-    def is_lost(self) -> bool:
+    def is_lost(self, *, has_partitions: bool = False) -> bool:
         try:
-            self.membership.check()
+            self.membership.check(has_partitions=has_partitions)
         except MembershipLost:
             return True
         return False
@@ -79,7 +80,44 @@ def test_why_it_is_lost_is_said() -> None:
     bench = Bench()
     bench.lives(130, SEEKING)
     with pytest.raises(MembershipLost, match=r"coordinator has not been found for 130 s \(wait-coord\)"):
-        bench.membership.check()
+        bench.membership.check(has_partitions=False)
+
+
+def test_one_that_has_partitions_is_a_member() -> None:
+    bench = Bench()
+    bench.lives(500, SEEKING)
+    assert bench.is_lost()
+    assert not bench.is_lost(has_partitions=True)
+
+
+@pytest.mark.parametrize(
+    ("heard", "lost"),
+    [
+        (["learned", "logical"], False),
+        (["learned", "configured", ""], False),
+        (["learned", ""], False),
+        (["learned", "", ""], True),
+        (["learned", "logical", "logical"], True),
+        (["learned", "", "", "configured"], False),
+        (["learned", "", "configured", ""], False),
+    ],
+)
+def test_it_is_lost_when_librdkafka_has_put_all_brokers_away(heard: list[str], *, lost: bool) -> None:
+    """A logical broker is another name for one of the others: nobody else tells where the partitions are."""
+    bench = Bench()
+    for source in heard:
+        bench.now += 10_000
+        brokers = {source: {"source": source}} if source else {}
+        bench.hears({"cgrp": {"state": UP[0], "join_state": UP[1]}, "brokers": brokers})
+    assert bench.is_lost(has_partitions=True) == lost
+
+
+def test_a_pause_between_statistics_is_no_loss() -> None:
+    bench = Bench()
+    bench.hears({"brokers": {"one": {"source": "learned"}}})
+    bench.now += 600_000
+    bench.hears({"brokers": {}})
+    assert not bench.is_lost(has_partitions=True)
 
 
 def test_the_users_own_statistics_go_on() -> None:
