@@ -63,7 +63,7 @@ broker: setup ## A real Kafka on this machine, in the foreground
 benchmarks: setup ## The figures that the README names
 	@$(BIN)/python -m benchmarks
 
-helm-check: setup ## The chart, its alerts and dashboards; gets the tools that are missing, builds two of them once
+helm-check: setup ## The chart, its alerts and dashboards; gets the tools that are missing, builds three of them once
 	@RECONSUME_BUILD_TOOLS=yes $(BIN)/pytest -q tests/deploy
 
 docs: setup ## The pages of docs/ that are made from the code

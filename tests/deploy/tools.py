@@ -1,4 +1,4 @@
-"""Helm, Prometheus and promtool for the tests: what the machine has, else from a registry, kept in the user's cache."""
+"""Tools for the tests of the chart: what the machine has, else from a registry, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from reconsume.cli.broker.jars import cache_folder
 
-__all__ = ["NotBrought", "ToolMissing", "built", "helm", "prometheus", "promtool"]
+__all__ = ["NotBrought", "ToolMissing", "built", "helm", "kube_apiserver", "prometheus", "promtool"]
 
 ROOT: Final = Path(__file__).parents[2]
 _CHARTTOOLS: Final = Path(__file__).parent / "charttools"
+_APISERVER: Final = Path(__file__).parent / "apiserver"
 _HELM_WHEEL: Final = ROOT / "deploy" / "requirements" / "helm.txt"
 
 
@@ -78,11 +79,27 @@ def built(tool: str) -> Path:
         ToolMissing: it was never built here and is not to be built now, or there is no Go.
         NotBrought: Go could not build it.
     """
-    pins = hashlib.sha256((_CHARTTOOLS / "go.sum").read_bytes()).hexdigest()[:12]
-    return _cached(f"{tool.replace('/', '_')}-{pins}", functools.partial(_from_go, tool))
+    return _built(tool, tool, _CHARTTOOLS)
 
 
-def _from_go(tool: str, scratch: Path) -> bytes:
+@functools.cache
+def kube_apiserver() -> Path:
+    """The program apiserver/main.go: a Kubernetes API server with its etcd; raises what `built` does."""
+    pinned = re.search(r"k8s.io/kubernetes v((\d+)\.(\d+)\.\d+)", (_APISERVER / "go.mod").read_text())
+    assert pinned is not None
+    told = {"gitVersion": f"v{pinned[1]}", "gitMajor": pinned[2], "gitMinor": pinned[3]}
+    flags = [f"-X k8s.io/component-base/version.{name}={value}" for name, value in told.items()]
+    return _built("kube-apiserver", ".", _APISERVER, *flags)
+
+
+def _built(name: str, package: str, folder: Path, *flags: str) -> Path:
+    pinned = b"".join(path.read_bytes() for path in sorted([*folder.glob("*.go"), folder / "go.sum"]))
+    pinned += " ".join(flags).encode()
+    file = f"{name.replace('/', '_')}-{hashlib.sha256(pinned).hexdigest()[:12]}"
+    return _cached(file, functools.partial(_from_go, name, package, folder, flags))
+
+
+def _from_go(tool: str, package: str, folder: Path, flags: Sequence[str], scratch: Path) -> bytes:
     if not os.environ.get("RECONSUME_BUILD_TOOLS"):
         raise ToolMissing(f"{tool} was not built on this machine yet: run make helm-check")
     places = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
@@ -91,7 +108,8 @@ def _from_go(tool: str, scratch: Path) -> bytes:
         raise ToolMissing(
             f"{tool} needs Go to be built, which is neither on the PATH nor beside Python: run make setup"
         )
-    _run([go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(scratch / "tool"), tool], tool, _CHARTTOOLS)
+    flags = ["-s", "-w", *flags]
+    _run([go, "build", "-trimpath", "-ldflags", " ".join(flags), "-o", str(scratch / "tool"), package], tool, folder)
     return (scratch / "tool").read_bytes()
 
 
