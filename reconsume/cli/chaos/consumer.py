@@ -6,9 +6,9 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from reconsume.cli.chaos.processing import Processing
-from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, SESSION, failures_in
+from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, PROCESSED, SESSION, failures_in
 from reconsume.cli.logs import configure_logs
+from reconsume.cli.processing import Processing
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -24,7 +24,7 @@ class _Listener:
     """Fails as often as a message says, then processes it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._processing = Processing(bootstrap_servers)
+        self._processing = Processing(bootstrap_servers, PROCESSED)
 
     def __call__(self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
         for message in messages:

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from reconsume.cli.chaos.processing import Processing
-from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, SESSION, failures_in
+from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, PROCESSED, SESSION, failures_in
+from reconsume.cli.processing import Processing
 
 __all__ = ["app_command", "serve", "sidecar_command"]
 
@@ -75,7 +75,7 @@ class _App(BaseHTTPRequestHandler):
 
 def serve(port: int, bootstrap_servers: str) -> None:
     """Until it is killed."""
-    _App.processing = Processing(bootstrap_servers)
+    _App.processing = Processing(bootstrap_servers, PROCESSED)
     with ThreadingHTTPServer(("127.0.0.1", port), _App) as server:
         server.serve_forever()
 

@@ -12,7 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka import consumer_settings, headers_of
 from reconsume.cli.chaos.judge import Judge, Place
-from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, PROCESSED_ORIGIN, failures_in
+from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, failures_in
+from reconsume.cli.processing import PROCESSED_ORIGIN
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID, RECONSUME_TIME

@@ -19,7 +19,6 @@ __all__ = [
     "ORIGIN",
     "PARTITIONS",
     "PROCESSED",
-    "PROCESSED_ORIGIN",
     "SESSION",
     "body_of",
     "failures_in",
@@ -28,8 +27,6 @@ __all__ = [
 
 ORIGIN: Final = "chaos.orders"
 PROCESSED: Final = "chaos.processed"
-PROCESSED_ORIGIN: Final = "origin"
-"""Header by which the listener names the message that it has processed."""
 GROUP: Final = "chaos"
 PARTITIONS: Final = 6
 LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-from confluent_kafka import KafkaError, Producer
-from confluent_kafka import Message as KafkaMessage
+from typing import Final
 
 from reconsume.cli.demo.rows import Row
-from reconsume.cli.demo.tally import PROCESSED_ORIGIN
+from reconsume.cli.processing import Processing
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 
 __all__ = ["CannotProcess", "FlightsApplication"]
@@ -48,10 +44,7 @@ class FlightsApplication:
         max_reconsume_times: int,
     ) -> None:
         self._cannot_process = cannot_process
-        self._processed = processed
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 2, "enable.idempotence": True})
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._processing = Processing(bootstrap_servers, processed)
         self.consumer = PushConsumer(
             group,
             bootstrap_servers=bootstrap_servers,
@@ -64,15 +57,12 @@ class FlightsApplication:
 
     def start(self) -> None:
         """Begin to consume."""
-        self._thread.start()
         self.consumer.start()
 
     def close(self) -> None:
         """Stop in order."""
         self.consumer.shutdown()
-        self._stop.set()
-        self._thread.join()
-        self._producer.close()
+        self._processing.close()
 
     def _on_messages(
         self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext
@@ -84,26 +74,5 @@ class FlightsApplication:
             luck = zlib.crc32(str(message.origin).encode())
             if luck % _FAILS_SOMETIMES == 0 and message.reconsume_times <= luck // _FAILS_SOMETIMES % 2:
                 return ConsumeConcurrentlyStatus.RECONSUME_LATER
-            self._publish(message)
+            self._processing.process(message.body, str(message.origin), message.key)
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-    def _publish(self, message: Message) -> None:
-        acknowledged = threading.Event()
-        failed: list[KafkaError] = []
-
-        def on_delivery(error: KafkaError | None, _message: KafkaMessage) -> None:
-            if error is not None:
-                failed.append(error)
-            acknowledged.set()
-
-        headers: list[tuple[str, Any]] = [(PROCESSED_ORIGIN, str(message.origin).encode())]
-        self._producer.produce(
-            self._processed, value=message.body, key=message.key, headers=headers, on_delivery=on_delivery
-        )
-        acknowledged.wait()
-        if failed:
-            raise CannotProcess(failed[0].str())
-
-    def _serve(self) -> None:
-        while not self._stop.is_set():
-            self._producer.poll(0.05)

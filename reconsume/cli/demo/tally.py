@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reconsume.cli.processing import PROCESSED_ORIGIN
 from reconsume.delay_levels.due import due_ms
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import DELAY, ORIGIN_MESSAGE_ID, RECONSUME_TIME
 
-__all__ = ["PROCESSED_ORIGIN", "Tally"]
-
-PROCESSED_ORIGIN = "origin"
-"""Header by which the demo's listener names the message that it has processed."""
+__all__ = ["Tally"]
 
 _Attempt = tuple[str, str]
 """Origin message id and count: identity of one attempt, whatever its group."""
