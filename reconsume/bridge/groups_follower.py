@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.connections import Connections
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import consumer_settings, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
@@ -100,10 +101,12 @@ class GroupsFollower:
         unread = set(range(partitions))
         # It joins no group; but librdkafka asks for the coordinator, and that needs a right to a name.
         settings = {"group.id": self._topic, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
-        consumer = make_consumer(consumer_settings(self._base, "reconsume-groups") | settings)
+        connections = Connections(consumer_settings(self._base, "reconsume-groups") | settings)
+        consumer = make_consumer(connections.settings)
         try:
             consumer.assign([TopicPartition(self._topic, one, OFFSET_BEGINNING) for one in unread])
             while not self._stop.is_set():
+                connections.check()
                 message = consumer.poll(_POLL_SECONDS)
                 if message is None:
                     continue

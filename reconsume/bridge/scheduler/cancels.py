@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.connections import Connections
 from reconsume.bridge.kafka import consumer_settings, headers_of, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.properties import TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, count_property, text_property
@@ -135,11 +136,13 @@ class CancelsFollower:
         partitions = [(self._topic, one) for one in range(admin.partitions([self._topic]).get(self._topic, 0))]
         reached: dict[Partition, int] = dict.fromkeys(partitions, -1)
         settings = {"group.id": self._topic, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
-        consumer = make_consumer(consumer_settings(self._base, "reconsume-cancels") | settings)
+        connections = Connections(consumer_settings(self._base, "reconsume-cancels") | settings)
+        consumer = make_consumer(connections.settings)
         compare_at = 0.0
         try:
             consumer.assign([TopicPartition(*where, OFFSET_BEGINNING) for where in partitions])
             while not self._stop.is_set():
+                connections.check()
                 for message in (consumer.poll(_POLL_SECONDS), *consumer.consume(1_000, 0)):
                     if message is not None:
                         self._take(message, reached)
