@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import clock_of, make_producer
+from reconsume.bridge.clients import clock_of
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
+from reconsume.bridge.lasting_producer import LastingProducer
 from reconsume.bridge.scheduler.routing import choose_partition
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
@@ -114,7 +115,8 @@ class SendBackWriter:
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
     after that the caller must keep the message; the error's cause is a `RecordTooLarge` if neither takes it. While no
     broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of one that
-    was stored after all would be a duplicate (RocketMQ: SB-13).
+    was stored after all would be a duplicate (RocketMQ: SB-13). Only a producer that can do nothing any more is
+    replaced, and what it had is tried again.
 
     Args:
         base: librdkafka's settings for any client.
@@ -130,7 +132,7 @@ class SendBackWriter:
         self._groups = groups
         self._clock = clock_of(base)
         self._existing = ExistingTopics(KafkaAdmin(base, client_id))
-        self._producer = make_producer(producer_settings(base, client_id))
+        self._producer = LastingProducer(producer_settings(base, client_id))
         self._stop = threading.Event()
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._changed = threading.Condition()
@@ -198,8 +200,6 @@ class SendBackWriter:
         for topic in list(self._waiting):
             self._settle(topic, _SHUT_DOWN)
         self._thread.join()
-        self._producer.purge()
-        self._producer.flush(1)
         self._producer.close()
 
     def _as_ordinary_message(
@@ -307,4 +307,4 @@ class SendBackWriter:
 
     def _serve(self) -> None:
         while not self._stop.is_set():
-            self._producer.poll(_SERVE_SECONDS)
+            self._producer.serve(_SERVE_SECONDS)

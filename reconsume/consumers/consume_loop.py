@@ -25,7 +25,7 @@ from reconsume.bridge.membership import Membership
 from reconsume.bridge.polled import by_partition
 from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.consume_from import ConsumeFrom
-from reconsume.consumers.kept_progress import ask_for_kept
+from reconsume.consumers.kept_progress import FreshPartitions
 from reconsume.consumers.message import Message
 from reconsume.consumers.offset_reset import OffsetReset
 from reconsume.consumers.process_queue import ProcessQueue
@@ -109,7 +109,7 @@ class ConsumeLoop:
         self._reading = Reading(retry_topic, namespace_prefix)
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
-        self._fresh: set[tuple[str, int]] = set()
+        self._fresh = FreshPartitions(self._ask_committed)
         self._stop = threading.Event()
         self._commit_at = 0.0
         self._expire_at = 0.0
@@ -141,6 +141,7 @@ class ConsumeLoop:
             self._membership.check(has_partitions=bool(self._queues))
         busy = any(queue.size for queue in self._queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
+        self._begin_fresh()
         self._service.tick()
         self._sender.serve()
         now = self._clock()
@@ -175,16 +176,19 @@ class ConsumeLoop:
             else:
                 self._hand_out(self._queues.get((topic or "", partition or 0)), Batch(run, self._reading))
 
+    def _begin_fresh(self) -> None:
+        """Hand out the first messages of partitions of which it is known now what is done."""
+        for queue, messages in self._fresh.learn(self._queues) if self._fresh else ():
+            self._hand_out(queue, messages)
+
     def _queue_of(self, polled: KafkaMessage) -> ProcessQueue | None:
         return self._queues.get((polled.topic() or "", polled.partition() or 0))
 
     def _hand_out(self, queue: ProcessQueue | None, messages: Sequence[Message]) -> None:
         if queue is None:
             return
-        if self._fresh and (where := (queue.topic, queue.partition)) in self._fresh:
-            if not ask_for_kept(queue, self._ask_committed, self._stop):
-                return
-            self._fresh.discard(where)
+        if self._fresh and self._fresh.hold(queue, messages):
+            return
         messages = queue.begin(messages)
         wanted = self._subscriptions.get(queue.topic)
         if wanted is not None and wanted.tags is not None:
@@ -219,11 +223,9 @@ class ConsumeLoop:
         self._consumer.incremental_unassign([start.where])
         self._consumer.incremental_assign([start.where])
         self._queues[topic, partition] = ProcessQueue(topic, partition)
+        # What stands beside the committed offset of a topic that was made again is about records that are no more.
         if not start.is_made_again:
             self._fresh.add((topic, partition))
-        else:
-            # What stands beside the committed offset is about records that are no more.
-            self._fresh.discard((topic, partition))
 
     def _pause_and_resume(self) -> None:
         full = {where: self._is_full(queue) for where, queue in self._queues.items()}
@@ -245,8 +247,10 @@ class ConsumeLoop:
 
     def _is_full(self, queue: ProcessQueue) -> bool:
         limits = self._limits
-        return self._service.is_suspended(queue) or queue.is_full(
-            limits.queue_records, limits.queue_bytes, limits.max_span
+        return (
+            self._service.is_suspended(queue)
+            or queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
+            or self._fresh.is_held(queue)
         )
 
     def committed(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
@@ -316,7 +320,9 @@ class ConsumeLoop:
         """Forget these partitions; they are resumed, because librdkafka keeps a pause over a rebalance."""
         dropped = []
         for one in partitions:
-            queue = self._queues.pop((one.topic, one.partition), None)
+            where = one.topic, one.partition
+            self._fresh.discard(where)
+            queue = self._queues.pop(where, None)
             if queue is not None:
                 queue.drop()
                 dropped.append(queue)

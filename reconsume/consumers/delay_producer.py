@@ -14,10 +14,11 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import clock_of, make_producer
+from reconsume.bridge.clients import clock_of
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import producer_settings, translate
+from reconsume.bridge.lasting_producer import LastingProducer
 from reconsume.consumers.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
@@ -112,7 +113,7 @@ class DelayProducer:
         # One record with the patience of all tries: librdkafka tries it again under the same sequence number, so
         # brokers recognise a copy, which they could not if it were produced anew.
         patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retry_times_when_send_failed)
-        self._producer = make_producer(
+        self._producer = LastingProducer(
             producer_settings(self._base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
         )
         self._patience_seconds = patience / 1000
@@ -202,8 +203,6 @@ class DelayProducer:
             if self._follower is not None:
                 self._follower.close()
         self._thread.join()
-        self._producer.purge()
-        self._producer.flush(1)
         self._producer.close()
 
     def __enter__(self) -> Self:
@@ -316,7 +315,7 @@ class DelayProducer:
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(_SERVE_SECONDS)
+            self._producer.serve(_SERVE_SECONDS)
 
 
 def _check_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> None:

@@ -27,20 +27,29 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
         yield one
 
 
+@pytest.mark.parametrize("keeps", [False, True], ids=["its partitions were taken away", "it has its partitions"])
 @pytest.mark.parametrize("more", [{}, {"exactly_once": True}], ids=["plain", "exactly once"])
 def test_a_push_consumer_goes_on_with_a_new_one(
-    here: Installation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, more: dict[str, Any]
+    here: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, Any],
+    *,
+    keeps: bool,
 ) -> None:
-    name, seen, lost = f"lost-{len(more)}", Counter[tuple[bytes | None, int]](), threading.Event()
+    """That librdkafka has left it alone is known while the group still takes its partitions for this member's."""
+    name, seen, lost = f"lost-{len(more)}-{keeps}", Counter[tuple[bytes | None, int]](), threading.Event()
     group, topic = here.name(name), here.topic(name)
 
-    def check(_membership: Membership) -> None:
-        if lost.is_set() and SAID not in caplog.text:
+    def check(membership: Membership, *, has_partitions: bool) -> None:
+        # Schedulers ask theirs too.
+        if membership.settings["group.id"] == group and lost.is_set() and SAID not in caplog.text:
+            assert has_partitions == keeps
             raise MembershipLost("as if the coordinator were never found")
 
     def loses_all(loop: ConsumeLoop) -> None:
         """As librdkafka has it when a session is over."""
-        if lost.is_set() and SAID not in caplog.text:
+        if not keeps and lost.is_set() and SAID not in caplog.text:
             loop._lost(loop._consumer, [TopicPartition(*where) for where in loop._queues])
         run_once(loop)
 

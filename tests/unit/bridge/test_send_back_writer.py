@@ -128,7 +128,7 @@ def test_what_was_found_is_produced_and_known_from_then_on(writer: SendBackWrite
 
 def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Full()
-    monkeypatch.setattr("reconsume.bridge.send_back.make_producer", lambda _settings: full)
+    monkeypatch.setattr("reconsume.bridge.lasting_producer.make_producer", lambda _settings: full)
     writer = writer_with(lookups)
     lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
@@ -281,5 +282,7 @@ class Member:
             known=self.known,
             clock=clock,
         )
+        # A question is asked again in the next turn.
+        self.loop._fresh._clock = count(0, 1_000).__next__
         client.on_commit = self.loop.committed
         self.loop.begin()

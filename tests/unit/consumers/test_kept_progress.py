@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.membership import MembershipLost
-from reconsume.consumers import kept_progress
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener_pool import Chunk
@@ -28,26 +26,31 @@ LIMITS = Limits(1_000, 1_000_000, 2_000, 900_000, 10)
 
 @dataclass
 class Coordinator:
-    """Answers as `Consumer.committed` does.
+    """Answers as a consumer does.
 
     Attributes:
         refusals: of the next questions; for a while nobody answers, or an offset is not stable yet.
-        patience: questions until the consumer is stopped.
+        asked: the partitions of each question.
+        paused: partitions that are not read on.
     """
 
     refusals: list[KafkaException | KafkaError]
-    patience: int
-    stop: threading.Event = field(default_factory=threading.Event)
-    asked: int = 0
+    asked: list[list[int]] = field(default_factory=list)
+    paused: set[int] = field(default_factory=set)
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        self.asked += 1
-        if self.asked == self.patience:
-            self.stop.set()
+        self.asked.append([one.partition for one in partitions])
         refusal = self.refusals.pop(0) if self.refusals else None
         if isinstance(refusal, KafkaException):
             raise refusal
-        return [Answer(one.topic, one.partition, refusal) for one in partitions]
+        # An error of one partition says nothing of the others.
+        return [Answer(one.topic, one.partition, refusal if one is partitions[0] else None) for one in partitions]
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {one.partition for one in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {one.partition for one in partitions}
 
 
 class Answer(TopicPartition):
@@ -62,62 +65,132 @@ class Answer(TopicPartition):
         return self.refusal
 
 
-def begun_after(refusals: Sequence[KafkaException | KafkaError], patience: int = 99) -> tuple[list[int], int]:
-    """The offsets of 5 to 8 that are begun, and how often the question was asked."""
-    coordinator = Coordinator(list(refusals), patience)
-    begun: list[int] = []
-    service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
-    service.attach(cast("Any", Begun(begun)))
-    loop = ConsumeLoop(
-        cast("Any", coordinator),
-        service,
-        RecordingWriter(),
-        retry_topic=RETRY_TOPIC,
-        subscriptions=Subscriptions(TopicNames()),
-        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
-        known=KnownOffsets(lambda _topics: {}),
-        limits=LIMITS,
-    )
-    loop._stop = coordinator.stop
-    loop._assigned(cast("Any", coordinator), [TopicPartition("flights", 0)])
-    for first in (5, 7):
-        loop._hand_out(loop._queues["flights", 0], [message_at(first), message_at(first + 1)])
-    return begun, coordinator.asked
+class Bench:
+    """A loop that was assigned two partitions; nothing of Kafka but the coordinator."""
+
+    def __init__(self, *refusals: KafkaException | KafkaError) -> None:
+        self.coordinator = Coordinator(list(refusals))
+        self.begun: list[tuple[int, int]] = []
+        self.now = 0.0
+        service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
+        service.attach(cast("Any", Begun(self.begun)))
+        self.loop = ConsumeLoop(
+            cast("Any", self.coordinator),
+            service,
+            RecordingWriter(),
+            retry_topic=RETRY_TOPIC,
+            subscriptions=Subscriptions(TopicNames()),
+            consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+            known=KnownOffsets(lambda _topics: {}),
+            limits=LIMITS,
+        )
+        self.loop._fresh._clock = lambda: self.now
+        self.loop._assigned(cast("Any", self.coordinator), [TopicPartition("flights", one) for one in range(2)])
+
+    def reads(self, partition: int, *offsets: int) -> None:
+        messages = [message_at(offset, partition=partition) for offset in offsets]
+        self.loop._hand_out(self.loop._queues["flights", partition], messages)
+
+    def turns(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.now += 1_000
+            self.loop._begin_fresh()
+            self.loop._pause_and_resume()
+
+    def loses(self, partition: int) -> None:
+        self.loop._lost(cast("Any", self.coordinator), [TopicPartition("flights", partition)])
 
 
 @dataclass
 class Begun:
     """A pool that calls no listener."""
 
-    offsets: list[int]
+    offsets: list[tuple[int, int]]
 
     def submit(self, chunk: Chunk) -> None:
-        self.offsets += [message.kafka.offset for message in chunk.messages]
+        self.offsets += [(message.kafka.partition, message.kafka.offset) for message in chunk.messages]
 
     def submit_all(self, parts: Iterator[Part]) -> None:
-        self.offsets += [message.kafka.offset for part in parts for message in part]
+        self.offsets += [(message.kafka.partition, message.kafka.offset) for part in parts for message in part]
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 UNSTABLE = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
 
 
-@pytest.mark.parametrize("refusals", [[], [TIMED_OUT, UNSTABLE, TIMED_OUT]])
-def test_it_is_asked_with_the_first_message_until_somebody_knows(refusals: list[KafkaException | KafkaError]) -> None:
-    assert begun_after(refusals) == ([5, 6, 8], len(refusals) + 1)
+def test_all_that_have_messages_are_asked_for_at_once_and_what_is_done_is_left_out() -> None:
+    bench = Bench()
+    bench.reads(0, 5, 6)
+    bench.reads(1, 7, 8)
+    assert (bench.begun, bench.coordinator.asked) == ([], [])
+    bench.turns(1)
+    assert (bench.begun, bench.coordinator.asked) == ([(0, 5), (0, 6), (1, 8)], [[0, 1]])
+    bench.reads(0, 9)
+    assert bench.begun[-1] == (0, 9)
+    bench.turns(5)
+    assert (bench.coordinator.asked, bench.coordinator.paused) == ([[0, 1]], set())
+
+
+def test_a_partition_without_messages_is_not_asked_for_yet() -> None:
+    bench = Bench()
+    bench.reads(1, 5)
+    bench.turns(1)
+    assert bench.coordinator.asked == [[1]]
+
+
+def test_it_is_asked_until_somebody_knows_and_the_loop_goes_on_meanwhile() -> None:
+    """What was read waits in order; no more is read, so it cannot become much."""
+    bench = Bench(TIMED_OUT, UNSTABLE, TIMED_OUT)
+    bench.reads(0, 5, 6)
+    bench.turns(1)
+    assert (bench.begun, bench.coordinator.paused) == ([], {0})
+    bench.reads(0, 7, 8)
+    bench.turns(2)
+    assert (bench.begun, bench.coordinator.asked) == ([], [[0]] * 3)
+    bench.turns(1)
+    assert (bench.begun, bench.coordinator.paused) == ([(0, 5), (0, 6), (0, 8)], set())
+
+
+def test_a_partition_that_is_known_does_not_wait_for_another() -> None:
+    bench = Bench(UNSTABLE, UNSTABLE)
+    bench.reads(0, 5)
+    bench.reads(1, 5)
+    bench.turns(1)
+    assert (bench.begun, bench.coordinator.paused) == ([(1, 5)], {0})
+    bench.turns(2)
+    assert (bench.begun, bench.coordinator.asked) == ([(1, 5), (0, 5)], [[0, 1], [0], [0]])
+
+
+def test_what_is_held_of_a_partition_that_goes_is_not_begun() -> None:
+    bench = Bench(TIMED_OUT)
+    bench.reads(0, 5)
+    bench.turns(1)
+    bench.loses(0)
+    bench.turns(1)
+    assert (bench.begun, bench.coordinator.asked, bench.coordinator.paused) == ([], [[0]], set())
 
 
 def test_without_a_right_the_consumer_ends() -> None:
+    bench = Bench(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
+    bench.reads(0, 5)
     with pytest.raises(KafkaRefused, match="no right to use the consumer group"):
-        begun_after([KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))])
+        bench.turns(1)
 
 
-def test_a_shutdown_ends_the_asking_and_nothing_is_begun_then() -> None:
-    assert begun_after([TIMED_OUT] * 9, patience=2) == ([], 2)
-
-
-def test_a_consumer_that_nobody_tells_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_progress, "_GIVE_UP_SECONDS", -1.0)
+def test_a_consumer_that_nobody_tells_for_two_minutes_is_given_up() -> None:
+    bench = Bench(*[TIMED_OUT] * 200)
+    bench.reads(0, 5)
+    bench.turns(120)
     with pytest.raises(MembershipLost, match="Timed out"):
-        begun_after([TIMED_OUT])
-    assert begun_after([]) == ([5, 6, 8], 1)
+        bench.turns(2)
+
+
+def test_two_minutes_begin_anew_when_nothing_waited_between() -> None:
+    bench = Bench(*[TIMED_OUT] * 100, *[UNSTABLE] * 20)
+    bench.reads(0, 5)
+    bench.turns(90)
+    bench.loses(0)
+    bench.turns(1)
+    bench.reads(1, 5)
+    bench.turns(31)
+    assert bench.begun == [(1, 5)]
