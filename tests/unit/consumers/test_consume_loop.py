@@ -92,6 +92,7 @@ def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -
 
     polled.rebalance = away_and_back
     loop._read(0)
+    loop._begin_fresh()
     assert begun.offsets == [4, 5]
 
 
@@ -101,4 +102,5 @@ def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     loop, _ = loop_on(polled)
     polled.rebalance = lambda: loop._lost(cast("Any", polled), [FLIGHTS])
     loop._read(0)
+    loop._begin_fresh()
     assert polled.reset == []
