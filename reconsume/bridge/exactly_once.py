@@ -9,13 +9,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.clients import clock_of, close_producer, make_producer
 from reconsume.bridge.groups import Groups
-from reconsume.bridge.kafka import error_of_callback, is_passing, is_rebalance, transactional_settings, translate
+from reconsume.bridge.kafka import (
+    error_of_callback,
+    is_passing,
+    is_rebalance,
+    is_refusal,
+    transactional_settings,
+    translate,
+    why_failed,
+)
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
 from reconsume.delay_levels.errors import (
@@ -106,7 +114,9 @@ class ExactlyOnceWriter:
         self._group = group
         self._transactional_id = transactional_id
         self._known = known
-        self._settings = transactional_settings(base, transactional_id, _TRANSACTION_MS)
+        # Told of records that were refused alone.
+        only_errors = {"delivery.report.only.error": True}
+        self._settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
         self._producer: Producer | None = None
@@ -206,15 +216,18 @@ class ExactlyOnceWriter:
     def _transaction(
         self, producer: Producer, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any
     ) -> None:
-        began = time.monotonic()
+        began, refused = time.monotonic(), list[KafkaError]()
         try:
             producer.begin_transaction()
             for one in copies:
-                _produce(producer, one)
+                _produce(producer, one, refused)
             producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
             producer.commit_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
-            self._abort(producer, error, began)
+            # Which call hears of a refused record, and in which words, is a matter of chance.
+            producer.poll(0)
+            cause = KafkaException(refused[0]) if refused else why_failed(producer, error)
+            self._abort(producer, cause, began)
         if time.monotonic() - began > _PROMPT_SECONDS:
             self._discard(producer)
 
@@ -239,7 +252,12 @@ class ExactlyOnceWriter:
         try:
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException:
-            raise _NoAnswer(KafkaNotReachable(str(why))) from error
+            if not is_refusal(cause):
+                raise _NoAnswer(KafkaNotReachable(str(why))) from error
+            # With other records on their way librdkafka may not abort what it must (`_CONFLICT`). It was not committed,
+            # and the start of the next producer undoes it; closing this one may hang.
+            self._producer = None
+            raise why from error
         if not is_rebalance(cause) or time.monotonic() - began > _PROMPT_SECONDS:
             self._discard(producer)
         if is_rebalance(cause):
@@ -333,11 +351,18 @@ def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit])
     return offset > position.offset or (offset, metadata or "") == (position.offset, position.metadata or "")
 
 
-def _produce(producer: Producer, one: _Copy) -> None:
-    """Without a callback: the commit fails if a record does, and says why."""
+def _produce(producer: Producer, one: _Copy, refused: list[KafkaError]) -> None:
+    """The commit fails if a record does; why a record was refused is put in the list."""
+
+    def told(error: KafkaError | None, _message: Message) -> None:
+        if error is not None and is_refusal(error):
+            refused.append(error)
+
     while True:
         try:
-            producer.produce(one.copy.topic, value=one.value, key=one.key, headers=list(one.copy.headers))
+            producer.produce(
+                one.copy.topic, value=one.value, key=one.key, headers=list(one.copy.headers), on_delivery=told
+            )
         except BufferError:
             producer.poll(_SERVE_SECONDS)
         else:

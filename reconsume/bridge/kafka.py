@@ -9,7 +9,7 @@ from gc import get_referents
 from operator import methodcaller
 from typing import Any, Final, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
@@ -27,10 +27,12 @@ __all__ = [
     "headers_of",
     "is_passing",
     "is_rebalance",
+    "is_refusal",
     "metadata_of",
     "producer_settings",
     "transactional_settings",
     "translate",
+    "why_failed",
 ]
 
 logger = logging.getLogger(__name__)
@@ -116,6 +118,23 @@ def is_passing(error: KafkaError) -> bool:
 def is_rebalance(error: KafkaError) -> bool:
     """Whether the group has refused offsets of a member that it has not, or not as it was."""
     return error.code() in _REBALANCED
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
+    return error.code() in (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+    )
 
 
 def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
@@ -232,6 +251,21 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,
     }
+
+
+def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
+    """The error for which librdkafka has failed an open transaction, where a call only says that it has (`_STATE`).
+
+    A record is refused in the background, so whatever is called next may be told of it in this way. To begin a
+    transaction is then answered with the reason, and does nothing while one is open.
+    """
+    if error.args[0].code() == KafkaError._STATE:
+        try:
+            producer.begin_transaction()
+        except KafkaException as reason:
+            if reason.args[0].code() != KafkaError._STATE:
+                return reason
+    return error
 
 
 def error_of_callback(error: SystemError) -> KafkaException:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
+from reconsume.bridge import exactly_once as exactly_once_module
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
@@ -186,8 +187,20 @@ def test_what_is_refused_goes_through_the_inbox_in_a_transaction_too(here: Insta
     assert [record.value for record in here.waiting(1_000, group)] == [b"one"]
 
 
-def test_what_is_refused_both_ways_is_not_committed(here: Installation) -> None:
-    group, topic = here.name("refused"), here.topic("refused")
+@pytest.mark.parametrize("soon", [False, True], ids=["told by the commit", "told while it produces"])
+def test_what_is_refused_both_ways_is_not_committed(
+    here: Installation, monkeypatch: pytest.MonkeyPatch, *, soon: bool
+) -> None:
+    """However soon the brokers' answer comes: a call that is made meanwhile only hears that the transaction failed."""
+    group, topic = here.name(f"refused-{soon}"), here.topic(f"refused-{soon}")
+    if soon:
+        produce = exactly_once_module._produce
+
+        def and_wait(producer: Producer, *args: Any) -> None:
+            produce(producer, *args)
+            producer.flush(10)
+
+        monkeypatch.setattr(exactly_once_module, "_produce", and_wait)
     here.produce(topic, b"one")
     writer = writer_for(here, group)
     with exactly_once(here, group) as consumer:
@@ -196,7 +209,7 @@ def test_what_is_refused_both_ways_is_not_committed(here: Installation) -> None:
         too_large = failed(group, topic, b"x" * 3_000_000)
         where = [TopicPartition(topic, 0, 1, "kept beside it")]
         with pytest.raises(SendBackFailed, match=r"MSG_SIZE_TOO_LARGE.*; then .*MSG_SIZE_TOO_LARGE"):
-            writer.send_back([too_large], where, consumer.consumer_group_metadata())
+            writer.send_back([too_large, failed(group, topic)], where, consumer.consumer_group_metadata())
         assert here.committed(group, topic) is None
         writer.send_back([failed(group, topic)], where, consumer.consumer_group_metadata())
         committed = consumer.committed(where, 10)[0]

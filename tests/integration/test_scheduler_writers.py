@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -30,10 +31,24 @@ def consumer(here: Installation) -> Iterator[Consumer]:
     one.close()
 
 
+def one_after_the_other(produce: Callable[[TransactionalWriter, Sequence[Delivery]], None]) -> Any:
+    def produce_and_wait(writer: TransactionalWriter, batch: Sequence[Delivery]) -> None:
+        for one in batch:
+            produce(writer, [one])
+            writer._producer.flush(10)
+
+    return produce_and_wait
+
+
+@pytest.mark.parametrize("slowly", [False, True], ids=["told by the commit", "told while it produces"])
+@pytest.mark.parametrize("size", [LIMIT + 1, 1_500_000], ids=["in one request", "in a request of its own"])
 @pytest.mark.parametrize("before", [0, 3], ids=["as the first", "after others"])
 def test_after_a_refused_record_the_next_batch_is_written_at_once(
-    here: Installation, consumer: Consumer, before: int
+    here: Installation, consumer: Consumer, monkeypatch: pytest.MonkeyPatch, before: int, size: int, *, slowly: bool
 ) -> None:
+    """However soon the brokers' answer comes: a call that is made meanwhile only hears that the transaction failed."""
+    if slowly:
+        monkeypatch.setattr(TransactionalWriter, "_produce", one_after_the_other(TransactionalWriter._produce))
     source, target = here.topic("source"), here.name("target")
     here.admin.create(target, 1, -1, {"max.message.bytes": str(LIMIT)})
     writer = TransactionalWriter(here.settings.client_settings(), here.name("writer"), 10_000)
@@ -48,7 +63,7 @@ def test_after_a_refused_record_the_next_batch_is_written_at_once(
         write(b"before%d" % number)
         moved += 1
     with pytest.raises(BatchAborted, match="MSG_SIZE_TOO_LARGE") as aborted:
-        write(b"a", b"x" * (LIMIT + 1), b"b")
+        write(b"a", b"x" * size, b"b")
     assert not aborted.value.passing
     for value in (b"a", b"b"):
         write(value)

@@ -24,9 +24,11 @@ from reconsume.bridge.kafka import (
     error_of_callback,
     is_passing,
     is_rebalance,
+    is_refusal,
     producer_settings,
     transactional_settings,
     translate,
+    why_failed,
 )
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 _SERVE_EVERY: Final = 500
 """Records between two looks at the delivery reports, so that the queue of reports stays short."""
 _PATIENCE_SECONDS: Final = 5.0
+_LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
+"""Than any record waits for its answer; the whole transaction is bounded besides."""
 """For each step of a transaction."""
 _GRACE_SECONDS: Final = 2.0
 _PROMPT_MS: Final = 500.0
@@ -150,7 +154,7 @@ class TransactionalWriter:
             producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException as error:
             cause = self._undo(error, began)
-            raise BatchAborted(translate(cause, "asking for the time"), passing=not _is_refusal(cause)) from error
+            raise BatchAborted(translate(cause, "asking for the time"), passing=not is_refusal(cause)) from error
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
         """Hears the append time of the record that it is given to, or that it was refused."""
@@ -159,7 +163,7 @@ class TransactionalWriter:
         def stored(error: KafkaError | None, message: Message) -> None:
             kind, append_ms = message.timestamp()
             if error is not None:
-                self._is_first_refused = _is_refusal(error)
+                self._is_first_refused = is_refusal(error)
             elif time is not None and kind == TIMESTAMP_LOG_APPEND_TIME:
                 time.heard(append_ms, sent)
 
@@ -192,13 +196,13 @@ class TransactionalWriter:
             producer.begin_transaction()
             self._produce(batch)
             producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
-            producer.commit_transaction(_PATIENCE_SECONDS)
+            _commit(producer)
         except KafkaException as error:
-            cause = self._undo(error, began)
+            cause = self._undo(why_failed(producer, error), began)
             # Offsets are refused as records are, where the right to read their partition was taken: no record is to
             # blame for that, so of one alone it must be known that it was refused itself.
             several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
-            refused = _is_refusal(cause) and (several or self._is_first_refused)
+            refused = is_refusal(cause) and (several or self._is_first_refused)
             raise BatchAborted(translate(cause, "delivering a batch"), passing=not refused) from error
         if monotonic_ms() - began > _PROMPT_MS:
             self._renew()
@@ -215,7 +219,7 @@ class TransactionalWriter:
             except BufferError:
                 _produce_patiently(self._producer, batch[count], on_delivery)
             except KafkaException as error:
-                self._is_first_refused = _is_refusal(error.args[0])
+                self._is_first_refused = is_refusal(error.args[0])
                 raise
             on_delivery = None
 
@@ -228,8 +232,13 @@ class TransactionalWriter:
         try:
             self._producer.abort_transaction(_PATIENCE_SECONDS)
         except KafkaException as worse:
-            self._broken = True
-            raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
+            if not is_refusal(cause):
+                self._broken = True
+                raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
+            # With other records on their way librdkafka may not abort what it must (`_CONFLICT`). It was not committed,
+            # and the start of the next producer undoes it; closing this one may hang.
+            self._begin_anew()
+            return cause
         # Every request of one that the group has refused was answered, if that took no longer than usual.
         if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
             self._renew()
@@ -242,6 +251,9 @@ class TransactionalWriter:
         refused record.
         """
         close_producer(self._producer)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._producer = make_producer(self._settings)
         try:
             self._register()
@@ -320,23 +332,6 @@ class AtLeastOnceWriter:
         self._producer.close()
 
 
-def _is_refusal(error: KafkaError) -> bool:
-    """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
-    return error.code() in (
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_EXCEPTION,
-    )
-
-
 def _produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:
     """Hand a record to librdkafka; while its queue is full, serve delivery reports and try again."""
     while True:
@@ -348,3 +343,16 @@ def _produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> N
             producer.poll(0.05)
         else:
             return
+
+
+def _commit(producer: Producer) -> None:
+    """A commit that got no answer in time is gone on with once: librdkafka may know more then.
+
+    Where one record was refused the others stay unanswered until their own time is over; only then it says why.
+    """
+    try:
+        producer.commit_transaction(_PATIENCE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise
+        producer.commit_transaction(_LONGER_THAN_A_RECORD_SECONDS)
