@@ -9,12 +9,16 @@ from typing import Any, cast
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.send_back import OnDone
 from reconsume.consumers.concurrently import ConcurrentlyService
+from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener import Listener
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.process_queue import Part, ProcessQueue
+from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import Header
@@ -22,10 +26,12 @@ from reconsume.delay_levels.send_back import SendBackRequest
 
 __all__ = [
     "RETRY_TOPIC",
+    "Begun",
     "Clock",
     "RecordingWriter",
     "RunsNothing",
     "chunk_of",
+    "loop_on",
     "message_at",
     "safe_offset",
     "service_of",
@@ -157,6 +163,41 @@ def service_of(
         max_reconsume_times=max_reconsume_times,
         clock=clock,
     )
+
+
+@dataclass
+class Begun:
+    """A pool that calls no listener: partition and offset of what would be consumed."""
+
+    messages: list[tuple[int, int]] = field(default_factory=list)
+
+    def submit(self, chunk: Chunk) -> None:
+        self._take(chunk.messages)
+
+    def submit_all(self, parts: Iterator[Part]) -> None:
+        for part in parts:
+            self._take(part)
+
+    def _take(self, messages: Iterable[Message]) -> None:
+        self.messages += [(message.kafka.partition, message.kafka.offset) for message in messages]
+
+
+def loop_on(consumer: object) -> tuple[ConsumeLoop, Begun]:
+    """The loop under test on a double of a consumer, and what it begins."""
+    begun = Begun()
+    service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
+    service.attach(cast("Any", begun))
+    loop = ConsumeLoop(
+        cast("Any", consumer),
+        service,
+        RecordingWriter(),
+        retry_topic=RETRY_TOPIC,
+        subscriptions=Subscriptions(TopicNames()),
+        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        known=KnownOffsets(lambda _topics: {}),
+        limits=Limits(1_000, 1_000_000, 2_000, 900_000, 10),
+    )
+    return loop, begun
 
 
 def safe_offset(queue: ProcessQueue) -> int | None:

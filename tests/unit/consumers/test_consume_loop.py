@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener_pool import Chunk
-from reconsume.consumers.process_queue import Part
-from reconsume.consumers.subscription import Subscriptions
-from reconsume.delay_levels.names import TopicNames
-from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, service_of
+from reconsume.consumers.consume_loop import ConsumeLoop
+from tests.unit.consumers.doubles import Begun, loop_on
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -49,31 +42,8 @@ class Polled:
         return partitions
 
 
-@dataclass
-class Begun:
-    offsets: list[int] = field(default_factory=list)
-
-    def submit(self, chunk: Chunk) -> None:
-        self.offsets += [message.kafka.offset for message in chunk.messages]
-
-    def submit_all(self, parts: Iterator[Part]) -> None:
-        self.offsets += [message.kafka.offset for part in parts for message in part]
-
-
-def loop_on(polled: Polled) -> tuple[ConsumeLoop, Begun]:
-    begun = Begun()
-    service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
-    service.attach(cast("Any", begun))
-    loop = ConsumeLoop(
-        cast("Any", polled),
-        service,
-        RecordingWriter(),
-        retry_topic=RETRY_TOPIC,
-        subscriptions=Subscriptions(TopicNames()),
-        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
-        known=KnownOffsets(lambda _topics: {}),
-        limits=Limits(1_000, 1_000_000, 2_000, 900_000, 10),
-    )
+def assigned(polled: Polled) -> tuple[ConsumeLoop, Begun]:
+    loop, begun = loop_on(polled)
     loop._assigned(cast("Any", polled), [FLIGHTS])
     return loop, begun
 
@@ -84,7 +54,7 @@ def record(offset: int) -> KafkaMessage:
 
 def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -> None:
     polled = Polled(record(9), [record(4), record(5)])
-    loop, begun = loop_on(polled)
+    loop, begun = assigned(polled)
 
     def away_and_back() -> None:
         loop._lost(cast("Any", polled), [FLIGHTS])
@@ -93,13 +63,13 @@ def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -
     polled.rebalance = away_and_back
     loop._read(0)
     loop._begin_fresh()
-    assert begun.offsets == [4, 5]
+    assert begun.messages == [(0, 4), (0, 5)]
 
 
 def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     no_offset = KafkaMessage(topic="flights", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
     polled = Polled(no_offset, [no_offset])
-    loop, _ = loop_on(polled)
+    loop, _ = assigned(polled)
     polled.rebalance = lambda: loop._lost(cast("Any", polled), [FLIGHTS])
     loop._read(0)
     loop._begin_fresh()

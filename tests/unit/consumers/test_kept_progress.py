@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.membership import MembershipLost
-from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.consume_loop import ConsumeLoop, Limits
-from reconsume.consumers.listener_pool import Chunk
-from reconsume.consumers.process_queue import Part
-from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaRefused
-from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.progress_metadata import encode_progress
-from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at, service_of
-
-LIMITS = Limits(1_000, 1_000_000, 2_000, 900_000, 10)
+from tests.unit.consumers.doubles import loop_on, message_at
 
 
 @dataclass
@@ -70,20 +60,9 @@ class Bench:
 
     def __init__(self, *refusals: KafkaException | KafkaError) -> None:
         self.coordinator = Coordinator(list(refusals))
-        self.begun: list[tuple[int, int]] = []
         self.now = 0.0
-        service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
-        service.attach(cast("Any", Begun(self.begun)))
-        self.loop = ConsumeLoop(
-            cast("Any", self.coordinator),
-            service,
-            RecordingWriter(),
-            retry_topic=RETRY_TOPIC,
-            subscriptions=Subscriptions(TopicNames()),
-            consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
-            known=KnownOffsets(lambda _topics: {}),
-            limits=LIMITS,
-        )
+        self.loop, begun = loop_on(self.coordinator)
+        self.begun = begun.messages
         self.loop._fresh._clock = lambda: self.now
         self.loop._assigned(cast("Any", self.coordinator), [TopicPartition("flights", one) for one in range(2)])
 
@@ -99,19 +78,6 @@ class Bench:
 
     def loses(self, partition: int) -> None:
         self.loop._lost(cast("Any", self.coordinator), [TopicPartition("flights", partition)])
-
-
-@dataclass
-class Begun:
-    """A pool that calls no listener."""
-
-    offsets: list[tuple[int, int]]
-
-    def submit(self, chunk: Chunk) -> None:
-        self.offsets += [(message.kafka.partition, message.kafka.offset) for message in chunk.messages]
-
-    def submit_all(self, parts: Iterator[Part]) -> None:
-        self.offsets += [(message.kafka.partition, message.kafka.offset) for part in parts for message in part]
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
