@@ -191,6 +191,15 @@ class ExactlyOnceWriter:
         return [_Copy(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
 
     def _write(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
+        try:
+            self._try(copies, positions, metadata)
+        except ReconsumeError:
+            # Of a topic that is gone librdkafka may say nothing but that it got no answer.
+            for one in copies:
+                self._existing.forget(one.copy.topic)
+            raise
+
+    def _try(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
         producer = self._started()
         try:
             self._bounded.run(lambda: self._transaction(producer, copies, positions, metadata), _LONGEST_SECONDS)
@@ -208,10 +217,6 @@ class ExactlyOnceWriter:
         except _NoAnswer as unknown:
             self._producer = None
             raise OutcomeUnknown(positions, unknown.error) from unknown.error
-        except KafkaRefused:
-            for one in copies:
-                self._existing.forget(one.copy.topic)
-            raise
 
     def _transaction(
         self, producer: Producer, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any

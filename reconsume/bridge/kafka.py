@@ -186,11 +186,14 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
     """Settings for any client; librdkafka's own lines are left out but for critical ones, errors are reported.
 
     Brokers that are back are found within a second, as Java's clients do; librdkafka's default waits for up to 10 s.
+    No client has a topic made by asking for it, which librdkafka's producers and admin clients would do with one that
+    was deleted: the brokers would make it with the clock of its producers (`CreateTime`).
     """
     defaults = {
         "client.id": client_id,
         "error_cb": _ErrorReporter(client_id),
         "log_level": 2,
+        "allow.auto.create.topics": False,
     }
     # librdkafka refuses a longest wait that is below the first one.
     if "reconnect.backoff.ms" not in base:
@@ -208,7 +211,6 @@ def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
         "topic.metadata.refresh.interval.ms": 10_000,
-        "allow.auto.create.topics": False,
         "enable.partition.eof": False,
         # Also for a start at the beginning: librdkafka falls back on this when that start fails for a moment.
         "auto.offset.reset": "earliest",

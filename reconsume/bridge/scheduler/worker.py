@@ -273,7 +273,8 @@ class Worker:
         self._observer.aborted(str(aborted.error))
         self._written.update(wheres[index] for index in aborted.written)
         wheres = [where for where in wheres if where not in self._written]
-        if isinstance(aborted.error, TopicNotReady):
+        if aborted.passing or isinstance(aborted.error, TopicNotReady):
+            # librdkafka has other words too for a target that is gone, and answers late: it is looked up again.
             self._router.forget()
         if aborted.passing:
             self._hold(runs, _BACK_OFF_MS)

@@ -78,6 +78,11 @@ class FakeWriter:
 class FakeRouter:
     """Delivers everything to one topic, and quarantines as the real one does."""
 
+    forgotten = 0
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
     def route(self, message: Message, *, inbox: bool) -> Delivery:
         assert not inbox
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
@@ -91,11 +96,11 @@ class Bench:
 
     def __init__(self, writer: FakeWriter) -> None:
         self.now = 0.0
-        self.consumer, self.writer = FakeConsumer(), writer
+        self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
         self.worker = Worker(
             cast("Any", self.consumer),
             writer,
-            router=cast("Any", FakeRouter()),
+            router=cast("Any", self.router),
             names=NAMES,
             read_ahead=ReadAhead(1_000, 10**9),
             observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.now),
@@ -154,6 +159,7 @@ def test_a_batch_that_was_not_committed_is_delivered_again_after_a_moment() -> N
     bench.now = 1_500
     assert bench.turn() == 2
     assert bench.values() == [b"a", b"b"]
+    assert bench.router.forgotten == 1, "a target that is gone looks like a broker that does not answer"
 
 
 @pytest.mark.rule("SC-19", "T-26")
