@@ -213,7 +213,7 @@ def _drain(
         reader.check()
         processes.revive()
         with reader.lock:
-            done = reader.judge.complete and reader.judge.messages == produced
+            done = reader.judge.complete and reader.judge.messages >= produced
         if done and quiet > _QUIET_SECONDS:
             return
         time.sleep(_LOOK_SECONDS)

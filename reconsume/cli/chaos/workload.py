@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message
 
 from reconsume.bridge.kafka import producer_settings
+from reconsume.bridge.lasting_producer import LastingProducer
 
 __all__ = [
     "DEAD",
@@ -40,6 +42,8 @@ _FAILURES: Final = (0,) * 70 + (1,) * 15 + (2,) * 8 + (3,) * 2 + (DEAD,) * 5
 _SPREAD: Final = 37
 """Has no factor in common with 100, so that neighbours differ and every 100 messages are alike."""
 _TURN_SECONDS: Final = 0.02
+_NOT_STORED: Final = 10_000
+"""So many wait for a broker at most."""
 
 
 def body_of(number: int) -> bytes:
@@ -55,23 +59,38 @@ def failures_in(body: bytes | None) -> int:
 def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: Callable[[], bool]) -> int:
     """Produce at a steady rate until told to stop, then wait until all are stored; gives their number.
 
+    One of which the acknowledgement was lost may be stored twice, and is two messages then.
+
     Args:
         conf: librdkafka settings.
         rate: messages per second.
         stop: ends it.
         limit: whether to hold back for a moment.
     """
-    producer = Producer(producer_settings(conf, "chaos-load"))
+    producer = LastingProducer(producer_settings(conf, "chaos-load"))
+    open_ones, again = set[int](), deque[int]()
+
+    def send(number: int) -> None:
+        def done(error: KafkaError | None, _message: Message) -> None:
+            # Of a producer that was replaced, in a thread of its own.
+            if error is None:
+                open_ones.discard(number)
+            else:
+                again.append(number)
+
+        open_ones.add(number)
+        producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS, on_delivery=done)
+
     number, begun, held = 0, time.monotonic(), 0.0
-    while not stop.wait(_TURN_SECONDS):
-        if limit():
+    while not stop.is_set() or open_ones:
+        producer.serve(_TURN_SECONDS)
+        while again:
+            send(again.popleft())
+        if stop.is_set() or limit() or len(open_ones) > _NOT_STORED:
             held += _TURN_SECONDS
-            producer.poll(0)
             continue
         while number < (time.monotonic() - begun - held) * rate:
-            producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS)
+            send(number)
             number += 1
-        producer.poll(0)
-    producer.flush()
     producer.close()
     return number
