@@ -117,7 +117,7 @@ def scheduler_dies_while_few_overtake(bootstrap_servers: str, step: str) -> list
     environment = {
         "RECONSUME_BOOTSTRAP_SERVERS": bootstrap_servers,
         "RECONSUME_TOPIC_PREFIX": one.settings.topic_prefix,
-        "RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "50",
+        "RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "10",
     }
 
     def done() -> bool:
