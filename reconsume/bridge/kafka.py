@@ -242,14 +242,16 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
     """Settings for a transactional producer; its transactional id is its client id too.
 
     The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
-    default then waits 100 ms.
+    default then waits 100 ms. The linger costs no time, because a commit flushes; a shorter one splits a transaction
+    into requests, and while one of a partition has no answer librdkafka (2.16) turns in a loop over those that linger
+    no more, with a whole core.
     """
     return producer_settings(base, transactional_id) | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         # librdkafka wants a record's patience to be shorter than the transaction's.
         "message.timeout.ms": max(1_000, timeout_ms - 1_000),
-        "linger.ms": 1,
+        "linger.ms": 50,
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,
     }
