@@ -1,11 +1,21 @@
-"""A topic is deleted under the schedulers: it is made again, what is due later arrives, other groups notice nothing."""
+"""A topic is deleted under those who write to it: it is made again as it must be, and what comes later arrives."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.installation import Installation, installation, settings_for
+from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed
+from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.kafka import consumer_settings
+from reconsume.bridge.send_back import SendBackWriter
+from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
+from tests.integration.installation import LEVELS, Installation, installation, settings_for
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -39,3 +49,74 @@ def test_a_target_that_was_deleted_is_made_again(bootstrap_servers: str, kind: s
             assert sorted(record.value or b"" for record in one.read(where)) == sorted(expected)
         assert one.read(names.quarantine) == []
         assert one.admin.settings([topic])[topic]["message.timestamp.type"] == "LogAppendTime"
+
+
+def exactly_once(one: Installation, group: str, topic: str) -> Callable[[int], None]:
+    """Sends a message back by its offset, with its commit, as often as the brokers do not answer."""
+    groups, base = Groups(SystemConfig(message_delay_level=LEVELS)), one.settings.client_settings()
+    writer = ExactlyOnceWriter(base, one.settings.names, lambda: groups, group, f"{group}-writer")
+    consumer = Consumer(consumer_settings(base, group) | {"group.id": group})
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(0.1), 60, "the consumer is a member")
+
+    def send_back(offset: int) -> None:
+        consumer.poll(0)
+        where = [TopicPartition(topic, 0, offset + 1)]
+        try:
+            writer.send_back(
+                [Failed(request(group, topic, offset), None, b"%d" % offset)], where, consumer.consumer_group_metadata()
+            )
+        except KafkaNotReachable:
+            assert not writer.was_committed(where)
+            send_back(offset)
+
+    return send_back
+
+
+def plain(one: Installation, group: str, topic: str) -> Callable[[int], None]:
+    groups = Groups(SystemConfig(message_delay_level=LEVELS))
+    writer = SendBackWriter(one.settings.client_settings(), one.settings.names, lambda: groups, group)
+
+    def send_back(offset: int) -> None:
+        results, is_done = list[Exception | None](), threading.Event()
+
+        def done(error: Exception | None) -> None:
+            results.append(error)
+            is_done.set()
+
+        writer.send_back(request(group, topic, offset), None, b"%d" % offset, done)
+        assert is_done.wait(120)
+        assert results == [None]
+
+    return send_back
+
+
+def request(group: str, topic: str, offset: int) -> SendBackRequest:
+    return SendBackRequest(group, [], Stored.first_copy(Position(topic, 0, offset), 0))
+
+
+@pytest.mark.rule("SB-04")
+@pytest.mark.parametrize("way", [plain, exactly_once])
+def test_a_delay_topic_that_was_deleted_is_made_again(
+    bootstrap_servers: str, way: Callable[[Installation, str, str], Callable[[int], None]]
+) -> None:
+    """Through the inbox, and by the scheduler: nobody has the brokers make it with the clock of its producers."""
+    settings = settings_for(bootstrap_servers)
+    with installation(bootstrap_servers, prefix=settings.topic_prefix) as one:
+        group, topic = one.name("g"), one.topic("orders")
+        one.produce(topic, b"0", b"1")
+        admin, lane, retry = (
+            AdminClient(settings.client_settings()),
+            settings.names.delay(1_000),
+            settings.names.retry(group),
+        )
+        send_back = way(one, group, topic)
+        send_back(0)
+        wait_until(lambda: one.read(retry), 60, "the first one arrives")
+        admin.delete_topics([lane])[lane].result()
+        wait_until(lambda: lane not in one.admin.partitions([lane]), 30, "it is gone")
+        send_back(1)
+        wait_until(lambda: len(one.read(retry)) == 2, 60, "the second one arrives too")
+        assert [record.value for record in one.read(retry)] == [b"0", b"1"]
+        assert one.read(settings.names.quarantine) == []
+        assert one.admin.settings([lane])[lane]["message.timestamp.type"] == "LogAppendTime"

@@ -21,6 +21,7 @@ from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.membership import Membership, MembershipLost
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsFollower
+from reconsume.bridge.scheduler.deletions import Deletions
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
@@ -105,6 +106,7 @@ class SchedulerService:
         self._cancels = CancelsFollower(self._base, settings.names.cancel, self._clock)
         self._instance = settings.scheduler.instance_id or socket.gethostname()
         self._stalls = StallWatch()
+        self._deletions = Deletions()
         self._at_work: Worker | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -180,7 +182,7 @@ class SchedulerService:
     def _worker(self, consumer: Consumer, writer: BatchWriter, scout: Scout, membership: Membership) -> Worker:
         settings, names = self._settings, self._settings.names
         maker = TopicMaker(self._admin, names, settings.topics)
-        targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups)
+        targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups, self._deletions)
         timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels, self._clock)
         scheduler = settings.scheduler
         return Worker(
@@ -202,7 +204,10 @@ class SchedulerService:
     def _note_commits(self) -> None:
         """What other workers commit too: any of their partitions may come here."""
         is_scheduled, topics = self._settings.names.is_scheduled, self._admin.topics()
-        lanes = [(topic, one) for topic, count in topics.items() if is_scheduled(topic) for one in range(count)]
+        scheduled = {topic: count for topic, count in topics.items() if is_scheduled(topic)}
+        for topic in scheduled:
+            self._deletions.saw(topic)
+        lanes = [(topic, one) for topic, count in scheduled.items() for one in range(count)]
         commits = self._admin.commits(self._group, lanes).items()
         self._known.note(TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits)
 
@@ -258,6 +263,7 @@ class SchedulerService:
 
     def _refused(self, topic: str) -> str | None:
         """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
+        self._deletions.saw(topic)
         try:
             kind = self._admin.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:

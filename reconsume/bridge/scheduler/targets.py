@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
+from reconsume.bridge.scheduler.deletions import Deletions
 from reconsume.bridge.topics import TopicMaker
 from reconsume.delay_levels.errors import IllegalName, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
@@ -46,6 +47,7 @@ class Targets:
         admin: to look for topics.
         maker: to make them.
         groups: the groups as known now, for `retryQueueNums`.
+        deletions: when a topic that was deleted may be made again.
     """
 
     names: TopicNames
@@ -53,6 +55,7 @@ class Targets:
     admin: KafkaAdmin
     maker: TopicMaker
     groups: Callable[[], Groups]
+    deletions: Deletions = field(default_factory=Deletions)
     _known: dict[bytes, Target] = field(default_factory=dict)
     _lanes: set[str] = field(default_factory=set)
 
@@ -81,9 +84,11 @@ class Targets:
             return
         try:
             if topic not in self.admin.partitions([topic]):
+                self.deletions.missed(topic)
                 self.maker.make(self.maker.delay_topic(self.names.delay_ms(topic)))
         except (KafkaRefused, TopicNotReady) as error:
             raise Undeliverable(str(error)) from error
+        self.deletions.saw(topic)
         self._lanes.add(topic)
 
     def forget(self) -> None:
@@ -118,10 +123,13 @@ class Targets:
     def _partitions(self, topic: str, kind: str, group: str) -> int:
         try:
             found = self.admin.partitions([topic]).get(topic)
-            if found is not None:
-                return found
-            if kind == "topic":
+            if found is None and kind == "topic":
                 raise Undeliverable(f"topic {topic} does not exist")
-            return self.maker.make_for_group(topic, kind, group, self.groups())
+            if found is None:
+                if kind == "retry":
+                    self.deletions.missed(topic)
+                found = self.maker.make_for_group(topic, kind, group, self.groups())
         except (KafkaRefused, TopicNotReady) as error:
             raise Undeliverable(str(error)) from error
+        self.deletions.saw(topic)
+        return found
