@@ -243,8 +243,7 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
 
     The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
     default then waits 100 ms. The linger costs no time, because a commit flushes; a shorter one splits a transaction
-    into requests, and while one of a partition has no answer librdkafka (2.16) turns in a loop over those that linger
-    no more, with a whole core.
+    into requests, and while one of a partition has no answer librdkafka (2.16) spins over records that linger no more.
     """
     return producer_settings(base, transactional_id) | {
         "transactional.id": transactional_id,

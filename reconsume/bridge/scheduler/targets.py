@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from reconsume.delay_levels.errors import IllegalName, KafkaRefused, TopicNotRea
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
 __all__ = ["Target", "Targets", "Undeliverable"]
+
+logger = logging.getLogger(__name__)
 
 
 class Undeliverable(Exception):
@@ -58,6 +61,8 @@ class Targets:
     deletions: Deletions = field(default_factory=Deletions)
     _known: dict[bytes, Target] = field(default_factory=dict)
     _lanes: set[str] = field(default_factory=set)
+    _unsure: set[str] = field(default_factory=set)
+    _there: dict[str, int] = field(default_factory=dict)
 
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
@@ -83,7 +88,7 @@ class Targets:
         if topic in self._lanes:
             return
         try:
-            if topic not in self.admin.partitions([topic]):
+            if self._found(topic) is None:
                 self.deletions.missed(topic)
                 self.maker.make(self.maker.delay_topic(self.names.delay_ms(topic)))
         except (KafkaRefused, TopicNotReady) as error:
@@ -92,9 +97,22 @@ class Targets:
         self._lanes.add(topic)
 
     def forget(self) -> None:
-        """Look everything up again: a topic that was known is gone."""
+        """Look everything up again: a topic that was known may be gone."""
+        self._unsure = {one.topic for one in self._known.values()} | self._lanes
         self._known.clear()
         self._lanes.clear()
+        self._there.clear()
+
+    def _found(self, topic: str) -> int | None:
+        """Its partitions; what was forgotten is asked for in one question, for it may be hundreds of topics."""
+        if self._unsure:
+            try:
+                self._there.update(self.admin.partitions(self._unsure))
+            except (KafkaRefused, TopicNotReady) as error:
+                logger.debug("each target is looked up alone: %s", error)
+            self._unsure.clear()
+        partitions = self._there.pop(topic, None)
+        return self.admin.partitions([topic]).get(topic) if partitions is None else partitions
 
     def _look_up(self, real_topic: bytes) -> Target:
         try:
@@ -122,7 +140,7 @@ class Targets:
 
     def _partitions(self, topic: str, kind: str, group: str) -> int:
         try:
-            found = self.admin.partitions([topic]).get(topic)
+            found = self._found(topic)
             if found is None and kind == "topic":
                 raise Undeliverable(f"topic {topic} does not exist")
             if found is None:
