@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_and_started_again_sends_none_twice(
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, env=environment, start_new_session=True) as run:
         try:
-            wait_until(lambda: len(one.read(lane)) >= 30, 120, "the first records are sent")
+            wait_until(lambda: len(one.read(lane)) >= 30, 300, "the first records are sent")
             assert run.poll() is None
         finally:
             os.killpg(run.pid, signal.SIGKILL)
