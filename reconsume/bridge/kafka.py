@@ -21,6 +21,7 @@ from reconsume.delay_levels.errors import (
 from reconsume.delay_levels.properties import Header
 
 __all__ = [
+    "FLUSHED_LINGER_MS",
     "client_settings",
     "consumer_settings",
     "error_of_callback",
@@ -104,6 +105,10 @@ _REBALANCED: Final = frozenset(
     }
 )
 _REPORT_EVERY_SECONDS: Final = 10.0
+FLUSHED_LINGER_MS: Final = 50
+"""Of a producer that is flushed when a batch is complete, as a commit does, so it costs no time. A shorter one splits
+the batch into requests, and while one of a partition has no answer librdkafka (2.16) spins over records that linger no
+more."""
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
 _HEADERS: Final[Callable[[Message], list[Header] | None]] = methodcaller("headers")
 """Not `message.headers()`: once that is specialised, Python (3.11) sees an error in it only at some later call."""
@@ -186,8 +191,8 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
     """Settings for any client; librdkafka's own lines are left out but for critical ones, errors are reported.
 
     Brokers that are back are found within a second, as Java's clients do; librdkafka's default waits for up to 10 s.
-    No client has a topic made by asking for it, which librdkafka's producers and admin clients would do with one that
-    was deleted: the brokers would make it with the clock of its producers (`CreateTime`).
+    Topics of ours are not made by asking for them, which librdkafka's producers and admin clients would do with one
+    that was deleted: brokers would make it with the clock of its producers (`CreateTime`).
     """
     defaults = {
         "client.id": client_id,
@@ -242,15 +247,14 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
     """Settings for a transactional producer; its transactional id is its client id too.
 
     The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
-    default then waits 100 ms. The linger costs no time, because a commit flushes; a shorter one splits a transaction
-    into requests, and while one of a partition has no answer librdkafka (2.16) spins over records that linger no more.
+    default then waits 100 ms.
     """
     return producer_settings(base, transactional_id) | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         # librdkafka wants a record's patience to be shorter than the transaction's.
         "message.timeout.ms": max(1_000, timeout_ms - 1_000),
-        "linger.ms": 50,
+        "linger.ms": FLUSHED_LINGER_MS,
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,
     }

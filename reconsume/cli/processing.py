@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from reconsume.bridge.kafka import producer_settings, translate
+from reconsume.bridge.lasting_producer import LastingProducer
 
 __all__ = ["PROCESSED_ORIGIN", "Processing"]
 
 PROCESSED_ORIGIN: Final = "origin"
 """Header of what was published: where the message first stood, `<topic>/<partition>/<offset>`."""
 _SERVE_SECONDS: Final = 0.05
+_GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class Processing:
@@ -22,12 +24,15 @@ class Processing:
     Args:
         bootstrap_servers: host:port of Kafka, several with commas.
         topic: where processed messages go.
+        may_repeat: whether it does no harm that a message is published twice. Then it is published again where nobody
+            knows, and without idempotence: librdkafka would spin while brokers that go wrong do not answer.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, *, may_repeat: bool = False) -> None:
         self._topic = topic
+        self._may_repeat = may_repeat
         settings = producer_settings({"bootstrap.servers": bootstrap_servers}, "processing")
-        self._producer = Producer(settings | {"linger.ms": 2})
+        self._producer = LastingProducer(settings | {"linger.ms": 2, "enable.idempotence": not may_repeat})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="processing", daemon=True)
         self._thread.start()
@@ -38,6 +43,11 @@ class Processing:
         Raises:
             KafkaRefused: Kafka does not take it; KafkaNotReachable: it may later.
         """
+        while (error := self._publish(body, origin, key)) is not None:
+            if not self._may_repeat or error.code() not in _GIVEN_UP:
+                raise translate(error, f"publishing to {self._topic}")
+
+    def _publish(self, body: bytes | None, origin: str, key: bytes | None) -> KafkaError | None:
         done = threading.Event()
         failed: list[KafkaError] = []
 
@@ -49,8 +59,7 @@ class Processing:
         headers: list[tuple[str, str | bytes | None]] = [(PROCESSED_ORIGIN, origin.encode())]
         self._producer.produce(self._topic, value=body, key=key, headers=headers, on_delivery=on_delivery)
         done.wait()
-        if failed:
-            raise translate(failed[0], f"publishing to {self._topic}")
+        return failed[0] if failed else None
 
     def close(self) -> None:
         """To be called when nothing is being processed any more."""
@@ -60,4 +69,4 @@ class Processing:
 
     def _serve(self) -> None:
         while not self._stop.is_set():
-            self._producer.poll(_SERVE_SECONDS)
+            self._producer.serve(_SERVE_SECONDS)

@@ -113,8 +113,10 @@ class DelayProducer:
         # One record with the patience of all tries: librdkafka tries it again under the same sequence number, so
         # brokers recognise a copy, which they could not if it were produced anew.
         patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retry_times_when_send_failed)
+        # Brokers may make a topic of the program's own, as for any producer; ours are looked up before.
+        base = {"allow.auto.create.topics": True} | self._base
         self._producer = LastingProducer(
-            producer_settings(self._base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
+            producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
         )
         self._patience_seconds = patience / 1000
         self._admin = KafkaAdmin(self._base, self._client_id)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -145,7 +146,7 @@ def test_two_workers_with_one_instance_id_do_not_fight_for_ever(bootstrap_server
         stop.set()
         for thread in (*threads, feeding):
             thread.join(60)
-    assert isinstance(failures[0], WorkerFenced)
+    assert isinstance(failures[0], WorkerFenced), "".join(traceback.format_exception(failures[0]))
     assert "--instance-id" in str(failures[0])
 
 

@@ -21,6 +21,7 @@ from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.kafka import (
+    FLUSHED_LINGER_MS,
     error_of_callback,
     is_passing,
     is_rebalance,
@@ -289,7 +290,7 @@ class AtLeastOnceWriter:
     def __init__(self, base: Mapping[str, Any], client_id: str, time: BrokersClock | None = None) -> None:
         self._time = time
         self._sent = 0.0
-        self._producer = make_producer(producer_settings(base, client_id) | {"linger.ms": 1})
+        self._producer = make_producer(producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS})
         self._stored: set[int] = set()
         self._refused: list[KafkaError] = []
 

@@ -24,7 +24,7 @@ class _Listener:
     """Fails as often as a message says, then processes it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._processing = Processing(bootstrap_servers, PROCESSED)
+        self._processing = Processing(bootstrap_servers, PROCESSED, may_repeat=True)
 
     def __call__(self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
         for message in messages:

@@ -75,7 +75,7 @@ class _App(BaseHTTPRequestHandler):
 
 def serve(port: int, bootstrap_servers: str) -> None:
     """Until it is killed."""
-    _App.processing = Processing(bootstrap_servers, PROCESSED)
+    _App.processing = Processing(bootstrap_servers, PROCESSED, may_repeat=True)
     with ThreadingHTTPServer(("127.0.0.1", port), _App) as server:
         server.serve_forever()
 
