@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.kafka import producer_settings
 from reconsume.bridge.lasting_producer import LastingProducer
@@ -26,6 +27,8 @@ __all__ = [
     "failures_in",
     "produce",
 ]
+
+logger = logging.getLogger(__name__)
 
 ORIGIN: Final = "chaos.orders"
 PROCESSED: Final = "chaos.processed"
@@ -79,17 +82,23 @@ def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: 
                 again.append(number)
 
         open_ones.add(number)
-        producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS, on_delivery=done)
+        try:
+            producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS, on_delivery=done)
+        except KafkaException as error:
+            logger.warning("the load's producer is about to be replaced: %s", error)
+            again.append(number)
 
-    number, begun, held = 0, time.monotonic(), 0.0
+    number, allowed, last = 0, 0.0, time.monotonic()
     while not stop.is_set() or open_ones:
         producer.serve(_TURN_SECONDS)
-        while again:
+        for _ in range(len(again)):
             send(again.popleft())
+        now = time.monotonic()
+        elapsed, last = now - last, now
         if stop.is_set() or limit() or len(open_ones) > _NOT_STORED:
-            held += _TURN_SECONDS
             continue
-        while number < (time.monotonic() - begun - held) * rate:
+        allowed += elapsed * rate
+        while number < allowed:
             send(number)
             number += 1
     producer.close()
