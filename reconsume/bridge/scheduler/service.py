@@ -263,7 +263,6 @@ class SchedulerService:
 
     def _refused(self, topic: str) -> str | None:
         """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
-        self._deletions.saw(topic)
         try:
             kind = self._admin.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:

@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 _SERVE_EVERY: Final = 500
 """Records between two looks at the delivery reports, so that the queue of reports stays short."""
 _PATIENCE_SECONDS: Final = 5.0
+"""For each step of a transaction."""
 _LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
 """Than any record waits for its answer; the whole transaction is bounded besides."""
-"""For each step of a transaction."""
 _GRACE_SECONDS: Final = 2.0
 _PROMPT_MS: Final = 500.0
 """A transaction that took longer may have left requests behind."""
