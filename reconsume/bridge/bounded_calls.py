@@ -31,6 +31,11 @@ class BoundedCalls:
         if error is not None:
             raise error
 
+    def leave(self, last: Callable[[], None]) -> None:
+        """After a call that was given up: should it end at last, do this, and end the thread."""
+        self._calls.put(last)
+        self._calls.put(None)
+
     def close(self) -> None:
         """End the thread."""
         self._calls.put(None)

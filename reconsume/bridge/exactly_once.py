@@ -5,27 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
-from reconsume.bridge.bounded_calls import BoundedCalls
-from reconsume.bridge.clients import clock_of, close_producer, make_producer
+from reconsume.bridge.clients import clock_of
 from reconsume.bridge.groups import Groups
-from reconsume.bridge.kafka import (
-    error_of_callback,
-    is_passing,
-    is_rebalance,
-    is_refusal,
-    transactional_settings,
-    translate,
-    why_failed,
-)
+from reconsume.bridge.kafka import is_passing, is_rebalance, is_refusal, transactional_settings, translate
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
+from reconsume.bridge.transactions import InDoubt, ShutOut, Transactions, Undone
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
@@ -44,14 +35,11 @@ __all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown"]
 logger = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS: Final = 5.0
-"""For each step of a transaction."""
 _START_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
 _LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
 """By then the brokers have aborted it, so there is nothing left to wait for."""
-_PROMPT_SECONDS: Final = 0.5
-"""A transaction that took longer may have left requests behind."""
 _SERVE_SECONDS: Final = 0.05
 _NOTHING: Final = Commit(-1, None)
 _LAYOUT: Final = b"CGMDv2"
@@ -116,11 +104,11 @@ class ExactlyOnceWriter:
         self._known = known
         # Told of records that were refused alone.
         only_errors = {"delivery.report.only.error": True}
-        self._settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
+        settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
+        self._transactions = Transactions(settings, _LONGEST_SECONDS)
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
-        self._producer: Producer | None = None
-        self._bounded = BoundedCalls()
+        self._doing = f"sending back for group {group}"
 
     def register(self, stop: threading.Event) -> None:
         """Register with the transaction coordinator before there is anything to write; waits for one that is away.
@@ -130,7 +118,7 @@ class ExactlyOnceWriter:
         """
         while not stop.is_set():
             try:
-                self._started()
+                self._started(_START_SECONDS)
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
                 stop.wait(_AGAIN_SECONDS)
@@ -155,7 +143,7 @@ class ExactlyOnceWriter:
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
-                f"sending back for group {self._group}: this consumer is no member of it any more; nothing was sent, "
+                f"{self._doing}: this consumer is no member of it any more; nothing was sent, "
                 "go on with poll(): the message comes again, here or in another member (exactly_once needs "
                 "subscribe(): with assign() alone nobody is a member)"
             )
@@ -171,9 +159,7 @@ class ExactlyOnceWriter:
 
     def close(self) -> None:
         """Let go at once; no transaction is open."""
-        self._bounded.close()
-        if self._producer is not None:
-            close_producer(self._producer)
+        self._transactions.close()
 
     def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
         groups, now = self._groups(), self._clock()
@@ -200,79 +186,33 @@ class ExactlyOnceWriter:
             raise
 
     def _try(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
-        producer = self._started()
-        try:
-            self._bounded.run(lambda: self._transaction(producer, copies, positions, metadata), _LONGEST_SECONDS)
-        except TimeoutError:
-            self._bounded.close()
-            self._bounded = BoundedCalls()
-            # It is left as it is: closing it may hang.
-            self._producer = None
-            late = KafkaNotReachable(f"a transaction has not ended within {_LONGEST_SECONDS:.0f} s")
-            raise OutcomeUnknown(positions, late) from None
-        except SystemError as error:
-            fatal = error_of_callback(error)
-            self._producer = None
-            raise OutcomeUnknown(positions, KafkaNotReachable(str(fatal))) from error
-        except _NoAnswer as unknown:
-            self._producer = None
-            raise OutcomeUnknown(positions, unknown.error) from unknown.error
+        refused: list[KafkaError] = []
 
-    def _transaction(
-        self, producer: Producer, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any
-    ) -> None:
-        began, refused = time.monotonic(), list[KafkaError]()
-        try:
-            producer.begin_transaction()
+        def produce(producer: Producer) -> None:
             for one in copies:
                 _produce(producer, one, refused)
-            producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
-            producer.commit_transaction(_PATIENCE_SECONDS)
-        except KafkaException as error:
-            # Which call hears of a refused record, and in which words, is a matter of chance.
-            producer.poll(0)
-            cause = KafkaException(refused[0]) if refused else why_failed(producer, error)
-            self._abort(producer, cause, began)
-        if time.monotonic() - began > _PROMPT_SECONDS:
-            self._discard(producer)
 
-    def _discard(self, producer: Producer) -> None:
-        """Have the next transaction use a new producer, whose epoch shuts out what the old one may have left behind.
-
-        Only the epoch tells transactions of one producer apart (before KIP-890, which librdkafka 2.16 does not have):
-        a request that was sent again and comes late would count for the next one. An `EndTxn` would end that before
-        its offsets are in it; the offsets of one that was undone would go into it. And librdkafka takes records for
-        not stored whose broker it lost sight of, so it may give their sequence numbers to others.
-        """
-        if self._producer is producer:
-            self._producer = None
-        close_producer(producer)
-
-    def _abort(self, producer: Producer, error: KafkaException, began: float) -> NoReturn:
-        """Undo the transaction and say why; where that does not work, its outcome has to be looked up."""
-        cause: KafkaError = error.args[0]
-        why = translate(cause, f"sending back for group {self._group}")
-        if cause.fatal():
-            raise _NoAnswer(KafkaNotReachable(str(why))) from error
         try:
-            producer.abort_transaction(_PATIENCE_SECONDS)
-        except KafkaException:
-            if not is_refusal(cause):
-                raise _NoAnswer(KafkaNotReachable(str(why))) from error
-            # With other records on their way librdkafka may not abort what it must (`_CONFLICT`). It was not committed,
-            # and the start of the next producer undoes it; closing this one may hang.
-            self._producer = None
-            raise why from error
-        if not is_rebalance(cause) or time.monotonic() - began > _PROMPT_SECONDS:
-            self._discard(producer)
+            self._transactions.write(produce, positions, metadata, lambda: refused[0] if refused else None)
+        except Undone as undone:
+            raise self._undone(undone.cause) from undone
+        except (InDoubt, ShutOut) as unknown:
+            why = translate(unknown.cause, self._doing)
+            raise OutcomeUnknown(positions, KafkaNotReachable(str(why))) from unknown
+        except KafkaException as error:
+            raise self._not_registered(error) from error
+
+    def _undone(self, cause: KafkaError) -> ReconsumeError:
         if is_rebalance(cause):
-            raise PartitionLost(
-                f"sending back for group {self._group}: {cause.name()}: the group has rebalanced meanwhile; nothing "
-                "was sent, go on with poll(): the message comes again, here or in another member"
-            ) from error
-        if is_passing(cause):
-            raise KafkaNotReachable(str(why)) from error
-        raise why from error
+            return PartitionLost(
+                f"{self._doing}: {cause.name()}: the group has rebalanced meanwhile; nothing was sent, go on with "
+                "poll(): the message comes again, here or in another member"
+            )
+        why = translate(cause, self._doing)
+        return KafkaNotReachable(str(why)) if is_passing(cause) else why
+
+    def _not_registered(self, error: KafkaException) -> ReconsumeError:
+        return translate(error, f"registering the transactional id {self._transactional_id}")
 
     def was_committed(self, positions: Sequence[TopicPartition]) -> bool:
         """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
@@ -311,16 +251,12 @@ class ExactlyOnceWriter:
             for one in self._known.ask_once(ask, partitions)
         }
 
-    def _started(self) -> Producer:
-        """The producer, registered with its transaction coordinator."""
-        if self._producer is None:
-            producer = make_producer(self._settings)
-            try:
-                producer.init_transactions(_START_SECONDS)
-            except KafkaException as error:
-                raise translate(error, f"registering the transactional id {self._transactional_id}") from error
-            self._producer = producer
-        return self._producer
+    def _started(self, seconds: float = _PATIENCE_SECONDS) -> None:
+        """Be registered with the transaction coordinator."""
+        try:
+            self._transactions.register(seconds)
+        except KafkaException as error:
+            raise self._not_registered(error) from error
 
 
 def _is_member(group_metadata: Any) -> bool:
@@ -333,18 +269,6 @@ def _is_member(group_metadata: Any) -> bool:
         return True  # of a Kafka in memory
     layout, _, rest = group_metadata.partition(b":")
     return layout != _LAYOUT or int.from_bytes(rest[:4], sys.byteorder, signed=True) > 0
-
-
-class _NoAnswer(Exception):
-    """Whether the transaction was committed is not known.
-
-    Attributes:
-        error: what the caller is told if it was not.
-    """
-
-    def __init__(self, error: ReconsumeError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit]) -> bool:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import Producer, TopicPartition
+
 from reconsume.bridge.clock import now_ms
 from reconsume.bridge.scheduler import service
-from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.scheduler.writers import TransactionalWriter
+from reconsume.bridge.transactions import Transactions
 from reconsume.cli.chaos.worker import run
 
 __all__ = ["BUGS"]
+
+Produce = Callable[[Producer], None]
 
 _WIDE_SECONDS: Final = 0.2
 """So that a fault falls between two steps that are only milliseconds apart."""
@@ -23,18 +26,14 @@ _WIDE_SECONDS: Final = 0.2
 
 def commit_before_the_produce() -> None:
     """The offsets are committed, and then the records are written."""
+    write = Transactions.write
 
-    def transaction(self: Any, batch: Sequence[Delivery], positions: list[Any], metadata: Any) -> None:
-        producer = self._producer
-        producer.begin_transaction()
-        producer.send_offsets_to_transaction(positions, metadata, 5)
-        producer.commit_transaction(5)
+    def in_two(self: Transactions, produce: Produce, positions: Sequence[TopicPartition], metadata: Any) -> None:
+        write(self, lambda _producer: None, positions, metadata)
         threading.Event().wait(_WIDE_SECONDS)
-        producer.begin_transaction()
-        self._produce(batch)
-        producer.commit_transaction(5)
+        write(self, produce, [], metadata)
 
-    setattr(TransactionalWriter, "_transaction", transaction)  # noqa: B010 - a bug is no type
+    setattr(Transactions, "write", in_two)  # noqa: B010 - a bug is no type
 
 
 def no_rewind_after_an_abort() -> None:
@@ -42,18 +41,18 @@ def no_rewind_after_an_abort() -> None:
 
     A batch is aborted when the group rebalances between the look at its generation and the commit.
     """
-    transaction = TransactionalWriter._transaction
+    write = Transactions.write
 
-    def slow(self: TransactionalWriter, batch: Sequence[Delivery], positions: list[Any], metadata: Any) -> None:
+    def slow(self: Transactions, *given: Any) -> None:
         threading.Event().wait(_WIDE_SECONDS)
-        transaction(self, batch, positions, metadata)
+        write(self, *given)
 
     def learn(self: Any, runs: list[Any], *_: object) -> None:
         del self
         for one in runs:
             one.drop()
 
-    setattr(TransactionalWriter, "_transaction", slow)  # noqa: B010
+    setattr(Transactions, "write", slow)  # noqa: B010
     setattr(Worker, "_learn", learn)  # noqa: B010
 
 

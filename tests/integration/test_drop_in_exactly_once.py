@@ -12,6 +12,7 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer, TopicPartition
 
 from reconsume.bridge import exactly_once as exactly_once_module
+from reconsume.bridge import transactions
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
@@ -222,13 +223,13 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     for partition in (0, 1):
         here.produce(topic, b"one", b"two", partition=partition)
     writer = writer_for(here, group)
-    transaction = ExactlyOnceWriter._transaction
+    commit = transactions._commit
 
-    def no_answer(self: ExactlyOnceWriter, *args: Any, **more: Any) -> None:
-        transaction(self, *args, **more)
+    def no_answer(producer: Producer) -> None:
+        commit(producer)
         raise TimeoutError
 
-    def nothing(*_args: Any, **_more: Any) -> None:
+    def nothing(_producer: Producer) -> None:
         raise TimeoutError
 
     def away(*_args: Any, **_more: Any) -> None:
@@ -243,9 +244,9 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     with exactly_once(here, group) as consumer:
         consumer.subscribe([topic])
         Reading(consumer).until(4)
-        monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
+        monkeypatch.setattr(transactions, "_commit", no_answer)
         assert ask(TopicPartition(topic, 0, 1))
-        monkeypatch.setattr(ExactlyOnceWriter, "_transaction", nothing)
+        monkeypatch.setattr(transactions, "_commit", nothing)
         # What is done out of order changes the metadata alone.
         assert not ask(TopicPartition(topic, 0, 1, "done ahead"))
         assert not ask(TopicPartition(topic, 0, 2))
@@ -256,7 +257,7 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
         # As if another member had the first partition, and had gone on there.
         with pytest.raises(PartitionLost, match="another member"):
             ask(TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1))
-        monkeypatch.setattr(ExactlyOnceWriter, "_transaction", no_answer)
+        monkeypatch.setattr(transactions, "_commit", no_answer)
         assert ask(TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 1))
     writer.close()
     committed_is(here, group, topic, 2)

@@ -129,8 +129,8 @@ def test_an_aborted_batch_of_those_who_overtake_is_delivered_again(
     aborts = [True, True]
     produce = TransactionalWriter._produce
 
-    def fails_at_first(self: TransactionalWriter, batch: Sequence[Delivery]) -> None:
-        produce(self, batch)
+    def fails_at_first(self: TransactionalWriter, producer: Producer, batch: Sequence[Delivery]) -> None:
+        produce(self, producer, batch)
         if aborts and batch[0].group == here.few:
             aborts.pop()
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "planted"))

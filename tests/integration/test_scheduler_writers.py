@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.scheduler.routing import Delivery
@@ -31,11 +31,11 @@ def consumer(here: Installation) -> Iterator[Consumer]:
     one.close()
 
 
-def one_after_the_other(produce: Callable[[TransactionalWriter, Sequence[Delivery]], None]) -> Any:
-    def produce_and_wait(writer: TransactionalWriter, batch: Sequence[Delivery]) -> None:
+def one_after_the_other(produce: Callable[[TransactionalWriter, Producer, Sequence[Delivery]], None]) -> Any:
+    def produce_and_wait(writer: TransactionalWriter, producer: Producer, batch: Sequence[Delivery]) -> None:
         for one in batch:
-            produce(writer, [one])
-            writer._producer.flush(10)
+            produce(writer, producer, [one])
+            producer.flush(10)
 
     return produce_and_wait
 

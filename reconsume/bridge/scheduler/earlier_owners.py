@@ -14,13 +14,15 @@ from reconsume.bridge.admin import Partition
 from reconsume.bridge.kafka import metadata_of, translate
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.delay_levels.done_apart import decode_either
-from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
 
 __all__ = ["Left", "what_was_left"]
 
 logger = logging.getLogger(__name__)
 
-_SECONDS: Final = 10.0
+_SECONDS: Final = 3.0
+_TRIES: Final = 4
+"""A question that is asked while the coordinator is away may get no answer when it is back; a new one does."""
 
 
 class Left(NamedTuple):
@@ -40,7 +42,7 @@ def what_was_left(
     Raises:
         ReconsumeError: nobody says.
     """
-    found = known.ask(partial(_committed, consumer), partitions, stop)
+    found = known.ask(partial(_committed, consumer, stop), partitions, stop)
     if found.restored:
         try:
             consumer.commit(offsets=found.restored, asynchronous=False)
@@ -50,12 +52,17 @@ def what_was_left(
     return {(one.topic, one.partition): Left(one.offset, _done(one)) for one in found.committed if one.offset >= 0}
 
 
-def _committed(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+def _committed(consumer: Consumer, stop: threading.Event, partitions: list[TopicPartition]) -> list[TopicPartition]:
     doing = f"asking for the offsets of {partitions[0].topic}"
-    try:
-        found = consumer.committed(partitions, _SECONDS)
-    except KafkaException as error:
-        raise translate(error, doing) from error
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            found = consumer.committed(partitions, _SECONDS)
+        except KafkaException as error:
+            why = translate(error, doing)
+            if not tries_left or stop.is_set() or not isinstance(why, KafkaNotReachable):
+                raise why from error
+        else:
+            break
     for one in found:
         if one.error is not None:
             raise translate(one.error, doing)

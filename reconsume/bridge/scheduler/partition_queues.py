@@ -271,7 +271,12 @@ class HeldQueue(PartitionQueue):
     def drop(self, records: list[Waits]) -> None:
         """Forget the records that `due` gave last: they are delivered and committed."""
         self.bytes -= self.bytes * len(records) // len(self)
-        # They are the first ones still: nothing is read between the two.
-        del self._held[: len(records)]
-        self._progress.finish(offset_of(message) for _, message in records)
+        offsets = [offset_of(message) for _, message in records]
+        if [offset for _, offset, _ in self._held[: len(records)]] == offsets:
+            del self._held[: len(records)]
+        else:
+            # Earlier ones were read meanwhile: it took long to learn what became of these.
+            gone = set(offsets)
+            self._held = [one for one in self._held if one[1] not in gone]
+        self._progress.finish(offsets)
         self._hold()

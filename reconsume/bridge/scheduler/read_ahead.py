@@ -70,6 +70,10 @@ class ReadAhead:
         """Whether this worker schedules from the partition."""
         return partition in self._queues
 
+    def has(self, queue: PartitionQueue) -> bool:
+        """Whether this is a partition's queue still: one that went and came back has another."""
+        return self._queues.get((queue.topic, queue.partition)) is queue
+
     def assign(self, topic: str, partition: int, delay_ms: int) -> None:
         """Begin with an empty queue for a partition."""
         self._queues[topic, partition] = PartitionQueue(topic, partition, delay_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -24,15 +24,16 @@ from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.membership import Membership
 from reconsume.bridge.polled import by_partition
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
-from reconsume.bridge.scheduler.earlier_owners import what_was_left
+from reconsume.bridge.scheduler.doubt import Doubt
+from reconsume.bridge.scheduler.earlier_owners import Left, what_was_left
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.out_of_turn import offset_of
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.stalls import ReadingStopped
-from reconsume.bridge.scheduler.writers import BatchAborted, BatchWriter
-from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, TopicNotReady
+from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.names import TopicNames
 
 __all__ = ["Worker"]
@@ -104,6 +105,9 @@ class Worker:
         self._written: set[Where] = set()
         self._refused_partitions: set[Partition] = set()
         self._given_up: str | None = None
+        self._doubt: Doubt | None = None
+        self._is_shaken = False
+        self._look_at_ms = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until told to stop.
@@ -138,13 +142,18 @@ class Worker:
         Waits until something is due or read, at most `longest_wait` seconds.
         """
         self._read(self._seconds_to_wait(longest_wait))
-        delivered = self._deliver_out_of_turn() if self._scout is not None else 0
-        if delivered is None:
-            return 0
-        runs = self._read_ahead.take_due(self._clock(), self._limit)
-        delivered += self._deliver(runs) if runs else 0
+        delivered = self._recover() if self._is_shaken else 0
+        if not self._is_shaken:
+            delivered += self._deliver_due()
         self._observer.look(self._read_ahead)
         return delivered
+
+    def _deliver_due(self) -> int:
+        delivered = self._deliver_out_of_turn() if self._scout is not None else 0
+        if delivered is None or self._is_shaken:
+            return delivered or 0
+        runs = self._read_ahead.take_due(self._clock(), self._limit)
+        return delivered + (self._deliver(runs) if runs else 0)
 
     def _deliver_out_of_turn(self) -> int | None:
         """Records of small groups behind a flood, in a batch of their own; their number.
@@ -161,7 +170,7 @@ class Worker:
         return None if refused else delivered
 
     def _seconds_to_wait(self, longest: float) -> float:
-        due = self._read_ahead.next_due_ms()
+        due = self._look_at_ms if self._is_shaken else self._read_ahead.next_due_ms()
         return longest if due is None else min(longest, max(0.0, (due - self._clock()) / 1000))
 
     def _read(self, timeout: float) -> None:
@@ -206,8 +215,10 @@ class Worker:
             logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
 
     def _pause_and_resume(self) -> None:
+        # When it is shaken nothing leaves, however long it has been due.
+        now = float("-inf") if self._is_shaken else self._clock()
         for queues, act, paused in (
-            (self._read_ahead.to_pause(self._clock()), self._consumer.pause, True),
+            (self._read_ahead.to_pause(now), self._consumer.pause, True),
             (self._read_ahead.to_resume(), self._consumer.resume, False),
         ):
             if queues:
@@ -224,7 +235,52 @@ class Worker:
         except BatchAborted as aborted:
             self._learn(runs, _wheres(runs), aborted)
             return 0
-        self._done(runs, batch)
+        except BatchInDoubt as error:
+            self._observer.aborted(str(error))
+            self._router.forget()
+            self._doubt = Doubt(runs, batch, _offsets(runs))
+            self._is_shaken = True
+            return 0
+        self._done(runs, batch, _offsets(runs))
+        return len(batch)
+
+    def _recover(self) -> int:
+        """After a batch without an answer: what became of it, and are all offsets there? Gives what was delivered.
+
+        Before that nothing is committed: a coordinator that has just started may not have read all that the group has
+        committed. The worker stays in the group meanwhile, because to leave it would hold up all workers.
+        """
+        if self._clock() < self._look_at_ms:
+            return 0
+        owned = [(queue.topic, queue.partition) for queue in self._read_ahead]
+        try:
+            self._writer.recover()
+            left = what_was_left(self._consumer, owned, self._known, self._stop) if owned else {}
+        except KafkaNotReachable as error:
+            logger.warning("it is not known yet what is committed: %s", error)
+            self._look_at_ms = self._clock() + _BACK_OFF_MS
+            return 0
+        except ReconsumeError as error:
+            # Of one topic nobody tells; the other partitions must not wait for that.
+            if self._doubt is not None:
+                raise WriterBroken(error) from error
+            logger.warning("what is committed was not looked at: %s", error)
+            left = {}
+        delivered = 0 if self._doubt is None else self._settle(self._doubt, left)
+        self._is_shaken = self._doubt is not None
+        return delivered
+
+    def _settle(self, doubt: Doubt, left: Mapping[Partition, Left]) -> int:
+        now = self._clock()
+        counted = doubt.settle(doubt.partitions(self._read_ahead), left, now)
+        if counted is None:
+            self._look_at_ms = now + _BACK_OFF_MS
+            return 0
+        self._doubt = None
+        batch = [delivery for one in counted for delivery in one.batch]
+        logger.warning("%d of %d records of the batch in doubt were delivered", len(batch), len(doubt.batch))
+        if counted:
+            self._done([one.run for one in counted], batch, [one.position for one in counted])
         return len(batch)
 
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
@@ -277,6 +333,7 @@ class Worker:
             # librdkafka has other words too for a target that is gone, and answers late: it is looked up again.
             self._router.forget()
         if aborted.passing:
+            self._is_shaken = True
             self._hold(runs, _BACK_OFF_MS)
         elif len(wheres) > 1:
             self._limit = max(1, len(wheres) // 2)
@@ -295,10 +352,10 @@ class Worker:
         for run in runs:
             run.hold(until)
 
-    def _done(self, runs: list[DueRun], batch: list[Delivery]) -> None:
+    def _done(self, runs: list[DueRun], batch: list[Delivery], positions: list[TopicPartition]) -> None:
         now = self._clock()
         outcomes = Counter(map(_OUTCOME_AND_GROUP, batch))
-        self._known.note(_offsets(runs))
+        self._known.note(positions)
         for run in runs:
             self._observer.lateness(run.queue.topic, now, [due for due, _ in run.records])
         self._observer.done(outcomes)

@@ -17,37 +17,32 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
-from reconsume.bridge.clients import close_producer, make_producer
+from reconsume.bridge.clients import make_producer
 from reconsume.bridge.kafka import (
     FLUSHED_LINGER_MS,
-    error_of_callback,
     is_passing,
-    is_rebalance,
     is_refusal,
     producer_settings,
     transactional_settings,
     translate,
-    why_failed,
 )
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
+from reconsume.bridge.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 
-__all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchWriter", "TransactionalWriter", "WriterBroken"]
+__all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchInDoubt", "BatchWriter", "TransactionalWriter", "WriterBroken"]
 
 logger = logging.getLogger(__name__)
 
 _SERVE_EVERY: Final = 500
 """Records between two looks at the delivery reports, so that the queue of reports stays short."""
+_START_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 5.0
-"""For each step of a transaction."""
-_LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
-"""Than any record waits for its answer; the whole transaction is bounded besides."""
 _GRACE_SECONDS: Final = 2.0
-_PROMPT_MS: Final = 500.0
-"""A transaction that took longer may have left requests behind."""
-_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+"""After the brokers have aborted a transaction there is nothing left to wait for."""
+_REGISTERING: Final = "registering the transactional id"
+_DELIVERING: Final = "delivering a batch"
 
 
 class BatchAborted(Exception):
@@ -64,6 +59,18 @@ class BatchAborted(Exception):
         self.error = error
         self.passing = passing
         self.written = written
+
+
+class BatchInDoubt(Exception):
+    """All of the batch counts, or nothing; `recover` has the brokers decide it, then the committed offsets tell.
+
+    Attributes:
+        error: why nobody knows.
+    """
+
+    def __init__(self, error: ReconsumeError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class WriterBroken(Exception):
@@ -87,7 +94,10 @@ class BatchWriter(Protocol):
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
     ) -> None:
-        """Write all of `batch` and commit the offsets; raises `BatchAborted` or `WriterBroken`."""
+        """Write all of `batch` and commit the offsets; raises `BatchAborted`, `BatchInDoubt` or `WriterBroken`."""
+
+    def recover(self) -> None:
+        """After `BatchInDoubt`: have the brokers decide; raises `KafkaNotReachable` while they do not answer."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -116,46 +126,42 @@ class TransactionalWriter:
         self._time = time
         self._asked = asked
         self._transactional_id = transactional_id
-        # By then the brokers have aborted it, so there is nothing left to wait for.
-        self._longest_seconds = transaction_timeout_ms / 1000 + _GRACE_SECONDS
-        self._bounded = BoundedCalls()
-        self._broken = False
         self._is_first_refused = False
-        self._settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
-        self._producer = make_producer(self._settings)
+        settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
+        self._transactions = Transactions(settings, transaction_timeout_ms / 1000 + _GRACE_SECONDS)
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
-        self._register()
+        self._register(_START_SECONDS)
         if self._time is not None:
             self._ask_once()
 
-    def _register(self) -> None:
+    def recover(self) -> None:
+        """After `BatchInDoubt`: the brokers end what is open; raises `WriterBroken` if they refuse to."""
         try:
-            self._producer.init_transactions(30)
+            self._register(_PATIENCE_SECONDS)
+        except (KafkaRefused, WorkerFenced) as error:
+            raise WriterBroken(error) from error
+
+    def _register(self, seconds: float) -> None:
+        try:
+            self._transactions.register(seconds)
         except KafkaException as error:
-            self._broken = True
-            raise self._explain(error, "registering the transactional id") from error
+            raise self._explain(error.args[0], _REGISTERING) from error
 
     def _ask_once(self) -> None:
         """Before anything is delivered; without the right to ask, the machine's own clock holds until then."""
         try:
-            self._bound(self._ask_for_time)
-        except BatchAborted as error:
-            if error.passing:
-                raise KafkaNotReachable(f"asking for the brokers' time: {error}") from error
-            logger.warning("due times go by this machine's clock until the first delivery: %s", error)
-
-    def _ask_for_time(self) -> None:
-        producer, began = self._producer, monotonic_ms()
-        try:
-            producer.begin_transaction()
-            producer.produce(self._asked, on_delivery=self._on_stored())
-            producer.flush(_PATIENCE_SECONDS)
-            producer.abort_transaction(_PATIENCE_SECONDS)
+            self._transactions.try_out(lambda producer: producer.produce(self._asked, on_delivery=self._on_stored()))
+        except Undone as error:
+            why = translate(error.cause, "asking for the brokers' time")
+            if not is_refusal(error.cause):
+                raise KafkaNotReachable(str(why)) from error
+            logger.warning("due times go by this machine's clock until the first delivery: %s", why)
+        except ShutOut as error:
+            raise WriterBroken(self._explain(error.cause, "asking for the brokers' time")) from error
         except KafkaException as error:
-            cause = self._undo(error, began)
-            raise BatchAborted(translate(cause, "asking for the time"), passing=not is_refusal(cause)) from error
+            raise self._explain(error.args[0], _REGISTERING) from error
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
         """Hears the append time of the record that it is given to, or that it was refused."""
@@ -174,43 +180,29 @@ class TransactionalWriter:
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
-        positions, metadata = list(offsets()), consumer.consumer_group_metadata()
-        self._bound(lambda: self._transaction(batch, positions, metadata))
-
-    def _bound(self, call: Callable[[], None]) -> None:
-        try:
-            self._bounded.run(call, self._longest_seconds)
-        except TimeoutError:
-            self._broken = True
-            raise WriterBroken(
-                KafkaNotReachable(f"a transaction has not ended within {self._longest_seconds:.0f} s")
-            ) from None
-        except SystemError as error:
-            fatal = error_of_callback(error)
-            self._broken = True
-            raise WriterBroken(self._explain(fatal, "committing a batch")) from error
-
-    def _transaction(self, batch: Sequence[Delivery], positions: list[TopicPartition], metadata: Any) -> None:
-        producer, began = self._producer, monotonic_ms()
+        positions, metadata = offsets(), consumer.consumer_group_metadata()
         self._is_first_refused = False
         try:
-            producer.begin_transaction()
-            self._produce(batch)
-            producer.send_offsets_to_transaction(positions, metadata, _PATIENCE_SECONDS)
-            _commit(producer)
-        except KafkaException as error:
-            cause = self._undo(why_failed(producer, error), began)
+            self._transactions.write(lambda producer: self._produce(producer, batch), positions, metadata)
+        except Undone as error:
             # Offsets are refused as records are, where the right to read their partition was taken: no record is to
             # blame for that, so of one alone it must be known that it was refused itself.
             several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
-            refused = is_refusal(cause) and (several or self._is_first_refused)
-            raise BatchAborted(translate(cause, "delivering a batch"), passing=not refused) from error
-        if monotonic_ms() - began > _PROMPT_MS:
-            self._renew()
+            refused = is_refusal(error.cause) and (several or self._is_first_refused)
+            raise BatchAborted(translate(error.cause, _DELIVERING), passing=not refused) from error
+        except InDoubt as error:
+            raise BatchInDoubt(translate(error.cause, _DELIVERING)) from error
+        except ShutOut as error:
+            raise WriterBroken(self._explain(error.cause, _DELIVERING)) from error
+        except KafkaException as error:
+            why = self._explain(error.args[0], _REGISTERING)
+            if isinstance(why, KafkaNotReachable):
+                raise BatchAborted(why, passing=True) from error
+            raise WriterBroken(why) from error
 
-    def _produce(self, batch: Sequence[Delivery]) -> None:
+    def _produce(self, producer: Producer, batch: Sequence[Delivery]) -> None:
         """With a callback for the first record alone: the commit fails if one of them does, and says why."""
-        produce = self._producer.produce
+        produce = producer.produce
         on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
         for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
             if outcome in UNWRITTEN:
@@ -218,51 +210,14 @@ class TransactionalWriter:
             try:
                 produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
             except BufferError:
-                _produce_patiently(self._producer, batch[count], on_delivery)
+                _produce_patiently(producer, batch[count], on_delivery)
             except KafkaException as error:
                 self._is_first_refused = is_refusal(error.args[0])
                 raise
             on_delivery = None
 
-    def _undo(self, error: KafkaException, began: float) -> KafkaError:
-        """Abort the transaction and give the reason; a fenced or broken producer is of no use any more."""
-        cause: KafkaError = error.args[0]
-        if cause.code() in _FENCED or cause.fatal():
-            self._broken = True
-            raise WriterBroken(self._explain(error, "committing a batch")) from error
-        try:
-            self._producer.abort_transaction(_PATIENCE_SECONDS)
-        except KafkaException as worse:
-            if not is_refusal(cause):
-                self._broken = True
-                raise WriterBroken(self._explain(worse, "aborting a batch")) from worse
-            # With other records on their way librdkafka may not abort what it must (`_CONFLICT`). It was not committed,
-            # and the start of the next producer undoes it; closing this one may hang.
-            self._begin_anew()
-            return cause
-        # Every request of one that the group has refused was answered, if that took no longer than usual.
-        if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
-            self._renew()
-        return cause
-
-    def _renew(self) -> None:
-        """Go on with a new producer, whose epoch shuts out what the old one may have left behind.
-
-        That is requests that come late, as `ExactlyOnceWriter` has it, and a gap in the sequence numbers after a
-        refused record.
-        """
-        close_producer(self._producer)
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self._producer = make_producer(self._settings)
-        try:
-            self._register()
-        except ReconsumeError as error:
-            raise WriterBroken(error) from error
-
-    def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
-        if error.args[0].code() in _FENCED:
+    def _explain(self, error: KafkaError, doing: str) -> ReconsumeError:
+        if error.code() in SHUT_OUT:
             return WorkerFenced(
                 f"{doing}: another worker took over the transactional id {self._transactional_id}; "
                 "give each worker its own --instance-id"
@@ -270,15 +225,8 @@ class TransactionalWriter:
         return translate(error, doing)
 
     def close(self) -> None:
-        """Let go at once; an open transaction was aborted before.
-
-        One that is broken is left as it is: `Producer.close` hangs or fails on it (SystemError in confluent-kafka
-        2.16), and the next `start` with the same transactional id ends what it has left open.
-        """
-        self._bounded.close()
-        if not self._broken:
-            self._producer.purge()
-            close_producer(self._producer)
+        """Let go at once; an open transaction was aborted before."""
+        self._transactions.close()
 
 
 class AtLeastOnceWriter:
@@ -296,6 +244,9 @@ class AtLeastOnceWriter:
 
     def start(self) -> None:
         """Nothing to register."""
+
+    def recover(self) -> None:
+        """Nothing is in doubt here: what is not acknowledged is written again."""
 
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
@@ -344,16 +295,3 @@ def _produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> N
             producer.poll(0.05)
         else:
             return
-
-
-def _commit(producer: Producer) -> None:
-    """A commit that got no answer in time is gone on with once: librdkafka may know more then.
-
-    Where one record was refused the others stay unanswered until their own time is over; only then it says why.
-    """
-    try:
-        producer.commit_transaction(_PATIENCE_SECONDS)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._TIMED_OUT:
-            raise
-        producer.commit_transaction(_LONGER_THAN_A_RECORD_SECONDS)

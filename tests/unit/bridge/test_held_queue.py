@@ -90,3 +90,12 @@ def test_withdrawals_are_forgotten_when_their_messages_cannot_wait_any_more() ->
     assert (len(keys), "k50" in keys, "k51" in keys, "late" in keys) == (50, False, True, True)
     keys.add("over", 0, now=50_000 + CANCELS_KEPT_MS)
     assert "over" not in keys
+
+
+def test_what_is_read_before_a_batch_is_dropped_stays_also_if_it_is_due_earlier() -> None:
+    queue = held(900, 500)
+    records = queue.due(500, 100)
+    queue.append(message(2, 100))
+    queue.drop(records)
+    assert offsets(queue, 10_000) == [2, 0]
+    assert queue.after(queue.due(900, 100)) == (3, "")

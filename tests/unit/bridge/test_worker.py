@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
@@ -16,7 +23,7 @@ from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.scheduler.writers import BatchAborted
+from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.names import TopicNames
 
@@ -30,6 +37,9 @@ class FakeConsumer:
 
     fed: list[Message] = field(default_factory=list)
     at: int = OFFSET_INVALID
+    asked: list[set[int]] = field(default_factory=list)
+    refusal: KafkaError | None = None
+    paused: set[tuple[str, int]] = field(default_factory=set)
     restored: list[TopicPartition] = field(default_factory=list)
 
     def poll(self, _timeout: float) -> Message | None:
@@ -39,13 +49,18 @@ class FakeConsumer:
         fed, self.fed = self.fed, []
         return fed
 
-    def pause(self, _partitions: list[TopicPartition]) -> None: ...
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {(one.topic, one.partition) for one in partitions}
 
-    def resume(self, _partitions: list[TopicPartition]) -> None: ...
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {(one.topic, one.partition) for one in partitions}
 
     def incremental_assign(self, _partitions: list[TopicPartition]) -> None: ...
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        self.asked.append({one.partition for one in partitions})
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
         return [TopicPartition(one.topic, one.partition, self.at) for one in partitions]
 
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
@@ -61,10 +76,18 @@ class FakeWriter:
     written: list[Delivery] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
+    recovered: int = 0
+    away: int = 0
 
     def start(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def recover(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise KafkaNotReachable("away")
+        self.recovered += 1
 
     def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
         self.batches.append(len(batch))
@@ -112,10 +135,13 @@ class Bench:
         self.worker._assigned(cast("Any", self.consumer), [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
 
     def feed(self, *values: bytes, partition: int = 0) -> None:
+        self.feed_from(0, *values, partition=partition)
+
+    def feed_from(self, first: int, *values: bytes, partition: int = 0) -> None:
         stored = (TIMESTAMP_LOG_APPEND_TIME, 0)
         self.consumer.fed += [
             Message(topic=TOPIC, partition=partition, offset=offset, value=value, timestamp=stored)
-            for offset, value in enumerate(values)
+            for offset, value in enumerate(values, start=first)
         ]
 
     def turn(self, times: int = 1) -> int:
@@ -294,3 +320,116 @@ def test_a_consumer_that_kafka_has_done_with_ends_this_life_of_the_worker() -> N
     bench.consumer.fed.append(Message(error=KafkaError(KafkaError._FATAL, "fenced")))
     with pytest.raises(KafkaNotReachable, match="fenced"):
         bench.turn()
+
+
+def in_doubt(*fates: str) -> Callable[[Sequence[Delivery]], Exception | None]:
+    """Batches without an answer, in turn; then all is well."""
+    left = list(fates)
+
+    def refuse(_batch: Sequence[Delivery]) -> Exception | None:
+        return BatchInDoubt(KafkaNotReachable(left.pop(0))) if left else None
+
+    return refuse
+
+
+def test_a_batch_in_doubt_is_looked_up_and_not_delivered_again_if_it_counts() -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.feed(b"a", b"b")
+    bench.now = 1_000
+    assert bench.turn() == 0
+    bench.consumer.at = 2
+    bench.feed_from(2, b"c")
+    assert bench.turn() == 3
+    assert bench.writer.recovered == 1
+    assert bench.values() == [b"c"]
+
+
+def test_a_batch_in_doubt_that_seems_undone_is_delivered_when_that_is_sure() -> None:
+    """A coordinator that has just started may say for a moment that less is committed than is."""
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.feed(b"a")
+    bench.now = 1_000
+    assert bench.turn() == 0
+    for at in (1_000, 1_600, 2_400):
+        bench.now = at
+        assert bench.turn() == 0
+    assert bench.values() == []
+    bench.now = 3_100
+    bench.turn(2)
+    assert bench.values() == [b"a"]
+    assert bench.writer.committed == {(TOPIC, 0): 1}
+
+
+def test_while_a_batch_is_in_doubt_nothing_is_delivered_and_reading_has_a_limit() -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.writer.away = 3
+    bench.feed(b"a")
+    bench.now = 1_000
+    bench.turn()
+    bench.feed_from(1, *[b"%d" % number for number in range(1_200)])
+    for _ in range(3):
+        bench.turn()
+        bench.now += 600
+    assert (bench.values(), bench.consumer.paused) == ([], {(TOPIC, 0)})
+    for _ in range(30):
+        bench.now += 1_000
+        bench.turn()
+    assert len(bench.values()) == 1_201
+    assert bench.consumer.paused == set()
+
+
+def test_of_a_batch_in_doubt_what_went_to_another_worker_is_left_to_it() -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.feed(b"a")
+    bench.feed(b"b", partition=1)
+    bench.now = 1_000
+    bench.turn()
+    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.consumer.asked.clear()
+    for _ in range(4):
+        bench.now += 1_000
+        bench.turn()
+    assert (bench.consumer.asked, bench.values()) == ([{1}, {1}, {1}], [b"b"])
+
+
+def without_an_answer(*numbers: int) -> Callable[[Sequence[Delivery]], Exception | None]:
+    """Of these batches, counted from 0, nothing counts."""
+    counted = iter(range(1_000))
+
+    def refuse(_batch: Sequence[Delivery]) -> Exception | None:
+        away = BatchAborted(KafkaNotReachable("no answer"), passing=True)
+        return away if next(counted) in numbers else None
+
+    return refuse
+
+
+def test_after_a_batch_without_an_answer_lost_offsets_are_restored_before_anything_is_delivered() -> None:
+    """The worker has stayed in its group, so nobody else would."""
+    bench = Bench(FakeWriter(without_an_answer(1)))
+    bench.feed(b"a")
+    bench.now = 1_000
+    assert bench.turn() == 1
+    bench.feed_from(1, b"b")
+    assert (bench.turn(), bench.consumer.restored) == (0, [])
+    bench.now = 2_000
+    assert bench.turn() == 1
+    assert [(one.partition, one.offset) for one in bench.consumer.restored] == [(0, 1)]
+    bench.feed_from(2, b"c")
+    bench.turn()
+    assert (bench.values(), len(bench.consumer.restored)) == ([b"a", b"b", b"c"], 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "delivered"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, 1), (KafkaError._TIMED_OUT, 0)]
+)
+def test_who_is_refused_the_offsets_goes_on_and_who_gets_no_answer_waits(code: int, delivered: int) -> None:
+    bench = Bench(FakeWriter(without_an_answer(0)))
+    bench.feed(b"a")
+    bench.now = 1_000
+    bench.turn()
+    bench.consumer.refusal = KafkaError(code)
+    bench.now = 2_000
+    assert bench.turn() == delivered
+    bench.consumer.refusal = None
+    bench.now = 3_000
+    assert delivered + bench.turn() == 1

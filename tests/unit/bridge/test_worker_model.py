@@ -29,12 +29,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.doubt import Doubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.scheduler.writers import BatchAborted, WriterBroken
+from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt, WriterBroken
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.names import TopicNames
@@ -47,6 +48,17 @@ READ_AT_ONCE: Final = 3
 SCOUTED_AT_ONCE: Final = 12
 HOLD_MS: Final = 20_000
 """Longer than any worker holds a partition."""
+FATES: Final = (
+    "commits",
+    "aborts",
+    "is refused",
+    "breaks",
+    "commits and breaks",
+    "commits without an answer",
+    "commits late, without an answer",
+    "is undone without an answer",
+)
+"""Of a batch."""
 
 Where = tuple[str, int]
 
@@ -57,6 +69,7 @@ class Kafka:
 
     Attributes:
         told: what the group's coordinator says is committed.
+        open: transactions whose commit is still on its way, by worker; to ask what is committed waits for them.
     """
 
     now: float = 0.0
@@ -65,6 +78,7 @@ class Kafka:
     told: dict[Where, tuple[int, str]] = field(default_factory=dict)
     delivered: dict[Where, list[tuple[int, float]]] = field(default_factory=lambda: {one: [] for one in PARTITIONS})
     owners: dict[Where, str] = field(default_factory=dict)
+    open: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def append(self, where: Where, wait: int, group: bytes = b"flood") -> None:
         """A record of `DELAY.0s` has its own moment, in its value."""
@@ -85,14 +99,28 @@ class Kafka:
 
     def commit(self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition]) -> None:
         """Together or not at all."""
+        self.begin_commit(worker, batch, offsets)
+        self.decide()
+
+    def begin_commit(self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition]) -> None:
+        """Once the group has taken the offsets only the end is missing."""
         if any(self.owners.get((one.topic, one.partition)) != worker for one in offsets):
             raise BatchAborted(KafkaNotReachable("ILLEGAL_GENERATION"), passing=True)
-        for one in batch:
-            where = one.topic, one.partition
-            self.delivered[where].append((int(one.key or b""), self.now))
-        for position in offsets:
-            self.restore([position])
-            self.committed[position.topic, position.partition] = position.offset, position.metadata or ""
+
+        def end() -> None:
+            for one in batch:
+                where = one.topic, one.partition
+                self.delivered[where].append((int(one.key or b""), self.now))
+            for position in offsets:
+                self.restore([position])
+                self.committed[position.topic, position.partition] = position.offset, position.metadata or ""
+
+        self.open[worker] = end
+
+    def decide(self) -> None:
+        """Every commit that is on its way arrives."""
+        while self.open:
+            self.open.popitem()[1]()
 
     def restore(self, offsets: Sequence[TopicPartition]) -> None:
         """A commit, as the coordinator hears it."""
@@ -107,6 +135,7 @@ class Member:
     Attributes:
         fate: what becomes of the next transactions, in turn; then all is well.
         believed: what it owns as far as it knows, with the next offset to read.
+        away: how often the coordinator of its transactions does not answer.
     """
 
     kafka: Kafka
@@ -114,6 +143,7 @@ class Member:
     fate: list[str] = field(default_factory=list)
     believed: dict[Where, int] = field(default_factory=dict)
     paused: set[Where] = field(default_factory=set)
+    away: int = 0
 
     def poll(self, _timeout: float) -> Message | None:
         read = self.consume(1, 0)
@@ -131,6 +161,7 @@ class Member:
         return found
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        self.kafka.decide()
         found = {one: self.kafka.told.get((one.topic, one.partition), (-1001, "")) for one in partitions}
         return [TopicPartition(one.topic, one.partition, *at) for one, at in found.items()]
 
@@ -141,6 +172,7 @@ class Member:
         self.paused -= {(one.topic, one.partition) for one in partitions}
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.kafka.decide()
         for one in partitions:
             where = one.topic, one.partition
             self.believed[where] = one.offset if one.offset >= 0 else self.kafka.told.get(where, (0, ""))[0]
@@ -153,6 +185,13 @@ class Member:
 
     def close(self) -> None: ...
 
+    def recover(self) -> None:
+        """The next producer with the same transactional id: what is not on its way yet never comes."""
+        if self.away:
+            self.away -= 1
+            raise KafkaNotReachable("away")
+        self.kafka.decide()
+
     def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
         fate = self.fate.pop(0) if self.fate else "commits"
         if fate == "aborts":
@@ -161,9 +200,16 @@ class Member:
             raise BatchAborted(KafkaRefused("too large"), passing=False)
         if fate == "breaks":
             raise WriterBroken(KafkaNotReachable("fenced"))
+        if fate == "is undone without an answer":
+            raise BatchInDoubt(KafkaNotReachable("no answer"))
+        if fate == "commits late, without an answer":
+            self.kafka.begin_commit(self.name, batch, offsets())
+            raise BatchInDoubt(KafkaNotReachable("no answer"))
         self.kafka.commit(self.name, batch, offsets())
         if fate == "commits without an answer":
-            raise WriterBroken(KafkaNotReachable("no answer"))
+            raise BatchInDoubt(KafkaNotReachable("no answer"))
+        if fate == "commits and breaks":
+            raise WriterBroken(KafkaNotReachable("fenced"))
 
 
 @dataclass
@@ -287,10 +333,11 @@ class Workers(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(WORKERS),
-        fate=st.sampled_from(["commits", "aborts", "is refused", "breaks", "commits without an answer"]),
+        fate=st.sampled_from(FATES),
+        away=st.integers(0, 1),
     )
-    def a_worker_turns(self, name: str, fate: str) -> None:
-        self.members[name].fate = [fate]
+    def a_worker_turns(self, name: str, fate: str, away: int = 0) -> None:
+        self.members[name].fate, self.members[name].away = [fate], away
         try:
             self.workers[name].run_once(0)
         except WriterBroken:
@@ -368,7 +415,7 @@ class Workers(RuleBasedStateMachine):
         for _ in range(200 + longest):
             self.kafka.now += HOLD_MS
             for name in WORKERS:
-                self.members[name].fate = []
+                self.members[name].fate, self.members[name].away = [], 0
                 self.workers[name].run_once(0)
         for where in PARTITIONS:
             assert len(self.kafka.delivered[where]) == len(self.kafka.logs[where]), where
@@ -397,7 +444,22 @@ def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatc
         machine.what_is_delivered_is_what_is_committed()
 
 
-@pytest.mark.parametrize("fate", ["commits", "aborts", "is refused", "breaks", "commits without an answer"])
+def test_the_model_finds_a_worker_that_takes_a_batch_without_an_answer_for_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Doubt, "settle", lambda *_: [])
+    machine = Workers()
+    machine.a_record_is_appended(PARTITIONS[0], 0)
+    machine.time_passes(3_000)
+    machine.a_worker_turns("a", "commits without an answer")
+    machine.what_is_delivered_is_what_is_committed()
+    for _ in range(2):
+        machine.a_worker_turns("a", "commits")
+    with pytest.raises(AssertionError):
+        machine.what_is_delivered_is_what_is_committed()
+
+
+@pytest.mark.parametrize("fate", FATES)
 def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_batch(fate: str) -> None:
     machine = Workers()
     where = PARTITIONS[0]
@@ -410,6 +472,7 @@ def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_ba
     machine.what_is_delivered_is_what_is_committed()
     machine.time_passes(HOLD_MS)
     while len(machine.kafka.delivered[where]) < 203:
+        machine.time_passes(3_000)
         machine.a_worker_turns("a", "commits")
         machine.what_is_delivered_is_what_is_committed()
     machine.lanes_keep_their_order()

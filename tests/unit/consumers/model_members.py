@@ -112,7 +112,7 @@ class Transactions(ExactlyOnceWriter):
             raise KafkaNotReachable("away")
         return super().was_committed(positions)
 
-    def _started(self) -> Any:
+    def _started(self, seconds: float = 0) -> None:
         """There is no producer."""
 
     def commits(self, _group: str, wheres: Iterable[Where], *, stable: bool) -> dict[Where, Commit]:

@@ -1,0 +1,159 @@
+"""Transactions that do not end: what is certain is said at once, what is not can be looked up, nobody hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from reconsume.bridge import transactions as transactions_module
+from reconsume.bridge.kafka import consumer_settings, transactional_settings
+from reconsume.bridge.transactions import InDoubt, Transactions, Undone
+from tests.integration.installation import Installation, settings_for
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+TRANSACTION_MS = 10_000
+
+
+class Hanging(Producer):
+    """As librdkafka hangs in a transaction after its coordinator went away: no timeout ends it."""
+
+    hangs_in: str | None = None
+    acts_first = False
+    go_on = threading.Event()
+    closed = 0
+
+    def send_offsets_to_transaction(self, *given: Any) -> None:
+        self._hang("offsets", lambda: super(Hanging, self).send_offsets_to_transaction(*given))
+
+    def commit_transaction(self, *given: Any) -> None:
+        self._hang("commit", lambda: super(Hanging, self).commit_transaction(*given))
+
+    def init_transactions(self, *given: Any) -> None:
+        self._hang("start", lambda: super(Hanging, self).init_transactions(*given))
+
+    def _hang(self, where: str, act: Any) -> None:
+        cls = type(self)
+        if cls.hangs_in != where:
+            act()
+            return
+        cls.hangs_in = None
+        if cls.acts_first:
+            act()
+        assert cls.go_on.wait(60)
+        if not cls.acts_first:
+            act()
+
+    def close(self) -> bool:
+        type(self).closed += 1
+        return bool(super().close())
+
+
+class Moving:
+    """Writes records in transactions, each with an offset.
+
+    Attributes:
+        kind: the class of its producers.
+    """
+
+    def __init__(self, here: Installation, kind: type[Hanging]) -> None:
+        self.kind, self.here, self.group = kind, here, here.name("moves")
+        self.source, self.target = here.topic("source"), here.topic("target")
+        conf = here.settings.client_settings()
+        self.transactions = Transactions(transactional_settings(conf, here.name("id"), TRANSACTION_MS), 12)
+        self.consumer = Consumer(consumer_settings(conf, "moves") | {"group.id": self.group})
+        self.moved = 0
+
+    def write(self, *values: bytes) -> None:
+        def produce(producer: Producer) -> None:
+            for value in values:
+                producer.produce(self.target, value, partition=0)
+
+        position = TopicPartition(self.source, 0, self.moved + len(values))
+        self.transactions.write(produce, [position], self.consumer.consumer_group_metadata())
+        self.moved += len(values)
+
+    def stored(self) -> list[bytes | None]:
+        return [record.value for record in self.here.read(self.target)]
+
+    def committed(self) -> int | None:
+        return self.here.committed(self.group, self.source)
+
+
+@pytest.fixture
+def moving(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
+    class OfThisTest(Hanging):
+        go_on = threading.Event()
+
+    monkeypatch.setattr(transactions_module, "make_producer", lambda settings: OfThisTest(dict(settings)))
+    monkeypatch.setattr(transactions_module, "_PATIENCE_SECONDS", 2.0)
+    one = Moving(Installation(settings_for(bootstrap_servers)), OfThisTest)
+    yield one
+    OfThisTest.go_on.set()
+    one.transactions.close()
+    one.consumer.close()
+
+
+def test_what_hangs_before_its_commit_is_undone_and_the_next_one_is_written_at_once(moving: Moving) -> None:
+    kind = moving.kind
+    moving.write(b"a")
+    kind.hangs_in = "offsets"
+    with pytest.raises(Undone, match="has not ended"):
+        moving.write(b"b")
+    assert moving.committed() == 1
+    moving.write(b"c")
+    assert (moving.stored(), moving.committed()) == ([b"a", b"c"], 2)
+    kind.go_on.set()
+    wait_until(lambda: kind.closed == 1, 30, "the producer that hung is closed when it hangs no more")
+    moving.write(b"d")
+    assert moving.stored() == [b"a", b"c", b"d"]
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["which counts", "which does not count"])
+def test_a_commit_that_hangs_is_in_doubt_until_there_is_a_new_producer(moving: Moving, *, counts: bool) -> None:
+    kind = moving.kind
+    moving.write(b"a")
+    kind.hangs_in, kind.acts_first = "commit", counts
+    moving.transactions._longest_ms = 2_000
+    with pytest.raises(InDoubt, match="has not ended"):
+        moving.write(b"b")
+    moving.transactions.register(10)
+    assert moving.committed() == (2 if counts else 1)
+    # Nor does it count later: the brokers have shut its producer out.
+    kind.go_on.set()
+    wait_until(lambda: kind.closed == 1, 30, "the producer that hung is closed when it hangs no more")
+    assert moving.stored() == ([b"a", b"b"] if counts else [b"a"])
+    moving.moved = 2 if counts else 1
+    moving.write(b"c")
+    assert moving.stored()[-1] == b"c"
+
+
+def test_a_start_that_hangs_is_given_up_and_another_producer_starts(moving: Moving) -> None:
+    kind = moving.kind
+    kind.hangs_in = "start"
+    with pytest.raises(KafkaException, match="registering the transactional id has not ended"):
+        moving.transactions.register(0.5)
+    moving.write(b"a")
+    assert moving.stored() == [b"a"]
+
+
+def test_an_abort_that_fails_after_the_commit_was_asked_for_leaves_it_in_doubt(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the answer to a commit is lost: the brokers refuse to abort what they have committed."""
+    commit = transactions_module._commit
+
+    def commits_unheard(producer: Producer) -> None:
+        commit(producer)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "planted"))
+
+    monkeypatch.setattr(transactions_module, "_commit", commits_unheard)
+    with pytest.raises(InDoubt, match="planted"):
+        moving.write(b"a")
+    moving.transactions.register(10)
+    assert (moving.stored(), moving.committed()) == ([b"a"], 1)
