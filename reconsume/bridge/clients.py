@@ -46,7 +46,13 @@ def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M
 
 
 class Clients:
-    """Real clients and the real clock."""
+    """Real clients and the real clock.
+
+    Attributes:
+        can_lose_offsets: whether a group's coordinator may say that less is committed than is.
+    """
+
+    can_lose_offsets = True
 
     @property
     def clock(self) -> Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from confluent_kafka import TopicPartition
@@ -14,12 +14,15 @@ from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["Answers", "KnownOffsets"]
+__all__ = ["STEADY_MS", "Answers", "KnownOffsets"]
 
 logger = logging.getLogger(__name__)
 
 _PATIENCE_MS: Final = 30_000.0
-"""Loading the offsets of a group takes a broker less, and a rebalance gives its members ten times as long."""
+"""Of answers that do not change: as long as they do the coordinator is still loading. A rebalance gives its members ten
+times as long."""
+STEADY_MS: Final = 1_000.0
+"""A broker loads some ten thousand commits in that time."""
 _AGAIN_SECONDS: Final = 0.5
 _EXAMPLES: Final = 5
 
@@ -52,21 +55,35 @@ class KnownOffsets:
     the group writes something meanwhile, the group has no offsets, or old ones. Going on from there would deliver
     everything again.
 
+    Who has just started knows nothing, so of each partition the first answer is believed when it is given twice, a
+    second apart: while offsets are loaded they rise. It does not help before the group's first one is loaded.
+
     A topic that was made again has another id; what is known of the old one is forgotten then.
 
     Args:
         topic_ids: tells one topic from another with the same name.
         patience_ms: how long the coordinator may take to find the offsets again.
+        steady_ms: for how long a first answer must stay as it is.
         clock: milliseconds that only grow.
 
     Threads may share it.
     """
 
-    def __init__(self, topic_ids: TopicIds, *, patience_ms: float = _PATIENCE_MS, clock: Clock = monotonic_ms) -> None:
+    def __init__(
+        self,
+        topic_ids: TopicIds,
+        *,
+        patience_ms: float = _PATIENCE_MS,
+        steady_ms: float = STEADY_MS,
+        clock: Clock = monotonic_ms,
+    ) -> None:
         self._topic_ids = topic_ids
         self._patience_ms = patience_ms
+        self._steady_ms = steady_ms
         self._clock = clock
         self._known: dict[Partition, TopicPartition] = {}
+        self._steady: set[Partition] = set()
+        self._said: dict[Partition, tuple[int, float]] = {}
         self._ids: dict[str, str] = {}
         self._doubted_since: float | None = None
         self._lock = threading.Lock()
@@ -80,8 +97,28 @@ class KnownOffsets:
                 logger.debug("offsets are not kept in mind: %s", error)
 
     def note(self, committed: Iterable[TopicPartition]) -> None:
-        """Take note of what was committed, or read as committed; negative offsets say nothing."""
+        """Take note of what a member has committed itself; negative offsets say nothing."""
         found = [one for one in committed if one.offset >= 0]
+        self._keep(found)
+        with self._lock:
+            self._steady.update((one.topic, one.partition) for one in found)
+
+    def read(self, committed: Iterable[TopicPartition]) -> None:
+        """Take note of what the coordinator says; negative offsets say nothing."""
+        found, now = [one for one in committed if one.offset >= 0], self._clock()
+        self._keep(found)
+        with self._lock:
+            for one in found:
+                where = one.topic, one.partition
+                if where in self._steady:
+                    continue
+                said, since = self._said.get(where, (-1, now))
+                self._said[where] = said, since = one.offset, since if said == one.offset else now
+                if now - since >= self._steady_ms:
+                    self._steady.add(where)
+                    del self._said[where]
+
+    def _keep(self, found: Sequence[TopicPartition]) -> None:
         self.meet(one.topic for one in found)
         with self._lock:
             for one in found:
@@ -93,21 +130,31 @@ class KnownOffsets:
         """What is committed of these partitions, as far as it can be believed.
 
         Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
-        raises.
+        raises. After a stop nothing is to be restored: the coordinator may be about to find it.
         """
-        wanted, begun, fallen = list(partitions), self._clock(), None
+        wanted, before = list(partitions), None
+        begun = changed = self._clock()
         while True:
-            before = fallen
             answers, fallen = self._asked(ask, wanted, anew=before is None)
-            waited = self._clock() - begun
-            if not fallen or waited >= self._patience_ms or stop.is_set():
+            said, now = {where: one.offset for where, one in answers.items()}, self._clock()
+            self.read(one for where, one in answers.items() if where not in fallen)
+            changed = changed if before in (None, said) else now
+            waited = now - (changed if fallen else begun)
+            if not (fallen or self._is_unsteady(answers)) or waited >= self._patience_ms or stop.is_set():
                 break
-            if before is None:
+            if fallen and before is None:
                 logger.warning("the coordinator of the group has lost offsets, asking again: %s", _told(fallen))
+            before = said
             stop.wait(_AGAIN_SECONDS)
+        if stop.is_set():
+            return Answers(self._overruled(answers, fallen), [])
         if fallen:
             logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
         return Answers(self._overruled(answers, fallen), [ours for ours, _ in fallen.values()])
+
+    def _is_unsteady(self, answers: Mapping[Partition, TopicPartition]) -> bool:
+        with self._lock:
+            return any(where in self._said and where[0] in self._ids for where in answers)
 
     def ask_once(self, ask: Ask, partitions: Iterable[Partition]) -> list[TopicPartition]:
         """The same without waiting, for one thread that asks again by itself.
@@ -138,7 +185,7 @@ class KnownOffsets:
     def _overruled(self, answers: Mapping[Partition, TopicPartition], fallen: Fallen) -> list[TopicPartition]:
         """What holds: the answers, and in place of those that went back what is known."""
         held = {**answers, **{where: ours for where, (ours, _) in fallen.items()}}
-        self.note(held.values())
+        self._keep([one for one in held.values() if one.offset >= 0])
         return list(held.values())
 
     def _fallen(self, answers: Mapping[Partition, TopicPartition]) -> Fallen:
@@ -163,6 +210,8 @@ class KnownOffsets:
                 self._ids.pop(topic, None)
             for where in [one for one in self._known if one[0] in made_again]:
                 del self._known[where]
+                self._steady.discard(where)
+                self._said.pop(where, None)
         return bool(made_again)
 
 

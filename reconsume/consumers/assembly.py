@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import clock_of, make_consumer
+from reconsume.bridge.clients import clients_of, clock_of, make_consumer
 from reconsume.bridge.exactly_once import ExactlyOnceWriter
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.known_offsets import STEADY_MS, KnownOffsets
 from reconsume.bridge.membership import Membership
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
@@ -93,7 +93,10 @@ def build_loop(
     # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
     broadcasts = settings.message_model is MessageModel.BROADCASTING
     membership = None if broadcasts else Membership(conf)
-    known = KnownOffsets(lambda topics: {} if broadcasts else KafkaAdmin(base, settings.client_id).topic_ids(topics))
+    known = KnownOffsets(
+        lambda topics: {} if broadcasts else KafkaAdmin(base, settings.client_id).topic_ids(topics),
+        steady_ms=STEADY_MS if clients_of(base).can_lose_offsets else 0,
+    )
     try:
         if membership is None:
             consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)

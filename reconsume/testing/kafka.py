@@ -315,6 +315,8 @@ class InMemoryKafka:
 class _InMemoryClients(Clients):
     """Makes the clients of one Kafka in memory, and steps the loops of its consumers."""
 
+    can_lose_offsets = False
+
     def __init__(self, cluster: Cluster, clock: FakeClock) -> None:
         self._cluster = cluster
         self._clock = clock

@@ -59,7 +59,7 @@ class SteppedScheduler:
             refused=lambda _topic: None,
             max_batch_records=scheduler.max_batch_records,
             clock=clock,
-            known=KnownOffsets(admin.topic_ids),
+            known=KnownOffsets(admin.topic_ids, steady_ms=0),
         )
         self._worker.join_group()
 

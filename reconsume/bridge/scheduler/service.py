@@ -209,7 +209,7 @@ class SchedulerService:
             self._deletions.saw(topic)
         lanes = [(topic, one) for topic, count in scheduled.items() for one in range(count)]
         commits = self._admin.commits(self._group, lanes).items()
-        self._known.note(TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits)
+        self._known.read(TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits)
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)

@@ -62,10 +62,41 @@ def asked(coordinator: Coordinator, known: KnownOffsets, stop: threading.Event |
     return [(one.offset, one in found.restored) for one in found.committed]
 
 
-def test_a_first_answer_is_believed() -> None:
-    coordinator = Coordinator([{LANE: 7}])
-    assert asked(coordinator, coordinator.known()) == [(7, False), (OFFSET_INVALID, False)]
+def test_a_first_answer_is_believed_when_it_is_given_twice() -> None:
+    """To who has just started a coordinator that is loading looks as any other."""
+    coordinator = Coordinator([{LANE: 3}, {LANE: 5}, {LANE: 7}])
+    known = coordinator.known()
+    assert asked(coordinator, known) == [(7, False), (OFFSET_INVALID, False)]
+    assert coordinator.asked == 4
+    coordinator.answers = [{LANE: 9}]
+    assert asked(coordinator, known) == [(9, False), (OFFSET_INVALID, False)]
+    assert coordinator.asked == 5, "no first one any more"
+
+
+def test_nothing_committed_is_believed_at_once() -> None:
+    coordinator = Coordinator([{}])
+    assert asked(coordinator, coordinator.known()) == [(OFFSET_INVALID, False)] * 2
     assert coordinator.asked == 1
+
+
+def test_what_was_read_before_counts_as_the_first_answer() -> None:
+    coordinator = Coordinator([{LANE: 7}])
+    known = coordinator.known()
+    known.read([TopicPartition(*LANE, 7)])
+    assert asked(coordinator, known)[0] == (7, False)
+    assert coordinator.asked == 1
+
+
+def test_a_first_answer_that_never_stays_is_believed_in_the_end() -> None:
+    """As where others commit too: then it is not the coordinator that is at work."""
+    coordinator = Coordinator([{LANE: offset} for offset in range(50)])
+    assert asked(coordinator, coordinator.known())[0] == (9, False)
+
+
+def test_a_coordinator_that_is_still_loading_has_its_time_as_long_as_it_goes_on() -> None:
+    coordinator = Coordinator([{LANE: offset} for offset in range(0, 111, 5)])
+    assert asked(coordinator, coordinator.known(lane=110))[0] == (110, False)
+    assert coordinator.asked == 23
 
 
 @pytest.mark.parametrize("loading", [[{}], [{}, {LANE: 3}, {LANE: 100}]], ids=["nothing yet", "bit by bit"])
@@ -73,7 +104,7 @@ def test_a_coordinator_that_is_still_loading_is_waited_for(loading: list[dict[tu
     """What is not known here is right by then too."""
     coordinator = Coordinator([*loading, {LANE: 120, OTHER: 55}])
     assert asked(coordinator, coordinator.known(lane=110)) == [(120, False), (55, False)]
-    assert coordinator.asked == len(loading) + 1
+    assert coordinator.asked == len(loading) + 2
 
 
 def test_what_is_lost_for_good_is_restored_with_its_metadata(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,8 +121,8 @@ def test_what_is_lost_for_good_is_restored_with_its_metadata(caplog: pytest.LogC
 def test_a_stop_does_not_wait_for_the_coordinator() -> None:
     coordinator, stop = Coordinator([{}]), NoWait()
     stop.set()
-    assert asked(coordinator, coordinator.known(lane=110), stop) == [(110, True), (OFFSET_INVALID, False)]
-    assert coordinator.asked == 1
+    assert asked(coordinator, coordinator.known(lane=110), stop) == [(110, False), (OFFSET_INVALID, False)]
+    assert coordinator.asked == 1, "and writes nothing: it may be about to find it"
 
 
 def test_a_topic_that_was_made_again_begins_anew() -> None:
