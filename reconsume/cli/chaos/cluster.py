@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -40,8 +42,8 @@ class Broker:
         self.proxy = Proxy(self.proxied, self._behind)
         self.kafka = LocalKafka()
 
-    def make(self, node: int, voters: str, brokers: int, progress: Progress) -> None:
-        """Prepare it as one of so many."""
+    def make(self, node: int, voters: str, brokers: int, progress: Progress, data: Path | None) -> None:
+        """Prepare it as one of so many; a folder for its data and its log is kept."""
         replicas = str(brokers)
         safe = str(2 if brokers > 1 else 1)
         properties = {
@@ -67,7 +69,9 @@ class Broker:
             # But one that was killed may come back only when its last session is over.
             "broker.session.timeout.ms": "6000",
         }
-        self.kafka = LocalKafka(self.direct, properties=properties, version=KAFKA_VERSION_FOR_FAULTS, progress=progress)
+        self.kafka = LocalKafka(
+            self.direct, data_dir=data, properties=properties, version=KAFKA_VERSION_FOR_FAULTS, progress=progress
+        )
 
     def start(self) -> None:
         """Start it, or start it again with its data."""
@@ -106,14 +110,16 @@ class Cluster:
     Args:
         brokers: how many; with three every topic has three replicas, of which two must be there.
         progress: told what is being fetched.
+        folder: for the brokers' data and logs, which stay there; None removes them.
     """
 
-    def __init__(self, brokers: int, progress: Progress = lambda _line: None) -> None:
+    def __init__(self, brokers: int, progress: Progress = lambda _line: None, folder: Path | None = None) -> None:
+        self.folders = [folder / f"broker-{node}" for node in range(1, brokers + 1)] if folder is not None else []
         self.brokers = [Broker() for _ in range(brokers)]
         self._stack = ExitStack()
         voters = ",".join(f"{node}@{_HOST}:{one.controller}" for node, one in enumerate(self.brokers, start=1))
         for node, one in enumerate(self.brokers, start=1):
-            one.make(node, voters, brokers, progress)
+            one.make(node, voters, brokers, progress, self.folders[node - 1] if self.folders else None)
 
     def __enter__(self) -> Self:
         try:
@@ -127,6 +133,11 @@ class Cluster:
             self._stack.close()
             raise
         return self
+
+    def remove_data(self) -> None:
+        """Of brokers that have ended; their logs stay."""
+        for one in self.folders:
+            shutil.rmtree(one / "log")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -120,14 +120,15 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     Args:
         options: what to do.
         say: told of every step.
-        folder: for the logs of the processes under test; None makes one.
+        folder: for the logs of the processes under test and of the brokers, whose data stay there too unless all
+            promises were kept; None makes one.
 
     Raises:
         ReconsumeError: the cluster did not start, or nothing was ever processed.
     """
     begun, folder = time.monotonic(), folder or Path(tempfile.mkdtemp(prefix="reconsume-chaos-"))
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(options.brokers, say))
+        cluster = stack.enter_context(Cluster(options.brokers, say, folder))
         say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
         settings = Settings(bootstrap_servers=cluster.direct)
         operator = Operator(settings)
@@ -149,6 +150,10 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
             verdict = reader.judge.verdict()
             seconds = recoveries(inflicted, reader.judge.late(LATE_MS))
         ended = list(processes.ended)
+    if verdict.ok:
+        cluster.remove_data()
+    else:
+        say(f"what the brokers have is kept: {', '.join(map(str, cluster.folders))}")
     return ChaosReport(options, inflicted, verdict, summary(seconds), ended, time.monotonic() - begun, folder)
 
 
