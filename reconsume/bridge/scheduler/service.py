@@ -235,6 +235,9 @@ class SchedulerService:
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": 10_000,
             "heartbeat.interval.ms": 1_000,
+            # So long at most a rebalance waits for a member that is no more: a coordinator that was elected twice
+            # within a moment does not see sessions expire. The worker polls more often.
+            "max.poll.interval.ms": 60_000,
             "fetch.wait.max.ms": 50,
             "fetch.queue.backoff.ms": 10,
             "queued.min.messages": 10_000,
