@@ -6,10 +6,12 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 
 # Which files come first is said in tests/conftest.py.
 BY_FILE := --dist=loadfile --no-loadscope-reorder
-BUT_LONG := -m "not long"
+FIRST := -m "not long and not more"
+MORE := -m "more and not long"
+OTHERS := $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-long unit demo broker benchmarks helm-check docs wheel clean
+.PHONY: help setup check format test test-more test-long unit demo broker benchmarks helm-check docs wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,17 +41,23 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-test: check ## The checks and all tests but the longest, on a real Kafka
+test: check ## The checks, and the tests of what is promised, on a real Kafka and a real Spark: under 15 minutes
 	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
-	@$(BIN)/pytest -q $(BUT_LONG) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
+	@$(BIN)/pytest -q $(FIRST) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark and five minutes of faults, three at a time"
-	@$(BIN)/pytest -q $(BUT_LONG) --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
+	@$(BIN)/pytest -q $(FIRST) --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
 	@echo "all others, five at a time"
-	@$(BIN)/pytest -q $(BUT_LONG) --numprocesses=5 $(BY_FILE) tests $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
+	@$(BIN)/pytest -q $(FIRST) --numprocesses=5 $(BY_FILE) tests $(OTHERS)
 
-test-long: setup ## What make test leaves out: the longest tests, faults while messages flow, crashes at every step: an hour
+test-more: setup ## The tests that make test leaves to this one: as long again; CI runs both
+	@echo "those with Spark, three at a time"
+	@$(BIN)/pytest -q $(MORE) --numprocesses=3 $(BY_FILE) tests/spark
+	@echo "all others, five at a time"
+	@$(BIN)/pytest -q $(MORE) --numprocesses=5 $(BY_FILE) tests $(OTHERS)
+
+test-long: setup ## The longest tests, faults while messages flow, crashes at every step: an hour
 	@$(BIN)/pytest -q -m long tests
-	@RECONSUME_CHAOS_SEED=$${RECONSUME_CHAOS_SEED:-0} $(BIN)/pytest -q $(BUT_LONG) tests/chaos
+	@RECONSUME_CHAOS_SEED=$${RECONSUME_CHAOS_SEED:-0} $(BIN)/pytest -q -m "not long" tests/chaos
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit

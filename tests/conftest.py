@@ -36,6 +36,39 @@ _LONG: Final = (
     "tests/integration/test_secrets.py",
 )
 """Of Kafka those that wait and those that work in turns."""
+_MORE: Final = frozenset(
+    {
+        *(f"tests/spark/test_{part}.py" for part in ("clocks", "dialects", "expired", "open_transactions")),
+        *(f"tests/spark/test_{part}.py" for part in ("reconcile_stream", "released", "replay_runs", "rights")),
+        "tests/integration/test_broadcasting.py",
+        "tests/integration/test_circuit_breaker.py",
+        "tests/integration/test_cli.py",
+        "tests/integration/test_deleted_topics.py",
+        "tests/integration/test_docs.py",
+        "tests/integration/test_doctor.py",
+        "tests/integration/test_drop_in_broker_away.py",
+        "tests/integration/test_examples.py",
+        "tests/integration/test_groups_file.py",
+        "tests/integration/test_hooks.py",
+        "tests/integration/test_local_kafka.py",
+        "tests/integration/test_lost_membership.py",
+        "tests/integration/test_lost_offsets.py",
+        "tests/integration/test_push_consumer_broker_away.py",
+        "tests/integration/test_push_delivery.py",
+        "tests/integration/test_push_examples.py",
+        "tests/integration/test_push_faults.py",
+        "tests/integration/test_rights.py",
+        "tests/integration/test_scheduler_fairness.py",
+        "tests/integration/test_secrets.py",
+        "tests/integration/test_sidecar_examples.py",
+        "tests/integration/test_sidecar_examples_faults.py",
+        "tests/integration/test_sidecar_fuzzed.py",
+        "tests/integration/test_sidecar_process.py",
+        "tests/integration/test_subscriptions.py",
+        "tests/integration/test_table_changes.py",
+    }
+)
+"""For `make test-more`, with tests/deploy: so many that `make test` ends within 15 minutes on 2 cores."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 
@@ -43,7 +76,11 @@ _NOTE_OF_WORKER: Final = "kafka_under_test"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The files that take longest first, so that no process is left with one of them at the end."""
     place = {file: number for number, file in enumerate(_LONG)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(config.rootpath).as_posix(), len(place)))
+    files = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    items.sort(key=lambda item: place.get(files[item], len(place)))
+    for item in items:
+        if files[item] in _MORE or files[item].startswith("tests/deploy/"):
+            item.add_marker("more")
 
 
 @pytest.fixture(scope="session", autouse=True)
