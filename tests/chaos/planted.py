@@ -22,6 +22,8 @@ Produce = Callable[[Producer], None]
 
 _WIDE_SECONDS: Final = 0.2
 """So that a fault falls between two steps that are only milliseconds apart."""
+_WIDEST_SECONDS: Final = 1.0
+"""The same for a fault that happens at one moment: a worker is between the two nearly all the time."""
 
 
 def commit_before_the_produce() -> None:
@@ -30,7 +32,7 @@ def commit_before_the_produce() -> None:
 
     def in_two(self: Transactions, produce: Produce, positions: Sequence[TopicPartition], metadata: Any) -> None:
         write(self, lambda _producer: None, positions, metadata)
-        threading.Event().wait(_WIDE_SECONDS)
+        threading.Event().wait(_WIDEST_SECONDS)
         write(self, produce, [], metadata)
 
     setattr(Transactions, "write", in_two)  # noqa: B010 - a bug is no type

@@ -52,7 +52,9 @@ def test_rights_that_were_taken_and_given_back_and_topics_made_again_cost_nothin
     assert "no right to use the topic" in "".join(one.read_text() for one in tmp_path.glob("scheduler-*.log"))
 
 
-SCHEDULERS_DIE = [Fault(Kind.SCHEDULER_KILLED, number, 0.5, 3) for number in range(4)]
+A_WHILE = Fault(Kind.CONSUMER_STOPPED, 0, 0.1, 10)
+SCHEDULERS_DIE = [A_WHILE, *(Fault(Kind.SCHEDULER_KILLED, number, 0.5, 13) for number in range(4))]
+"""Each when all of them deliver: their group has got over the one before, whose session is 10 s."""
 GROUP_REBALANCES = [Fault(Kind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number in range(2)]
 """Six ends or starts each; every worker has something to deliver nearly all the time."""
 
