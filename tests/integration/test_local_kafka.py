@@ -195,8 +195,12 @@ def test_a_broker_that_ended_in_order_leaves_its_classes_to_the_next(
     with LocalKafka() as kafka:
         kafka.kill()
         assert list(tmp_path.glob("*.jsa")) == [], "nobody knows whether a killed one has written all"
-        kafka.start()
-        kafka.shut_down()
+        for _ in range(3):
+            kafka.start()
+            kafka.shut_down()
+            # One that took longer than 10 s to end, on a busy machine, was killed, and leaves none.
+            if list(tmp_path.glob("*.jsa")):
+                break
         (archive,) = tmp_path.glob("*.jsa")
         size = archive.stat().st_size
         (kafka._folder / "classes.jsa").write_bytes(b"what one left that was killed while it wrote")
