@@ -275,13 +275,18 @@ class LocalKafka:
     def _when_orphaned(self) -> list[str]:
         return [] if self._given_data_dir is not None else ["--remove", str(self._folder)]
 
+    def _answers(self) -> bool:
+        # A client of its own for each question: one that has been told an address where nobody is goes on asking there.
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 20})
+        with suppress(KafkaException):
+            return bool(client.list_topics(timeout=2).brokers)
+        return False
+
     def _wait_until_it_answers(self, deadline_seconds: float) -> None:
         deadline = time.monotonic() + deadline_seconds
-        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 20})
         while time.monotonic() < deadline and self.alive():
-            with suppress(KafkaException):
-                if client.list_topics(timeout=0.5).brokers:
-                    return
+            if self._answers():
+                return
         last = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
         if not self.alive() and (bind := _BIND_FAILED.search(last)):
             raise _PortTaken(int(bind[1]))
