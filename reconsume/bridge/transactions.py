@@ -13,7 +13,7 @@ from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.kafka import error_of_callback, is_rebalance, is_refusal, why_failed
 
-__all__ = ["SHUT_OUT", "InDoubt", "ShutOut", "Transactions", "Undone"]
+__all__ = ["SHUT_OUT", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ _STALE_MS: Final = 30_000.0
 """librdkafka may look for its brokers no more; a producer that is not registered by then is given up."""
 
 
-class Undone(Exception):
-    """Nothing of the transaction counts.
+class _Ended(Exception):
+    """A transaction that was not simply committed.
 
     Attributes:
-        cause: why; a refusal where one of its records, or its offsets, were refused.
+        cause: why.
     """
 
     def __init__(self, cause: KafkaError) -> None:
@@ -46,30 +46,22 @@ class Undone(Exception):
         self.cause = cause
 
 
-class InDoubt(Exception):
+class Undone(_Ended):
+    """Nothing of the transaction counts; the cause is a refusal where records, or its offsets, were refused."""
+
+
+class InDoubt(_Ended):
     """The commit got no answer: all of the transaction counts, or nothing.
 
     Once `Transactions.register` has come back it is decided, and the group's committed offsets tell.
-
-    Attributes:
-        cause: what became of the commit.
     """
 
-    def __init__(self, cause: KafkaError) -> None:
-        super().__init__(cause.str())
-        self.cause = cause
 
-
-class ShutOut(Exception):
+class ShutOut(_Ended):
     """The producer is of no use any more, and whether its last transaction counts is not known.
 
-    Attributes:
-        cause: one of `SHUT_OUT` where another producer has the same transactional id.
+    The cause is one of `SHUT_OUT` where another producer has the same transactional id.
     """
-
-    def __init__(self, cause: KafkaError) -> None:
-        super().__init__(cause.str())
-        self.cause = cause
 
 
 class _Voice:
@@ -93,7 +85,7 @@ class Transactions:
            undone would go into it. And librdkafka takes records for not stored whose broker it lost sight of, so it may
            give their sequence numbers to others.
         2. `Undone` is raised only of what was not committed, and will not be.
-        3. No call takes longer than its timeout, and a second.
+        3. No call of librdkafka is waited for longer than its timeout, and a second.
 
     Args:
         settings: librdkafka's, of a transactional producer.
@@ -163,8 +155,7 @@ class Transactions:
         left_ms = self._longest_ms - (monotonic_ms() - began)
         self._do(lambda: _commit(producer), began, heard, left_ms / 1_000, commits=True)
         if monotonic_ms() - began > _PROMPT_MS:
-            self._leave()
-            self._try_to_register()
+            self._replace()
 
     def try_out(self, produce: Produce) -> None:
         """Have records stored, and undo it: no reader of committed records sees them.
@@ -259,15 +250,14 @@ class Transactions:
             self._try_to_register()
             raise self._after_no_abort(cause, commits=commits) from error
         except KafkaException as error:
-            self._leave()
             if _is_final(error.args[0]):
+                self._leave()
                 raise ShutOut(error.args[0]) from error
-            self._try_to_register()
+            self._replace()
             raise self._after_no_abort(cause, commits=commits) from error
         # Every request of one that the group has refused was answered, if that took no longer than usual.
         if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
-            self._leave()
-            self._try_to_register()
+            self._replace()
         raise Undone(cause)
 
     @staticmethod
@@ -277,6 +267,11 @@ class Transactions:
         But what has a refused record is never committed.
         """
         return InDoubt(cause) if commits and not is_refusal(cause) else Undone(cause)
+
+    def _replace(self) -> None:
+        """Go on with a new producer, whose epoch shuts out what this one may have left behind."""
+        self._leave()
+        self._try_to_register()
 
     def _try_to_register(self) -> None:
         """At once, because what comes late may also open a transaction of its own."""

@@ -8,17 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from reconsume.bridge.clock import now_ms
 from reconsume.bridge.scheduler import service
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.transactions import Transactions
+from reconsume.bridge.transactions import Produce, Transactions
 from reconsume.cli.chaos.worker import run
 
 __all__ = ["BUGS"]
-
-Produce = Callable[[Producer], None]
 
 _WIDE_SECONDS: Final = 0.2
 """So that a fault falls between two steps that are only milliseconds apart."""
