@@ -16,7 +16,7 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import is_passing, is_rebalance, is_refusal, transactional_settings, translate
 from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
-from reconsume.bridge.transactions import InDoubt, ShutOut, Transactions, Undone
+from reconsume.bridge.transactions import PATIENCE_SECONDS, START_SECONDS, InDoubt, ShutOut, Transactions, Undone
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
@@ -34,12 +34,8 @@ __all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown"]
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS: Final = 5.0
-_START_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
-_LONGEST_SECONDS: Final = _TRANSACTION_MS / 1000 + 2
-"""By then the brokers have aborted it, so there is nothing left to wait for."""
 _SERVE_SECONDS: Final = 0.05
 _NOTHING: Final = Commit(-1, None)
 _LAYOUT: Final = b"CGMDv2"
@@ -105,7 +101,7 @@ class ExactlyOnceWriter:
         # Told of records that were refused alone.
         only_errors = {"delivery.report.only.error": True}
         settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
-        self._transactions = Transactions(settings, _LONGEST_SECONDS)
+        self._transactions = Transactions(settings)
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
         self._doing = f"sending back for group {group}"
@@ -118,7 +114,7 @@ class ExactlyOnceWriter:
         """
         while not stop.is_set():
             try:
-                self._started(_START_SECONDS)
+                self._started(START_SECONDS)
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
                 stop.wait(_AGAIN_SECONDS)
@@ -251,7 +247,7 @@ class ExactlyOnceWriter:
             for one in self._known.ask_once(ask, partitions)
         }
 
-    def _started(self, seconds: float = _PATIENCE_SECONDS) -> None:
+    def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Be registered with the transaction coordinator."""
         try:
             self._transactions.register(seconds)

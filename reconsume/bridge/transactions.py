@@ -13,7 +13,7 @@ from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.kafka import error_of_callback, is_rebalance, is_refusal, why_failed
 
-__all__ = ["SHUT_OUT", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
+__all__ = ["PATIENCE_SECONDS", "SHUT_OUT", "START_SECONDS", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +22,16 @@ Produce = Callable[[Producer], None]
 
 SHUT_OUT: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 """What a producer hears when another one has taken its transactional id over."""
-_PATIENCE_SECONDS: Final = 5.0
+PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
+START_SECONDS: Final = 30.0
+"""For the first registration, while there is nothing to write."""
 _LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
 """Than any record waits for its answer; the whole transaction is bounded besides."""
 _GRACE_SECONDS: Final = 1.0
 """A call that takes so much longer than it was told to will not come back."""
+_AFTER_ITS_TIMEOUT_MS: Final = 2_000.0
+"""The brokers have aborted a transaction by then, so there is nothing left to wait for."""
 _PROMPT_MS: Final = 500.0
 """A transaction that took longer may have left requests behind."""
 _STALE_MS: Final = 30_000.0
@@ -88,13 +92,12 @@ class Transactions:
         3. No call of librdkafka is waited for longer than its timeout, and a second.
 
     Args:
-        settings: librdkafka's, of a transactional producer.
-        longest_seconds: for a commit and what goes before it; by then the brokers have aborted it.
+        settings: librdkafka's, of a transactional producer; its `transaction.timeout.ms` bounds a commit too.
     """
 
-    def __init__(self, settings: Mapping[str, Any], longest_seconds: float) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
-        self._longest_ms = longest_seconds * 1_000
+        self._longest_ms = self._settings["transaction.timeout.ms"] + _AFTER_ITS_TIMEOUT_MS
         self._bounded = BoundedCalls()
         self._producer: Producer | None = None
         self._voice = _Voice()
@@ -143,15 +146,15 @@ class Transactions:
             Undone, InDoubt, ShutOut: it was not committed, or nobody knows.
             KafkaException: there is no producer, see `register`; nothing was begun.
         """
-        self.register(_PATIENCE_SECONDS)
+        self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
 
         def prepare() -> None:
             producer.begin_transaction()
             produce(producer)
-            producer.send_offsets_to_transaction(list(positions), group_metadata, _PATIENCE_SECONDS)
+            producer.send_offsets_to_transaction(list(positions), group_metadata, PATIENCE_SECONDS)
 
-        self._do(prepare, began, heard, _PATIENCE_SECONDS)
+        self._do(prepare, began, heard, PATIENCE_SECONDS)
         left_ms = self._longest_ms - (monotonic_ms() - began)
         self._do(lambda: _commit(producer), began, heard, left_ms / 1_000, commits=True)
         if monotonic_ms() - began > _PROMPT_MS:
@@ -164,23 +167,23 @@ class Transactions:
             Undone, ShutOut: it did not work.
             KafkaException: there is no producer, see `register`.
         """
-        self.register(_PATIENCE_SECONDS)
+        self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
 
         def try_out() -> None:
             producer.begin_transaction()
             produce(producer)
-            producer.flush(_PATIENCE_SECONDS)
-            producer.abort_transaction(_PATIENCE_SECONDS)
+            producer.flush(PATIENCE_SECONDS)
+            producer.abort_transaction(PATIENCE_SECONDS)
 
-        self._do(try_out, began, lambda: None, 2 * _PATIENCE_SECONDS)
+        self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
 
     def close(self) -> None:
         """Let go, also of one that is broken, within seconds."""
         producer, self._producer, self._is_registered = self._producer, None, False
         if producer is not None:
             try:
-                self._bounded.run(lambda: _end(producer), _PATIENCE_SECONDS)
+                self._bounded.run(lambda: _end(producer), PATIENCE_SECONDS)
             except TimeoutError:
                 logger.warning("a producer does not end; what it has left open is ended by the next one")
         self._bounded.close()
@@ -245,7 +248,7 @@ class Transactions:
             self._leave()
             raise ShutOut(cause)
         try:
-            self._within(_PATIENCE_SECONDS, lambda: producer.abort_transaction(_PATIENCE_SECONDS))
+            self._within(PATIENCE_SECONDS, lambda: producer.abort_transaction(PATIENCE_SECONDS))
         except TimeoutError as error:
             self._try_to_register()
             raise self._after_no_abort(cause, commits=commits) from error
@@ -276,7 +279,7 @@ class Transactions:
     def _try_to_register(self) -> None:
         """At once, because what comes late may also open a transaction of its own."""
         try:
-            self.register(_PATIENCE_SECONDS)
+            self.register(PATIENCE_SECONDS)
         except KafkaException as error:
             # Whoever writes next hears of it.
             logger.debug("not registered yet: %s", error)
@@ -302,7 +305,7 @@ def _commit(producer: Producer) -> None:
     Where one record was refused the others stay unanswered until their own time is over; only then it says why.
     """
     try:
-        producer.commit_transaction(_PATIENCE_SECONDS)
+        producer.commit_transaction(PATIENCE_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != KafkaError._TIMED_OUT:
             raise

@@ -65,7 +65,7 @@ class Moving:
         self.kind, self.here, self.group = kind, here, here.name("moves")
         self.source, self.target = here.topic("source"), here.topic("target")
         conf = here.settings.client_settings()
-        self.transactions = Transactions(transactional_settings(conf, here.name("id"), TRANSACTION_MS), 12)
+        self.transactions = Transactions(transactional_settings(conf, here.name("id"), TRANSACTION_MS))
         self.consumer = Consumer(consumer_settings(conf, "moves") | {"group.id": self.group})
         self.moved = 0
 
@@ -91,7 +91,7 @@ def moving(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         go_on = threading.Event()
 
     monkeypatch.setattr(transactions_module, "make_producer", lambda settings: OfThisTest(dict(settings)))
-    monkeypatch.setattr(transactions_module, "_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(transactions_module, "PATIENCE_SECONDS", 2.0)
     one = Moving(Installation(settings_for(bootstrap_servers)), OfThisTest)
     yield one
     OfThisTest.go_on.set()

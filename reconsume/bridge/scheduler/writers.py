@@ -28,7 +28,15 @@ from reconsume.bridge.kafka import (
     translate,
 )
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
-from reconsume.bridge.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
+from reconsume.bridge.transactions import (
+    PATIENCE_SECONDS,
+    SHUT_OUT,
+    START_SECONDS,
+    InDoubt,
+    ShutOut,
+    Transactions,
+    Undone,
+)
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 
 __all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchInDoubt", "BatchWriter", "TransactionalWriter", "WriterBroken"]
@@ -37,10 +45,6 @@ logger = logging.getLogger(__name__)
 
 _SERVE_EVERY: Final = 500
 """Records between two looks at the delivery reports, so that the queue of reports stays short."""
-_START_SECONDS: Final = 30.0
-_PATIENCE_SECONDS: Final = 5.0
-_GRACE_SECONDS: Final = 2.0
-"""After the brokers have aborted a transaction there is nothing left to wait for."""
 _REGISTERING: Final = "registering the transactional id"
 _DELIVERING: Final = "delivering a batch"
 
@@ -128,18 +132,18 @@ class TransactionalWriter:
         self._transactional_id = transactional_id
         self._is_first_refused = False
         settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
-        self._transactions = Transactions(settings, transaction_timeout_ms / 1000 + _GRACE_SECONDS)
+        self._transactions = Transactions(settings)
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
-        self._register(_START_SECONDS)
+        self._register(START_SECONDS)
         if self._time is not None:
             self._ask_once()
 
     def recover(self) -> None:
         """After `BatchInDoubt`: the brokers end what is open; raises `WriterBroken` if they refuse to."""
         try:
-            self._register(_PATIENCE_SECONDS)
+            self._register(PATIENCE_SECONDS)
         except (KafkaRefused, WorkerFenced) as error:
             raise WriterBroken(error) from error
 
