@@ -86,6 +86,31 @@ def test_what_was_delivered_is_not_delivered_again(caplog: pytest.LogCaptureFixt
         assert "restoring" in caplog.text
 
 
+def test_an_idle_worker_restores_them_too() -> None:
+    """Nothing is delivered after the loss, so no batch tells of it; the next worker would begin anew."""
+    with kafka_to_kill() as kafka:
+        one = Installation(settings_for(kafka.bootstrap_servers))
+        one.make_topics()
+        one.write_groups()
+        names, scheduler = one.settings.names, one.settings.topic_prefix + "scheduler"
+        group, lane = one.name("g"), names.delay(1_000)
+        with worker(one):
+            one.produce(
+                lane, *(b"%d" % value for value in range(50)), headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())]
+            )
+            wait_until(lambda: len(one.retries(group)) >= 50, 60, "all deliveries")
+            before = one.all_committed(scheduler)[lane, 0]
+            lose_offsets(one, scheduler, [lane])
+            kafka.kill()
+            kafka.start()
+            assert (lane, 0) not in one.all_committed(scheduler), "nothing was lost"
+            wait_until(lambda: one.all_committed(scheduler).get((lane, 0)) == before, 60, "the offset is back")
+        with worker(one):
+            one.produce(lane, b"50", headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
+            wait_until(lambda: b"50" in {record.value for record in one.retries(group)}, 60, "the next one")
+        assert Counter(record.value for record in one.retries(group)) == Counter(b"%d" % value for value in range(51))
+
+
 @pytest.mark.parametrize(
     ("start", "exactly_once"), [("latest", False), ("earliest", True)], ids=["plain", "exactly once"]
 )

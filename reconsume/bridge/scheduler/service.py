@@ -208,8 +208,13 @@ class SchedulerService:
         for topic in scheduled:
             self._deletions.saw(topic)
         lanes = [(topic, one) for topic, count in scheduled.items() for one in range(count)]
-        commits = self._admin.commits(self._group, lanes).items()
-        self._known.read(TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits)
+        worker = self._at_work
+        if self._known.look(self._committed, lanes) and worker is not None:
+            worker.look_at_offsets()
+
+    def _committed(self, asked: list[TopicPartition]) -> list[TopicPartition]:
+        commits = self._admin.commits(self._group, [(one.topic, one.partition) for one in asked])
+        return [TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits.items()]
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)

@@ -64,7 +64,7 @@ class Worker:
         4. No transaction is open while the worker waits.
         5. Of one group and partition, what was appended first is delivered first.
 
-    Everything happens in the thread that calls `run`; only `give_up` may be called from elsewhere.
+    Everything happens in the thread that calls `run`; `give_up` and `look_at_offsets` may be called from elsewhere.
     """
 
     def __init__(
@@ -129,6 +129,10 @@ class Worker:
     def give_up(self, why: str) -> None:
         """Let another worker begin in its place."""
         self._given_up = why
+
+    def look_at_offsets(self) -> None:
+        """Look, before the next batch, whether the coordinator still has what was committed, and restore it if not."""
+        self._is_shaken = True
 
     def join_group(self) -> None:
         """Ask Kafka for partitions."""
@@ -245,7 +249,7 @@ class Worker:
         return len(batch)
 
     def _recover(self) -> int:
-        """After a batch without an answer: what became of it, and are all offsets there? Gives what was delivered.
+        """What became of a batch without an answer, and are all offsets there? Gives what was delivered.
 
         Before that nothing is committed: a coordinator that has just started may not have read all that the group has
         committed. The worker stays in the group meanwhile, because to leave it would hold up all workers.

@@ -202,3 +202,54 @@ def test_who_does_not_wait_does_not_for_a_topic_that_was_made_again() -> None:
     known = coordinator.known(lane=110, other=55)
     coordinator.ids[LANE[0]] = "2"
     assert asked_once(coordinator, known) == [OFFSET_INVALID, 55]
+
+
+def test_a_look_tells_what_is_lost_and_restores_nothing() -> None:
+    coordinator = Coordinator([{LANE: 110, OTHER: 55}, {LANE: 109, OTHER: 55}, {OTHER: 55}, {LANE: 110, OTHER: 60}])
+    known = coordinator.known(lane=110)
+    assert [known.look(coordinator.committed, [LANE, OTHER]) for _ in range(4)] == [False, True, True, False]
+
+
+def test_a_look_takes_note_of_what_other_members_commit() -> None:
+    coordinator = Coordinator([{LANE: 110}, {LANE: 110}, {LANE: 109}])
+    known = coordinator.known()
+    assert [known.look(coordinator.committed, [LANE]) for _ in range(3)] == [False, False, True]
+
+
+def test_what_is_committed_while_a_look_is_answered_is_not_lost() -> None:
+    coordinator = Coordinator([{LANE: 110}])
+    known = coordinator.known(lane=110)
+
+    def committed_meanwhile(partitions: list[TopicPartition]) -> list[TopicPartition]:
+        answers = coordinator.committed(partitions)
+        known.note([TopicPartition(*LANE, 120)])
+        return answers
+
+    assert not known.look(committed_meanwhile, [LANE])
+    assert known.look(coordinator.committed, [LANE]), "the answer of before, but asked for after the commit"
+
+
+def test_a_look_forgets_a_topic_that_was_made_again() -> None:
+    coordinator = Coordinator([{OTHER: 55}])
+    known = coordinator.known(lane=110, other=55)
+    coordinator.ids[LANE[0]] = "2"
+    assert not known.look(coordinator.committed, [LANE, OTHER])
+    assert asked_once(coordinator, known) == [OFFSET_INVALID, 55]
+
+
+def test_what_looks_have_seen_lost_for_long_is_restored_at_once() -> None:
+    coordinator = Coordinator([{LANE: 20}])
+    known = coordinator.known(lane=110)
+    assert all(known.look(coordinator.committed, [LANE, OTHER]) for _ in range(11))
+    coordinator.asked = 0
+    assert asked(coordinator, known)[0] == (110, True)
+    assert coordinator.asked == 1
+
+
+def test_what_looks_have_seen_rise_has_its_time() -> None:
+    coordinator = Coordinator([{LANE: offset} for offset in range(11)])
+    known = coordinator.known(lane=110)
+    assert all(known.look(coordinator.committed, [LANE, OTHER]) for _ in range(11))
+    coordinator.asked = 0
+    assert asked(coordinator, known)[0] == (110, True)
+    assert coordinator.asked == 10
