@@ -35,9 +35,10 @@ __all__ = [
 ]
 
 KAFKA_VERSION: Final = "4.3.0"
-KAFKA_VERSION_FOR_FAULTS: Final = "4.1.1"
-"""Of brokers that may be killed: 4.2 and 4.3 take a partition for deleted that has no leader when a transaction ends,
-and leave the transaction open there (KAFKA-20734). What was committed is lost or comes twice then."""
+KAFKA_VERSION_FOR_FAULTS: Final = "3.9.2"
+"""Of brokers that may be killed. From 4.0 on the only broker of a cluster may lose a group's offsets for good when it
+starts: it becomes coordinator twice, and takes the first loading for the second. 4.2 and 4.3 also take a partition for
+deleted that has no leader when a transaction ends, and leave the transaction open there (KAFKA-20734)."""
 Progress = Callable[[str], None]
 """Called with a line for people: what is being fetched, or waited for."""
 
