@@ -37,7 +37,8 @@ class Broker:
         controller: port of the quorum.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
+        self._version = version
         self.direct, self._behind, self.controller, self.proxied = free_ports(4)
         self.proxy = Proxy(self.proxied, self._behind)
         self.kafka = LocalKafka()
@@ -70,7 +71,7 @@ class Broker:
             "broker.session.timeout.ms": "6000",
         }
         self.kafka = LocalKafka(
-            self.direct, data_dir=data, properties=properties, version=KAFKA_VERSION_FOR_FAULTS, progress=progress
+            self.direct, data_dir=data, properties=properties, version=self._version, progress=progress
         )
 
     def start(self) -> None:
@@ -111,11 +112,18 @@ class Cluster:
         brokers: how many; with three every topic has three replicas, of which two must be there.
         progress: told what is being fetched.
         folder: for the brokers' data and logs, which stay there; None removes them.
+        version: of Kafka.
     """
 
-    def __init__(self, brokers: int, progress: Progress = lambda _line: None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        brokers: int,
+        progress: Progress = lambda _line: None,
+        folder: Path | None = None,
+        version: str = KAFKA_VERSION_FOR_FAULTS,
+    ) -> None:
         self.folders = [folder / f"broker-{node}" for node in range(1, brokers + 1)] if folder is not None else []
-        self.brokers = [Broker() for _ in range(brokers)]
+        self.brokers = [Broker(version) for _ in range(brokers)]
         self._stack = ExitStack()
         voters = ",".join(f"{node}@{_HOST}:{one.controller}" for node, one in enumerate(self.brokers, start=1))
         for node, one in enumerate(self.brokers, start=1):
