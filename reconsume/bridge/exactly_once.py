@@ -14,7 +14,7 @@ from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.clients import clock_of
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import is_passing, is_rebalance, is_refusal, transactional_settings, translate
-from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.known_offsets import KnownOffsets, asking
 from reconsume.bridge.send_back import ExistingTopics, direct_copy
 from reconsume.bridge.transactions import PATIENCE_SECONDS, START_SECONDS, InDoubt, ShutOut, Transactions, Undone
 from reconsume.delay_levels.errors import (
@@ -237,14 +237,9 @@ class ExactlyOnceWriter:
         if self._known is None:
             return self._admin.commits(self._group, partitions, stable=True)
 
-        def ask(_asked: Sequence[TopicPartition]) -> list[TopicPartition]:
-            found = self._admin.commits(self._group, partitions, stable=True)
-            told = {where: found.get(where, _NOTHING) for where in partitions}
-            return [TopicPartition(*where, at.offset, at.metadata or "") for where, at in told.items()]
-
         return {
             (one.topic, one.partition): Commit(one.offset, one.metadata)
-            for one in self._known.ask_once(ask, partitions)
+            for one in self._known.ask_once(asking(self._admin, self._group, stable=True), partitions)
         }
 
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:

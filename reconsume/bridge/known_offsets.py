@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from reconsume.bridge.admin import Partition
+from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["STEADY_MS", "Answers", "KnownOffsets"]
+__all__ = ["STEADY_MS", "Answers", "KnownOffsets", "asking"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,22 @@ TopicIds = Callable[[Collection[str]], Mapping[str, str]]
 """The id of each topic that exists."""
 Fallen = dict[Partition, tuple[TopicPartition, TopicPartition]]
 """What is known, and the lower answer."""
+
+
+def asking(admin: KafkaAdmin, group: str, *, stable: bool = False) -> Ask:
+    """Ask as one who is no member of the group; `stable` as of `KafkaAdmin.commits`."""
+
+    def ask(asked: list[TopicPartition]) -> list[TopicPartition]:
+        wheres = [(one.topic, one.partition) for one in asked]
+        found = admin.commits(group, wheres, stable=stable)
+        return [
+            TopicPartition(*where, found[where].offset, found[where].metadata or "")
+            if where in found
+            else TopicPartition(*where, OFFSET_INVALID)
+            for where in wheres
+        ]
+
+    return ask
 
 
 class Answers(NamedTuple):
@@ -181,14 +197,12 @@ class KnownOffsets:
         raises.
         """
         wanted = list(partitions)
-        with self._lock:
-            # As it was before the question: a member may commit while that is answered.
-            known = {where: self._known[where].offset for where in wanted if where in self._known}
+        # As it was before the question: a member may commit while that is answered.
+        known = self._known_of(wanted)
         answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in wanted])}
         self.read(answers.values())
-        said = {where: answers[where].offset if where in answers else OFFSET_INVALID for where in wanted}
-        fallen = {where for where, offset in known.items() if said[where] < offset}
-        self._lower_since(said, fallen, self._clock())
+        fallen = _fallen(known, answers)
+        self._lower_since({where: one.offset for where, one in answers.items()}, fallen, self._clock())
         lost = {topic for topic, _ in fallen}
         return bool(lost and lost - self._forget_made_again(lost))
 
@@ -207,9 +221,9 @@ class KnownOffsets:
     ) -> tuple[dict[Partition, TopicPartition], Fallen]:
         """The answers, and those that went back; asked anew, it is looked whether their topics were made again."""
         answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in partitions])}
-        fallen = self._fallen(answers)
+        fallen = _fallen(self._known_of(answers), answers)
         if anew and fallen and self._forget_made_again({topic for topic, _ in fallen}):
-            fallen = self._fallen(answers)
+            fallen = _fallen(self._known_of(answers), answers)
         return answers, fallen
 
     def _overruled(self, answers: Mapping[Partition, TopicPartition], fallen: Fallen) -> list[TopicPartition]:
@@ -218,14 +232,9 @@ class KnownOffsets:
         self._keep([one for one in held.values() if one.offset >= 0])
         return list(held.values())
 
-    def _fallen(self, answers: Mapping[Partition, TopicPartition]) -> Fallen:
+    def _known_of(self, partitions: Iterable[Partition]) -> dict[Partition, TopicPartition]:
         with self._lock:
-            known = {where: self._known[where] for where in answers if where in self._known}
-        return {
-            where: (one, answers[where])
-            for where, one in known.items()
-            if answers[where].error is None and answers[where].offset < one.offset
-        }
+            return {where: self._known[where] for where in partitions if where in self._known}
 
     def _forget_made_again(self, topics: Collection[str]) -> set[str]:
         """Which of these topics were.
@@ -243,6 +252,14 @@ class KnownOffsets:
                 self._steady.discard(where)
                 self._said.pop(where, None)
         return made_again
+
+
+def _fallen(known: Mapping[Partition, TopicPartition], answers: Mapping[Partition, TopicPartition]) -> Fallen:
+    return {
+        where: (one, answers[where])
+        for where, one in known.items()
+        if answers[where].error is None and answers[where].offset < one.offset
+    }
 
 
 def _told(fallen: Fallen) -> str:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
@@ -16,7 +16,7 @@ from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.known_offsets import KnownOffsets, asking
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.membership import Membership, MembershipLost
 from reconsume.bridge.metrics import SchedulerMetrics
@@ -209,12 +209,8 @@ class SchedulerService:
             self._deletions.saw(topic)
         lanes = [(topic, one) for topic, count in scheduled.items() for one in range(count)]
         worker = self._at_work
-        if self._known.look(self._committed, lanes) and worker is not None:
+        if self._known.look(asking(self._admin, self._group), lanes) and worker is not None:
             worker.look_at_offsets()
-
-    def _committed(self, asked: list[TopicPartition]) -> list[TopicPartition]:
-        commits = self._admin.commits(self._group, [(one.topic, one.partition) for one in asked])
-        return [TopicPartition(*where, one.offset, one.metadata or "") for where, one in commits.items()]
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)
