@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -52,8 +53,11 @@ class Ward:
     works: bool = True
 
     def examine(self, *, send_record: bool = False) -> Report:
+        """All but the warning that the only broker of a Kafka 4 is due wherever it may be looked at."""
         rights = rights_of(Role.SCHEDULER, self.here.settings.names)
-        return examine(self.settings, "scheduler", rights, send_record=send_record, clock=self.clock)
+        report = examine(self.settings, "scheduler", rights, send_record=send_record, clock=self.clock)
+        report.findings = [one for one in report.findings if one.check != "coordinators"]
+        return report
 
     def configure(self, topic: str, name: str, value: str) -> None:
         change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -307,7 +311,7 @@ def test_a_broker_that_gives_an_address_where_nobody_is(ward: Ward) -> None:
 
 
 def test_the_command_prints_json_and_its_exit_code_tells(ward: Ward) -> None:
-    def doctor(*arguments: str) -> tuple[int, dict[str, object]]:
+    def doctor(*arguments: str) -> tuple[int, dict[str, Any]]:
         settings = ward.here.settings
         ran = subprocess.run(
             [sys.executable, "-m", "reconsume", "doctor", "-o", "json", *arguments],
@@ -327,6 +331,9 @@ def test_the_command_prints_json_and_its_exit_code_tells(ward: Ward) -> None:
 
     with installed(ward):
         code, said = doctor()
-        assert (code, said["healthy"], said["findings"]) == (0, True, [])
+        (found,) = said["findings"]
+        assert (code, said["healthy"], found["check"], found["weight"]) == (0, True, "coordinators", "warning")
+        assert "__consumer_offsets has one replica" in found["what"]
+        assert "offsets.topic.replication.factor=3" in found["mend"]
     code, said = doctor("--no-send-record")
     assert (code, said["healthy"]) == (1, False)

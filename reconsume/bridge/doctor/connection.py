@@ -15,10 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 import reconsume
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.inspection import TopicState
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.settings import Settings
 
-__all__ = ["check_connection", "check_versions", "explain_connection", "versions_of"]
+__all__ = ["check_connection", "check_coordinators", "check_versions", "explain_connection", "versions_of"]
 
 _SECONDS: Final = 10.0
 _SLICE_SECONDS: Final = 1.0
@@ -28,6 +29,9 @@ _ADVERTISED: Final = re.compile(r"(\S+:\d+)/\d+: Connect to ")
 """librdkafka's words for a broker that it knows by its number, so from the brokers; else it says `bootstrap`."""
 _OLDEST: Final = (2, 5)
 """KIP-447: offsets in a transaction are fenced by the group's generation."""
+_NEWER: Final = "4.0 or newer"
+_REPLICAS: Final = 3
+"""Kafka's own `offsets.topic.replication.factor`."""
 
 
 def check_connection(settings: Settings, report: Report) -> bool:
@@ -123,7 +127,7 @@ def versions_of(broker: Mapping[str, str] | None) -> dict[str, str]:
         broker: the settings of one, None if they may not be read. Kafka tells its version by a setting that is gone
             since 4.0.
     """
-    kafka = "unknown" if broker is None else broker.get("inter.broker.protocol.version", "4.0 or newer")
+    kafka = "unknown" if broker is None else broker.get("inter.broker.protocol.version", _NEWER)
     return {
         "reconsume": reconsume.__version__,
         "python": platform.python_version(),
@@ -146,3 +150,26 @@ def check_versions(versions: Mapping[str, str], report: Report) -> None:
         )
     else:
         report.passed.append("versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def check_coordinators(broker: Mapping[str, str], offsets: TopicState | None, report: Report) -> None:
+    """Say where the start of a broker may take a group's offsets back.
+
+    The leader of a partition without other replicas is elected twice at each of its starts. A group coordinator of
+    Kafka 4 then may serve the first part of its log only: `CompleteLoad` of `CoordinatorRuntime` does not look at the
+    epoch.
+
+    Args:
+        broker: the settings of one.
+        offsets: the topic with the groups' offsets; None if this client may not see it: the brokers' setting counts.
+        report: what is found goes there.
+    """
+    replicas = offsets.replicas if offsets else int(broker.get("offsets.topic.replication.factor", _REPLICAS))
+    if versions_of(broker)["kafka"] == _NEWER and replicas == 1:
+        report.warning(
+            "coordinators",
+            "__consumer_offsets has one replica, so a broker of Kafka 4 may serve old offsets of a group for minutes "
+            "after it was started: workers that live restore them, workers that start just then deliver a second time",
+            "give it three (offsets.topic.replication.factor=3 before the first group comes, "
+            "kafka-reassign-partitions.sh after), or do not start workers in the minutes after a broker",
+        )

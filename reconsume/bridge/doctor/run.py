@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.doctor.connection import check_connection, check_versions, versions_of
+from reconsume.bridge.doctor.connection import (
+    check_connection,
+    check_coordinators,
+    check_versions,
+    versions_of,
+)
 from reconsume.bridge.doctor.installation import check_groups, check_topics, check_transactions, check_workers
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.rights_check import check_rights
@@ -49,7 +54,9 @@ def _examine(
 ) -> None:
     admin = Inspector(settings.client_settings(), "reconsume-doctor")
     with report.looking_at("settings of the brokers"):
-        check_versions(versions_of(admin.broker_settings()), report)
+        broker = admin.broker_settings()
+        check_versions(versions_of(broker), report)
+        check_coordinators(broker, admin.states().get("__consumer_offsets"), report)
     check_rights(settings, admin, role, rights, report)
     groups = _groups(settings, admin, report)
     check_topics(settings, admin, groups, report)

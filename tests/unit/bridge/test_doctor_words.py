@@ -7,9 +7,15 @@ import re
 import pytest
 from confluent_kafka import KafkaError
 
-from reconsume.bridge.doctor.connection import check_versions, explain_connection, versions_of
+from reconsume.bridge.doctor.connection import (
+    check_coordinators,
+    check_versions,
+    explain_connection,
+    versions_of,
+)
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.trip import Stamp, check_clock
+from reconsume.bridge.inspection import TopicState
 
 BASE = {"bootstrap.servers": "127.0.0.1:1", "sasl.username": "me", "sasl.mechanism": "PLAIN"}
 
@@ -51,6 +57,25 @@ def test_a_kafka_that_cannot_fence_is_a_problem(version: str, old: bool) -> None
 def test_versions_are_told_where_the_brokers_tell_none() -> None:
     assert versions_of({})["kafka"] == "4.0 or newer"
     assert versions_of(None)["kafka"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("broker", "offsets", "warned"),
+    [
+        ({}, TopicState(50, 1, 1), True),
+        ({}, TopicState(50, 3, 3), False),
+        ({"offsets.topic.replication.factor": "1"}, TopicState(50, 3, 2), False),
+        ({"offsets.topic.replication.factor": "1"}, None, True),
+        ({}, None, False),
+        ({"inter.broker.protocol.version": "3.9-IV0"}, TopicState(50, 1, 1), False),
+    ],
+)
+def test_one_replica_of_the_offsets_is_told_where_its_coordinator_may_lose_some(
+    broker: dict[str, str], offsets: TopicState | None, warned: bool
+) -> None:
+    report = Report()
+    check_coordinators(broker, offsets, report)
+    assert [(one.check, one.weight) for one in report.findings] == ([("coordinators", "warning")] if warned else [])
 
 
 @pytest.mark.parametrize(
