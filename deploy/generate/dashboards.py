@@ -210,10 +210,19 @@ _SIDECARS: Final[dict[str, Sequence[PanelSpec]]] = {
     ),
 }
 
+_CONSOLE: Final[dict[str, Sequence[PanelSpec]]] = {
+    "Pages": (
+        _rate("Requests, by status", "reconsume_console_requests", "page, status", legend="{{page}} {{status}}"),
+        _quantiles("Time of a page", "reconsume_console_request_duration_seconds", "page"),
+        _rate("Dead letters to be sent again, by outcome", "reconsume_console_resent_records", "outcome"),
+    ),
+}
+
 DASHBOARDS: Final = {
     "reconsume-scheduler": ("reconsume: schedulers", _SCHEDULER),
     "reconsume-groups": ("reconsume: groups", _GROUPS),
     "reconsume-sidecars": ("reconsume: sidecars", _SIDECARS),
+    "reconsume-console": ("reconsume: console", _CONSOLE),
 }
 _COUNTED_BY_GROUP: Final = {
     "reconsume-groups": "reconsume_scheduler_records_total|reconsume_consumer_ok_total",

@@ -65,7 +65,7 @@ def pod_specs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         spec = one.get("spec", {})
         if one["kind"] == "CronJob":
             spec = spec["jobTemplate"]["spec"]
-        if one["kind"] in ("StatefulSet", "Job", "CronJob"):
+        if one["kind"] in ("Deployment", "StatefulSet", "Job", "CronJob"):
             spec = spec["template"]["spec"]
         elif one["kind"] != "Pod":
             continue

@@ -26,6 +26,7 @@ from tests.deploy.tools import prometheus
 from tests.integration.installation import LATER, SUCCESS, Installation, settings_for
 from tests.integration.push_app import Delivered, app
 from tests.integration.sidecars import call
+from tests.support.consoles import Browser
 from tests.support.waiting import wait_until
 
 __all__ = ["Prometheus", "busy_installation"]
@@ -76,7 +77,7 @@ class Prometheus:
 
 @contextmanager
 def busy_installation(bootstrap_servers: str, folder: Path) -> Iterator[Prometheus]:
-    """A scheduler, a sidecar that pushes, consumers of the library; a round of work has all that goes wrong in it."""
+    """A scheduler, a sidecar that pushes, consumers of the library, a console; in a round of work all goes wrong."""
     here = Installation(settings_for(bootstrap_servers))
     here.make_topics()
     here.write_groups()
@@ -101,17 +102,29 @@ def busy_installation(bootstrap_servers: str, folder: Path) -> Iterator[Promethe
         api = f"127.0.0.1:{free_port()}"
         sidecar = stack.enter_context(_process(here, folder, "sidecar", "--config", str(settings), "--listen", api))
         library = stack.enter_context(_library(here, topics["polled"], topics["failing"]))
-        address = stack.enter_context(_prometheus(folder, [scheduler, sidecar, library]))
-        yield Prometheus(address, functools.partial(_work, here, list(topics.values()), api))
+        browser = Browser(f"127.0.0.1:{free_port()}")
+        console = stack.enter_context(_process(here, folder, "console", "--listen", browser.address))
+        address = stack.enter_context(_prometheus(folder, [scheduler, sidecar, library, console]))
+        yield Prometheus(address, functools.partial(_work, here, list(topics.values()), api, browser))
 
 
-def _work(here: Installation, topics: Sequence[str], api: str) -> None:
-    """Messages that succeed, fail, die and are undeliverable."""
+def _work(here: Installation, topics: Sequence[str], api: str, browser: Browser) -> None:
+    """Messages that succeed, fail, die, are sent again and are undeliverable."""
     for topic in topics:
         here.produce(topic, *(value.encode() for value in ("good", *_ANSWERS)))
     here.produce(here.settings.names.send_back, b"nobody's")
     body = {"topic": topics[0], "partition": 0, "offset": 0}
     assert call(api, "POST", f"/v1/groups/{here.name('by-hand')}/send-back", body).status == 200
+    _resend(browser, here.name("pushed-group"))
+
+
+def _resend(browser: Browser, group: str) -> None:
+    """All dead letters of a group that a page shows, by its forms; the first round finds none yet."""
+    page = browser.get(f"/groups/{group}/dead-letters")
+    if page.status == 200 and page.seen.places:
+        form = browser.send(page.seen.form("/resend"), ("all", "1")).seen.form("/resend/run")
+        if form.buttons:
+            assert browser.send(form).status == 200
 
 
 def _answer(one: Delivered, _before: int) -> Mapping[str, Any]:

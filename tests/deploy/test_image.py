@@ -66,7 +66,7 @@ def test_what_compose_mounts_is_there() -> None:
 
 
 def test_compose_runs_ours_as_kubernetes_would() -> None:
-    assert {"topics", "scheduler-1", "scheduler-2", "sidecar"} == ours().keys()
+    assert {"topics", "scheduler-1", "scheduler-2", "sidecar", "console"} == ours().keys()
     for one in ours().values():
         assert (one["read_only"], one["user"], one["cap_drop"]) == (True, "65532:65532", ["ALL"])
     ids = [word for name in ("scheduler-1", "scheduler-2") for word in ours()[name]["command"] if "instance-id" in word]

@@ -21,6 +21,7 @@ from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from tests.deploy.charts import SCENARIOS, find, helm_template, render
 
+CONSOLE = "console.enabled=true,console.auth.existingSecret=token"
 REFUSED = {
     "schedulr.replicas=2": "additional properties 'schedulr' not allowed",
     "scheduler.replica=2": "at '/scheduler': additional properties 'replica' not allowed",
@@ -49,6 +50,14 @@ REFUSED = {
     "scheduler.replicas=9,scheduler.autoscaling.keda.enabled=true,scheduler.autoscaling.keda.serverAddress=a": (
         "scheduler.autoscaling.keda.maxReplicas is 4, less than scheduler.replicas, which is 9"
     ),
+    "console.enabled=true": "name the Secret with its token in console.auth.existingSecret",
+    "console.ingress.enabled=true": "there is no console: set console.enabled",
+    f"{CONSOLE},console.ingress.enabled=true": "browsers find it in console.ingress.host",
+    f"{CONSOLE},console.httpRoute.enabled=true": "name its gateways in console.httpRoute.parentRefs",
+    f"{CONSOLE},console.port=8081": "console.managementPort is 8081, and so is console.port or console.service.port",
+    f"{CONSOLE},console.kafka.sasl.username=a": "Secret with its password in console.kafka.sasl.existingSecret",
+    f"{CONSOLE},console.kafka.tls.existingSecret=a": "kafka.security.tls.existingSecret, which is empty",
+    "config.console.read_only=true": "additional properties 'console' not allowed",
     "topics.manage=strimziKafkaTopic": "name the Kafka resource in topics.strimzi.cluster",
     "topics.manage=none,delayLevels=1s": "written by the topics Job, and topics.manage is none",
     "fullnameOverride=a-name-of-more-than-forty-characters-is-too-long": "maxLength: got 48, want 40",
@@ -196,9 +205,19 @@ def test_strimzi_makes_the_topics_that_reconsume_would_make(levels: str) -> None
         assert {name: str(value) for name, value in config.items()} == dict(one.settings), one.name
 
 
+@pytest.mark.parametrize(
+    ("user", "role", "values"),
+    [
+        ("scheduler", Role.SCHEDULER, ()),
+        ("console", Role.RESENDER, (CONSOLE,)),
+        ("console", Role.CONSOLE, (CONSOLE, "console.readOnly=true")),
+    ],
+)
 @pytest.mark.parametrize("prefix", ["reconsume.", "shop."])
-def test_strimzi_gives_the_user_the_rights_of_a_scheduler(prefix: str) -> None:
-    user = find(render("strimzi", f"config.topic_prefix={prefix}"), "KafkaUser")
+def test_strimzi_gives_each_user_the_rights_of_its_role(
+    prefix: str, user: str, role: Role, values: tuple[str, ...]
+) -> None:
+    made = find(render("strimzi", f"config.topic_prefix={prefix}", *values), "KafkaUser", f"-{user}")
     granted = {
         (
             one["resource"]["type"].lower(),
@@ -206,11 +225,11 @@ def test_strimzi_gives_the_user_the_rights_of_a_scheduler(prefix: str) -> None:
             one["resource"].get("patternType") == "prefix",
             frozenset(one["operations"]),
         )
-        for one in user["spec"]["authorization"]["acls"]
+        for one in made["spec"]["authorization"]["acls"]
     }
     needed = {
         (one.resource.replace("-", ""), one.name or "kafka-cluster", one.prefixed, frozenset(one.operations))
-        for one in rights_of(Role.SCHEDULER, TopicNames(prefix))
+        for one in rights_of(role, TopicNames(prefix))
     }
     assert granted == needed
 

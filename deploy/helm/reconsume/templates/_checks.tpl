@@ -72,6 +72,31 @@
 {{- if and $values.reconcile.enabled $security.tls.keys.cert -}}
 {{- $wrong = append $wrong "reconcile reads with Spark, which cannot use a certificate and a key in two files: set reconcile.enabled to false, or use SCRAM" -}}
 {{- end -}}
+{{- with $values.console -}}
+{{- if and (not .enabled) (or .ingress.enabled .httpRoute.enabled) -}}
+{{- $wrong = append $wrong "console.ingress or console.httpRoute is enabled, and there is no console: set console.enabled" -}}
+{{- end -}}
+{{- if .enabled -}}
+{{- if not .auth.existingSecret -}}
+{{- $wrong = append $wrong "console.enabled is set: name the Secret with its token in console.auth.existingSecret; make one with kubectl create secret generic reconsume-console --from-literal=token=$(openssl rand -hex 32)" -}}
+{{- end -}}
+{{- if has (int .managementPort) (list (int .port) (int .service.port)) -}}
+{{- $wrong = append $wrong (printf "console.managementPort is %d, and so is console.port or console.service.port: they must differ" (int .managementPort)) -}}
+{{- end -}}
+{{- if and .ingress.enabled (not .ingress.host) -}}
+{{- $wrong = append $wrong "console.ingress.enabled is set: say under which name browsers find it in console.ingress.host" -}}
+{{- end -}}
+{{- if and .httpRoute.enabled (not .httpRoute.parentRefs) -}}
+{{- $wrong = append $wrong "console.httpRoute.enabled is set: name its gateways in console.httpRoute.parentRefs" -}}
+{{- end -}}
+{{- if and .kafka.sasl.username (not .kafka.sasl.existingSecret) -}}
+{{- $wrong = append $wrong "console.kafka.sasl.username is set: name the Secret with its password in console.kafka.sasl.existingSecret" -}}
+{{- end -}}
+{{- if and .kafka.tls.existingSecret (not $security.tls.existingSecret) -}}
+{{- $wrong = append $wrong "console.kafka.tls.existingSecret takes the place of kafka.security.tls.existingSecret, which is empty: set that one too" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if $wrong -}}
 {{- fail (printf "\n\n%s\n" (join "\n" $wrong)) -}}
 {{- end -}}

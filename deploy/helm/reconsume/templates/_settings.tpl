@@ -88,8 +88,13 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 - name: RECONSUME_KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE
   value: /run/reconsume/sasl/{{ $sasl.keys.clientSecret }}
 {{- else }}
+{{- if $sasl.username }}
+- name: RECONSUME_KAFKA_SASL_USERNAME
+  value: {{ $sasl.username | quote }}
+{{- else }}
 - name: RECONSUME_KAFKA_SASL_USERNAME_FILE
   value: /run/reconsume/sasl/{{ $sasl.keys.username }}
+{{- end }}
 - name: RECONSUME_KAFKA_SASL_PASSWORD_FILE
   value: /run/reconsume/sasl/{{ $sasl.keys.password }}
 {{- end }}
