@@ -23,6 +23,7 @@ class Role(Enum):
     SENDER = "sender"
     PRODUCER = "producer"
     CONSOLE = "console"
+    RESENDER = "resender"
     SPARK = "spark"
     REPLAY = "replay"
     ADMIN = "admin"
@@ -35,7 +36,8 @@ ROLES: Final = {
     Role.SIDECAR: "the sidecar: a consumer, and send-backs over HTTP",
     Role.SENDER: "any client that writes to SEND_BACK",
     Role.PRODUCER: "DelayProducer",
-    Role.CONSOLE: "the console and `reconsume status`: they look at everything",
+    Role.CONSOLE: "whoever looks: `reconsume status`, `reconsume dlq`, the console with `--read-only`",
+    Role.RESENDER: "whoever sends dead letters again too: `reconsume dlq resend`, the console",
     Role.SPARK: "`reconsume reconcile` and the readers",
     Role.REPLAY: "`reconsume replay`, beside what Spark needs",
     Role.ADMIN: "`reconsume topics apply`, `groups apply`, `doctor`",
@@ -92,7 +94,8 @@ def rights_of(
     of_topics = {Role.PRODUCER: _producer, Role.SPARK: _spark, Role.REPLAY: _replay}
     if role in of_topics:
         return of_topics[role](names, topics)
-    return {Role.SENDER: _sender, Role.CONSOLE: _console, Role.ADMIN: _admin}[role](names)
+    of_names = {Role.SENDER: _sender, Role.CONSOLE: _console, Role.RESENDER: _resender, Role.ADMIN: _admin}
+    return of_names[role](names)
 
 
 def unsayable(allowed_real_topics: Iterable[str]) -> list[str]:
@@ -175,19 +178,27 @@ def _console(names: TopicNames) -> list[Right]:
     ]
 
 
+def _resender(names: TopicNames) -> list[Right]:
+    return [
+        *_console(names),
+        Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
+        Right("transactional-id", f"{names.prefix}dlq-resend", ("Write",), "each of them once"),
+    ]
+
+
 def _spark(names: TopicNames, topics: Sequence[str]) -> list[Right]:
     return [
         Right("topic", names.prefix, ("Read",), "all records", prefixed=True),
         Right("group", "*", ("Describe",), "how far the scheduler and the groups are"),
-        *(Right("topic", topic, ("Read",), "first copies, for reconcile --origins") for topic in topics),
+        *(Right("topic", topic, ("Read",), "for reconcile --origins and replay --to origin") for topic in topics),
     ]
 
 
 def _replay(names: TopicNames, topics: Sequence[str]) -> list[Right]:
+    """Schedulers take replays to their targets; the report looks whether they came."""
     return [
-        *_spark(names, ()),
-        Right("topic", f"{names.prefix}RETRY.", ("Write",), "replays to the groups' retry topics", prefixed=True),
-        *(Right("topic", topic, ("Read", "Write"), "replays to the origin topic") for topic in topics),
+        *_spark(names, topics),
+        Right("topic", names.delay(0), ("Write",), "replays, from where the scheduler takes them"),
     ]
 
 

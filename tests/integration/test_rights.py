@@ -15,10 +15,12 @@ import pytest
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups_store import write_group
 from reconsume.bridge.kafka import translate
+from reconsume.bridge.place import Place
+from reconsume.bridge.resend import SEND, resend
 from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import Settings
-from reconsume.cli.status import collect_status
+from reconsume.bridge.status import collect_status
 from reconsume.cli.topics import apply_plan, make_plan
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
@@ -235,6 +237,15 @@ def as_console(case: Case) -> bool:
     return False
 
 
+def as_resender(case: Case) -> bool:
+    here, topic = case.here, case.here.settings.names.dead_letter(case.group)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    here.produce(topic, b"dead")
+    with suppress_noted(case.complaints):
+        return [one.status for one in resend(case.settings, case.group, [Place(0, 0)], replay_id="again")] == [SEND]
+    return False
+
+
 def as_admin(case: Case) -> bool:
     with suppress_noted(case.complaints):
         write_group(case.settings, SubscriptionGroupConfig(group_name=case.group))
@@ -262,8 +273,11 @@ ROLES: dict[str, tuple[Role, Callable[[Case], bool], bool]] = {
     "sidecar": (Role.SIDECAR, as_sidecar, False),
     "producer": (Role.PRODUCER, as_producer, False),
     "console": (Role.CONSOLE, as_console, False),
+    "resender": (Role.RESENDER, as_resender, False),
     "admin": (Role.ADMIN, as_admin, False),
 }
+BEYOND = {"exactly once": "consumer", "resender": "console"}
+"""Roles with all that another one has."""
 
 
 def rights(name: str, names: TopicNames, group: str, topic: str) -> list[Right]:
@@ -272,10 +286,10 @@ def rights(name: str, names: TopicNames, group: str, topic: str) -> list[Right]:
 
 
 def one_less() -> list[tuple[str, int, str]]:
-    """Role, number of the right, operation: each that a role has; for exactly once only what it has more."""
+    """Role, number of the right, operation: each that a role has, but for those that have more only what that is."""
     found = []
     for name in ROLES:
-        ordinary = rights("consumer", NAMES, "g", "t") if name == "exactly once" else []
+        ordinary = rights(BEYOND[name], NAMES, "g", "t") if name in BEYOND else []
         for number, right in enumerate(rights(name, NAMES, "g", "t")):
             if right not in ordinary:
                 found += [(name, number, operation) for operation in right.operations]

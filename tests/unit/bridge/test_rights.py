@@ -44,6 +44,16 @@ def test_a_consumer_may_read_no_group_but_its_own() -> None:
     assert not any(name.startswith("reconsume.DLQ") for name in names)
 
 
+def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane() -> None:
+    looks, resends = rights_of(Role.CONSOLE, NAMES), rights_of(Role.RESENDER, NAMES)
+    assert {operation for right in looks for operation in right.operations} == {"Read", "Describe"}
+    assert resends[: len(looks)] == looks
+    assert [(right.resource, right.name, right.operations, right.prefixed) for right in resends[len(looks) :]] == [
+        ("topic", "reconsume.DELAY.0s", ("Write",), False),
+        ("transactional-id", "reconsume.dlq-resend", ("Write",), False),
+    ]
+
+
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
