@@ -5,49 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.clients import make_consumer, make_producer
-from reconsume.bridge.kafka import consumer_settings, error_of_callback, headers_of, transactional_settings, translate
+from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.clients import make_producer
+from reconsume.bridge.kafka import error_of_callback, headers_of, transactional_settings, translate
+from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, MalformedProperty
+from reconsume.bridge.spans import SpanReader
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.quarantine import Quarantined, release_marker, released_offset
 from reconsume.delay_levels.send_back import Position
 
-__all__ = ["Place", "QuarantineRecord", "read_quarantine", "release"]
+__all__ = ["QuarantineRecord", "read_quarantine", "release"]
 
 _SECONDS: Final = 30.0
 _TRANSACTION_MS: Final = 15_000
-_READ: Final = 1_000
 _TOGETHER: Final = 500
 """Records of one transaction."""
-
-
-class Place(NamedTuple):
-    """Of a record in the QUARANTINE topic, written `<partition>/<offset>`."""
-
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.partition}/{self.offset}"
-
-    @classmethod
-    def parse(cls, text: str) -> Place:
-        """From `<partition>/<offset>`.
-
-        Raises:
-            IllegalSetting: it is not that.
-        """
-        partition, slash, offset = text.partition("/")
-        if not (slash and partition.isdecimal() and offset.isdecimal()):
-            raise IllegalSetting(
-                f"{text!r}: write PARTITION/OFFSET as `reconsume quarantine list` shows it, such as 0/17"
-            )
-        return cls(int(partition), int(offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +44,13 @@ class QuarantineRecord:
     is_released: bool
 
 
-def read_quarantine(settings: Settings) -> list[QuarantineRecord]:
+def read_quarantine(settings: Settings, *, to_the_last: bool = False) -> list[QuarantineRecord]:
     """All that was ever put there, in order; what no scheduler has written is left out.
+
+    Args:
+        settings: of the installation.
+        to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
+            before its end.
 
     Raises:
         KafkaNotReachable: the topic was not read to its end within 30 s without news.
@@ -76,7 +58,7 @@ def read_quarantine(settings: Settings) -> list[QuarantineRecord]:
     """
     released: set[Place] = set()
     found: list[tuple[Place, Message, Quarantined]] = []
-    for message in _messages(settings):
+    for message in _messages(settings, to_the_last=to_the_last):
         place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
         if (offset := released_offset(headers)) is not None:
             released.add(Place(place.partition, offset))
@@ -91,33 +73,14 @@ def read_quarantine(settings: Settings) -> list[QuarantineRecord]:
     ]
 
 
-def _messages(settings: Settings) -> Iterator[Message]:
+def _messages(settings: Settings, *, to_the_last: bool) -> Iterator[Message]:
     """All committed records as of now."""
     base, topic = settings.client_settings(), settings.names.quarantine
     admin = KafkaAdmin(base)
     partitions = [(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))]
-    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
-    unread: dict[Partition, int] = {where: ends[where] for where in partitions if starts[where] < ends[where]}
-    alone = {"group.id": "reconsume-quarantine", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    consumer = make_consumer(consumer_settings(base, "reconsume-quarantine") | alone)
-    try:
-        consumer.assign([TopicPartition(*where, starts[where]) for where in unread])
-        while unread:
-            first = consumer.poll(_SECONDS)
-            if first is None:
-                raise KafkaNotReachable(f"reading topic {topic}: nothing came within {_SECONDS:.0f} s")
-            for message in (first, *consumer.consume(_READ, 0)):
-                where, error = (message.topic() or "", message.partition() or 0), message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise translate(error, f"reading topic {topic}")
-                if where not in unread:
-                    continue
-                if error is None and (message.offset() or 0) < unread[where]:
-                    yield message
-                if error is not None or (message.offset() or 0) + 1 >= unread[where]:
-                    del unread[where]
-    finally:
-        consumer.close()
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions, uncommitted=to_the_last)
+    with SpanReader(base, "reconsume-quarantine") as reader:
+        yield from reader.read({where: (starts[where], ends[where]) for where in partitions})
 
 
 def release(settings: Settings, chosen: Collection[Place] | None, changes: Mapping[str, str]) -> list[QuarantineRecord]:
@@ -138,7 +101,7 @@ def release(settings: Settings, chosen: Collection[Place] | None, changes: Mappi
     producer = make_producer(transactional_settings(base, f"{names.prefix}quarantine-release", _TRANSACTION_MS))
     # First: from here on nobody else's release can be committed any more, so what is read is the last word.
     _call(lambda: producer.init_transactions(_SECONDS), "registering the transactional id")
-    records = _choose(read_quarantine(settings), chosen)
+    records = _choose(read_quarantine(settings, to_the_last=True), chosen)
     for start in range(0, len(records), _TOGETHER):
         part = records[start : start + _TOGETHER]
         _call(lambda part=part: _transaction(producer, settings, part, changes), "releasing")  # type: ignore[misc]

@@ -20,6 +20,8 @@ from reconsume.delay_levels.properties import (
     ORIGIN_MESSAGE_ID,
     REAL_TOPIC,
     RECONSUME_TIME,
+    REPLAY_ID,
+    REPLAY_TIMES,
     Headers,
     count_property,
     text_property,
@@ -30,7 +32,7 @@ __all__ = ["Attempt", "Written", "attempt_of", "recent_send_backs"]
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5
-_OF_REPLAYS: Final = ("REPLAY_ID", "REPLAY_TIMES")
+_OF_REPLAYS: Final = (REPLAY_ID, REPLAY_TIMES)
 
 
 class Attempt(NamedTuple):

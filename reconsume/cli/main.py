@@ -25,6 +25,7 @@ from reconsume.cli.common import (
     read_settings,
 )
 from reconsume.cli.config_commands import config_app
+from reconsume.cli.dlq_commands import dlq_app
 from reconsume.cli.operations import add_operations
 from reconsume.cli.quarantine_commands import quarantine_app
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
@@ -41,6 +42,7 @@ groups_app = typer.Typer(help="Subscription groups and the level table.", no_arg
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 add_operations(app, topics_app, groups_app)
+app.add_typer(dlq_app, name="dlq")
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(config_app, name="config")
 

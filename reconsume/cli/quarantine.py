@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from reconsume.bridge.quarantine import Place, QuarantineRecord, read_quarantine, release
+from reconsume.bridge.place import Place
+from reconsume.bridge.quarantine import QuarantineRecord, read_quarantine, release
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import confirm, print_json, print_table
 from reconsume.delay_levels.errors import IllegalSetting
@@ -15,6 +16,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 __all__ = ["list_quarantine", "release_records", "show_record"]
 
 _SHOWN_BYTES = 2_000
+_LIST = "reconsume quarantine list"
 
 
 def list_quarantine(settings: Settings, *, as_json: bool) -> None:
@@ -33,7 +35,7 @@ def show_record(settings: Settings, place: str, *, as_json: bool) -> None:
     Raises:
         IllegalSetting: there is none.
     """
-    wanted = Place.parse(place)
+    wanted = Place.parse(place, _LIST)
     found = next((one for one in read_quarantine(settings) if one.place == wanted), None)
     if found is None:
         raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
@@ -62,7 +64,7 @@ def release_records(
     if bool(places) == all_of_them:
         raise IllegalSetting("name the records as PARTITION/OFFSET, or say --all")
     changes = dict(_change(text) for text in headers)
-    chosen = None if all_of_them else [Place.parse(one) for one in places]
+    chosen = None if all_of_them else [Place.parse(one, _LIST) for one in places]
     what = "all records of the quarantine" if chosen is None else f"{len(chosen)} records"
     if not confirm(f"Release {what}?", yes=yes):
         return

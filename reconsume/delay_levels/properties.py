@@ -25,6 +25,8 @@ __all__ = [
     "REAL_QID",
     "REAL_TOPIC",
     "RECONSUME_TIME",
+    "REPLAY_ID",
+    "REPLAY_TIMES",
     "RETRY_TOPIC",
     "TAGS",
     "TIMER_DELAY_MS",
@@ -67,6 +69,11 @@ FIRST_FAILURE_TIMESTAMP: Final = "FIRST_FAILURE_TIMESTAMP"
 TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQ_KEY: Final = "UNIQ_KEY"
+
+REPLAY_ID: Final = "REPLAY_ID"
+"""On a replayed message: the replay that last sent it; it stays with the message, so listeners see it."""
+REPLAY_TIMES: Final = "REPLAY_TIMES"
+"""On a replayed message: how often it was replayed."""
 
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"

@@ -32,12 +32,7 @@ from reconsume.spark_connectors.names import (
     shown_name,
 )
 
-__all__ = ["REPLAY_ID", "REPLAY_TIMES", "SCHEMA", "typed"]
-
-REPLAY_ID: Final = "REPLAY_ID"
-"""Header of a replayed message: the plan that last replayed it."""
-REPLAY_TIMES: Final = "REPLAY_TIMES"
-"""Header of a replayed message: how often it was replayed."""
+__all__ = ["SCHEMA", "typed"]
 
 _TEXT, _INT, _LONG, _TIME, _BYTES = StringType(), IntegerType(), LongType(), TimestampType(), BinaryType()
 _COLUMNS: Final[dict[str, DataType]] = {
@@ -91,7 +86,7 @@ _TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
 _COUNTS: Final = (p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES)
 _INTEGERS: Final = (p.DELAY, p.REAL_QID)
 _MOMENTS: Final = (p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)
-_LOOKED_UP: Final = (*_TEXTS, *_COUNTS, *_INTEGERS, *_MOMENTS, REPLAY_TIMES)
+_LOOKED_UP: Final = (*_TEXTS, *_COUNTS, *_INTEGERS, *_MOMENTS, p.REPLAY_TIMES)
 """Headers of ours that several columns need."""
 
 
@@ -153,8 +148,8 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
     raw = raw.withColumns(found)
     names, values, at = F.col(_NAMES), F.col(_VALUES), {name: F.col(column) for name, column in places.items()}
     headers = HeaderColumns(names, values, at)
-    numbers = {name: f"_number_{name}" for name in (*_COUNTS, *_INTEGERS, *_MOMENTS, REPLAY_TIMES)}
-    counts = (*_COUNTS, REPLAY_TIMES)
+    numbers = {name: f"_number_{name}" for name in (*_COUNTS, *_INTEGERS, *_MOMENTS, p.REPLAY_TIMES)}
+    counts = (*_COUNTS, p.REPLAY_TIMES)
     raw = raw.withColumns(
         {column: headers.count(name) if name in counts else headers.integer(name) for name, column in numbers.items()}
     )
@@ -166,7 +161,7 @@ def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[st
     told = foreign_columns(headers, F.col(_DIALECT))
     known = F.col(_DIALECT).isNotNull()
     nothing = dict.fromkeys(("target", "level", "delay_ms", "due", "deliver_at"), F.lit(None))
-    nothing["malformed"] = present_texts(headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES)))
+    nothing["malformed"] = present_texts(headers.spoiled(p.REPLAY_TIMES, headers.count(p.REPLAY_TIMES)))
     chosen = {
         name: F.when(known, value.cast(_COLUMNS[name])).otherwise(columns[name])
         for name, value in (nothing | told).items()
@@ -196,8 +191,8 @@ def _of_loop(headers: HeaderColumns, topic: Column, prefix: str) -> dict[str, Co
         "exception_class": headers.text(p.DLQ_ERRORS + "exception.class"),
         "stacktrace": headers.text(p.DLQ_ERRORS + "stacktrace"),
         "deliveries": headers.count(p.DLQ_ERRORS + "delivery.count"),
-        "replay_id": headers.text(REPLAY_ID),
-        "replay_times": F.coalesce(headers.count(REPLAY_TIMES), F.lit(0)),
+        "replay_id": headers.text(p.REPLAY_ID),
+        "replay_times": F.coalesce(headers.count(p.REPLAY_TIMES), F.lit(0)),
         "tags": headers.text(p.TAGS),
         "keys": headers.text(p.KEYS),
         "uniq_key": headers.text(p.UNIQ_KEY),
@@ -229,5 +224,5 @@ def _malformed(headers: HeaderColumns) -> Column:
         *(headers.spoiled(name, headers.count(name)) for name in _COUNTS),
         *(headers.spoiled(name, headers.integer(name)) for name in _INTEGERS),
         *(headers.spoiled(name, headers.moment(name)) for name in _MOMENTS),
-        headers.spoiled(REPLAY_TIMES, headers.count(REPLAY_TIMES)),
+        headers.spoiled(p.REPLAY_TIMES, headers.count(p.REPLAY_TIMES)),
     )

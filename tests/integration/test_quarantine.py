@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.quarantine import Place, read_quarantine, release
+from reconsume.bridge.place import Place
+from reconsume.bridge.quarantine import read_quarantine, release
+from reconsume.bridge.status import collect_status
 from reconsume.cli.quarantine import list_quarantine, release_records, show_record
-from reconsume.cli.status import collect_status
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.properties import Header
 from tests.integration.installation import Installation, Record, installation

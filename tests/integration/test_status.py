@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.cli.status import collect_status, show_status, watch_status
+from reconsume.bridge.status import collect_status
+from reconsume.cli.status import show_status, watch_status
 from reconsume.delay_levels.done_ahead import encode_done
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from reconsume.bridge.quarantine import Place, QuarantineRecord, read_quarantine
+from reconsume.bridge.place import Place
+from reconsume.bridge.quarantine import QuarantineRecord, read_quarantine
 from reconsume.cli.main import app
 from reconsume.delay_levels.properties import Header
 from reconsume.delay_levels.quarantine import release_marker
@@ -215,7 +216,7 @@ def test_a_release_that_led_nowhere_is_found(spark: SparkSession, bootstrap_serv
     stray = [(name, text.encode()) for name, text in {**told, "REAL_TOPIC": f"%RETRY%{GROUP}"}.items()]
     one.produce(lane, b"stray", key=b"k", headers=stray)
     # And a mark whose copy is missing: at that offset is the end of a transaction.
-    mark = release_marker(Place.parse(here.newest("gone")).offset)
+    mark = release_marker(Place.parse(here.newest("gone"), "reconsume quarantine list").offset)
     one.produce(names.quarantine, f"{lane}/0/{waits.offset + 1}".encode(), headers=mark, partition=0)
     # A mark that is younger than a transaction may last is not missed yet.
     findings, rows = judged(spark, here)

@@ -1,4 +1,4 @@
-"""`reconsume reconcile` with the rights of its role on a Kafka with TLS, SCRAM and ACLs, and with one less."""
+"""`reconsume reconcile` and `replay` with the rights of their roles (TLS, SCRAM, ACLs), and with one less."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -40,13 +41,13 @@ def lived_once(kafka: SecureKafka) -> Installation:
     return one
 
 
-def reconciled(kafka: SecureKafka, one: Installation, rights: list[Right]) -> tuple[int, str, str]:
+def ran(kafka: SecureKafka, one: Installation, rights: list[Right], *arguments: str) -> tuple[int, str, str]:
     conf = kafka.user("spark", SECRET)
     kafka.grant("spark", rights)
     variables = {f"RECONSUME_KAFKA_{name.upper().replace('.', '_')}": value for name, value in conf.items()}
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json"),
+            *(sys.executable, "-m", "reconsume", *arguments, "-o", "json"),
             *("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
         ],
         capture_output=True,
@@ -65,7 +66,7 @@ def reconciled(kafka: SecureKafka, one: Installation, rights: list[Right]) -> tu
 
 
 def test_it_runs_with_the_rights_that_are_printed(kafka: SecureKafka, lived_once: Installation) -> None:
-    code, out, err = reconciled(kafka, lived_once, rights_of(Role.SPARK, lived_once.settings.names))
+    code, out, err = ran(kafka, lived_once, rights_of(Role.SPARK, lived_once.settings.names), "reconcile")
     assert code == 0, err
     assert json.loads(out)["moved"] == 1
 
@@ -73,6 +74,36 @@ def test_it_runs_with_the_rights_that_are_printed(kafka: SecureKafka, lived_once
 @pytest.mark.parametrize(("resource", "said"), [("topic", "has no topics"), ("group", "the consumer group")])
 def test_it_fails_with_one_less(kafka: SecureKafka, lived_once: Installation, resource: str, said: str) -> None:
     rights = rights_of(Role.SPARK, lived_once.settings.names)
-    code, _, err = reconciled(kafka, lived_once, [right for right in rights if right.resource != resource])
+    code, _, err = ran(kafka, lived_once, [right for right in rights if right.resource != resource], "reconcile")
     assert code == 1
     assert said in err
+
+
+@pytest.mark.parametrize("to", ["retry", pytest.param("origin", marks=pytest.mark.long)])
+def test_replay_writes_where_its_role_may_and_nowhere_else(
+    kafka: SecureKafka, lived_once: Installation, tmp_path: Path, to: str
+) -> None:
+    one = lived_once
+    group = one.unique("dead")
+    topic = one.settings.names.dead_letter(group)
+    one.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    one.produce(
+        topic,
+        b"v",
+        headers=[
+            ("RETRY_TOPIC", b"flights"),
+            ("ORIGIN_MESSAGE_ID", f"flights/0/{to}".encode()),
+            ("RECONSUME_TIME", b"17"),
+            ("REAL_TOPIC", f"%DLQ%{group}".encode()),
+        ],
+    )
+    one.admin.create("flights", 1, -1, {})
+    rights = rights_of(Role.REPLAY, one.settings.names, topics=["flights"] if to == "origin" else [])
+    command = ("replay", "--group", group, "--to", to, "--plan", str(tmp_path / "plan"), "--yes")
+    code, _, err = ran(kafka, one, [right for right in rights if "Write" not in right.operations], *command)
+    assert code == 1
+    assert "authorization failed" in err
+    assert "Traceback" not in err
+    code, out, err = ran(kafka, one, rights, *command)
+    assert code == 0, err
+    assert json.loads(out)["sent"] == 1

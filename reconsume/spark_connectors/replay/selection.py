@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels import properties as p
 from reconsume.delay_levels.names import RETRY_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
-from reconsume.spark_connectors.schema import REPLAY_ID, REPLAY_TIMES
 
 __all__ = ["SEND", "STATUSES", "earlier_replays", "with_identity", "with_message", "with_status"]
 
@@ -25,8 +24,8 @@ STATUSES: Final = {
     "capped": "it was replayed as often as is allowed",
 }
 """What a plan says of each dead letter."""
-_NEEDED: Final = (p.ORIGIN_MESSAGE_ID, p.RETRY_TOPIC, REPLAY_TIMES)
-_REPLACED: Final = (*sorted(p.OUR_PROPERTIES), REPLAY_ID, REPLAY_TIMES)
+_NEEDED: Final = (p.ORIGIN_MESSAGE_ID, p.RETRY_TOPIC, p.REPLAY_TIMES)
+_REPLACED: Final = (*sorted(p.OUR_PROPERTIES), p.REPLAY_ID, p.REPLAY_TIMES)
 
 
 def with_identity(dead: DataFrame, target: str, group: str | None) -> DataFrame:
@@ -109,8 +108,8 @@ def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
         p.ORIGIN_MESSAGE_ID: F.col("message_id"),
         p.REAL_TOPIC: F.col("real_topic"),
         p.BORN_TIMESTAMP: F.unix_millis("born").cast("string"),
-        REPLAY_ID: F.lit(plan_id),
-        REPLAY_TIMES: (F.col("replay_times") + 1).cast("string"),
+        p.REPLAY_ID: F.lit(plan_id),
+        p.REPLAY_TIMES: (F.col("replay_times") + 1).cast("string"),
     }
     if target == "retry":
         maximum = stored.count(p.MAX_RECONSUME_TIMES).cast("string")

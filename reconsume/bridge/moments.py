@@ -1,0 +1,34 @@
+"""Moments as people type them: a time, or how long ago."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from reconsume.delay_levels.durations import parse_duration
+from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting
+
+__all__ = ["parse_moment"]
+
+
+def parse_moment(name: str, text: str, now_ms: float) -> int:
+    """Milliseconds of `2026-11-22 10:00` (ISO 8601; UTC if nothing else is said), or of `2h`: so long ago.
+
+    Args:
+        name: of the option or field, for the error.
+        text: as somebody typed it.
+        now_ms: what `2h` is counted from.
+
+    Raises:
+        IllegalSetting: it is neither.
+    """
+    try:
+        return int(now_ms) - parse_duration(text)
+    except IllegalDelayLevels:
+        """It may be a time."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise IllegalSetting(
+            f"{name} {text!r}: write a moment such as 2026-11-22 10:00 (UTC), or how long ago it is, such as 2h"
+        ) from None

@@ -1,0 +1,264 @@
+"""`reconsume dlq`: look at a group's dead letters, take them away as a file, send some again."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from reconsume.bridge.clock import now_ms
+from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.bridge.moments import parse_moment
+from reconsume.bridge.place import Place
+from reconsume.bridge.resend import MOST, REASONS, SEND, Verdict, plan_resend, resend
+from reconsume.bridge.settings import Settings
+from reconsume.cli.common import confirm, print_json, print_table
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["export_letters", "list_letters", "make_filter", "resend_letters", "show_letter"]
+
+_LIST: Final = "reconsume dlq list"
+_SHOWN_BYTES: Final = 2_000
+_CAUSE_CHARACTERS: Final = 100
+_EXPORT_PAGE: Final = 1_000
+_COLUMNS: Final = (
+    "record",
+    "dead_since",
+    "message_id",
+    "origin_topic",
+    "attempts",
+    "exception_class",
+    "cause",
+    "replay_times",
+    "key",
+    "value",
+)
+
+
+def make_filter(
+    text: str | None, key: str | None, message_id: str | None, since: str | None, until: str | None
+) -> Filter:
+    """Of what the options say."""
+    now = now_ms()
+    since_ms = None if since is None else parse_moment("--since", since, now)
+    return Filter(text, key, message_id, since_ms, None if until is None else parse_moment("--until", until, now))
+
+
+def list_letters(
+    settings: Settings, group: str, wanted: Filter, *, before: str | None, limit: int, as_json: bool
+) -> None:
+    """The newest, or those behind them."""
+    page = read_page(settings, group, wanted, before=before, limit=limit)
+    if as_json:
+        records = [_summary(one) for one in page.records]
+        print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
+        return
+    rows = [
+        (
+            str(one.place),
+            _moment(one.stored_ms) or "",
+            one.letter.origin_message_id,
+            "" if one.letter.attempt is None else one.letter.attempt,
+            _cut(" ".join(filter(None, (one.letter.exception_class, one.letter.cause)))),
+        )
+        for one in page.records
+    ]
+    print_table(f"dead letters of {group}", ("record", "dead since", "message id", "attempts", "why"), rows)
+    looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
+    sys.stdout.write(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}\n")
+
+
+def show_letter(settings: Settings, group: str, place: str, *, as_json: bool) -> None:
+    """One, with all that it has."""
+    one = read_one(settings, group, Place.parse(place, _LIST))
+    letter = one.letter
+    report = _summary(one) | {
+        "born": _moment(letter.born_ms),
+        "first_failure": _moment(letter.first_failure_ms),
+        "replay_id": letter.replay_id,
+        "malformed": list(letter.malformed),
+        "stacktrace": letter.stacktrace,
+        "headers": [[name, _shown(value)] for name, value in one.headers],
+        "key": _shown(one.key),
+        "value_bytes": len(one.value or b""),
+        "value": _shown(one.value),
+    }
+    if as_json:
+        print_json(report)
+        return
+    for name, value in report.items():
+        parts = value if isinstance(value, list) else [value]
+        for line in parts:
+            text = " = ".join(map(str, line)) if isinstance(line, list) else str("" if line is None else line)
+            sys.stdout.write(f"{name:15} {text}\n")
+
+
+def export_letters(settings: Settings, group: str, wanted: Filter, *, form: str, file: Path | None) -> int:
+    """Write all that are wanted, newest first; tells how many.
+
+    Raises:
+        IllegalSetting: the form is unknown, or the file is there already.
+    """
+    if form not in ("jsonl", "csv"):
+        raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
+    count = 0
+    with _opened(file) as out:
+        table = csv.DictWriter(out, _COLUMNS, extrasaction="ignore")
+        if form == "csv":
+            table.writeheader()
+        for one in _all(settings, group, wanted):
+            row = _summary(one) | _content(one)
+            if form == "csv":
+                table.writerow(
+                    {name: json.dumps(cell) if isinstance(cell, dict) else cell for name, cell in row.items()}
+                )
+            else:
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def resend_letters(
+    settings: Settings,
+    group: str,
+    places: Sequence[str],
+    wanted: Filter,
+    *,
+    all_of_them: bool,
+    dry_run: bool,
+    max_replays: int,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show what would be sent, ask, send, tell.
+
+    Raises:
+        IllegalSetting: neither or both of places and `--all` are given, or there are too many.
+    """
+    if bool(places) == all_of_them:
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+    if places and wanted != Filter():
+        raise IllegalSetting("a filter goes with --all; dead letters that are named are sent as they are named")
+    chosen = [Place.parse(one, _LIST) for one in places] if places else _places(settings, group, wanted)
+    if not chosen:
+        _tell(group, [], None, as_json=as_json)
+        return
+    plan = plan_resend(settings, group, chosen, max_replays=max_replays)
+    count = sum(one.status == SEND for one in plan)
+    if dry_run or not count:
+        _tell(group, plan, None, as_json=as_json)
+        return
+    if not as_json:
+        _tell(group, plan, None, as_json=False)
+    if not confirm(f"Send {count:,} dead letters of {group} again?", yes=yes):
+        return
+    replay_id = f"dlq-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
+    _tell(group, done, replay_id, as_json=as_json)
+
+
+def _places(settings: Settings, group: str, wanted: Filter) -> list[Place]:
+    found = []
+    for one in _all(settings, group, wanted):
+        found.append(one.place)
+        if len(found) > MOST:
+            raise IllegalSetting(
+                f"more than {MOST:,} dead letters of {group!r} are wanted: narrow the filter, or use `reconsume replay "
+                f"--group {group}`, which sends as many as there are, at a rate"
+            )
+    return found
+
+
+def _all(settings: Settings, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
+    before: str | None = None
+    while True:
+        page: Page = read_page(settings, group, wanted, before=before, limit=_EXPORT_PAGE)
+        yield from page.records
+        if page.older is None:
+            return
+        before = page.older
+
+
+def _tell(group: str, verdicts: Sequence[Verdict], replay_id: str | None, *, as_json: bool) -> None:
+    """What was sent, or would be."""
+    if as_json:
+        records = [
+            {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}
+            for one in verdicts
+        ]
+        print_json({"group": group, "replay_id": replay_id, "records": records})
+        return
+    counts = Counter(one.status for one in verdicts)
+    if not counts:
+        sys.stdout.write(f"group {group} has no such dead letters\n")
+    for status, reason in REASONS.items():
+        if counts[status]:
+            said = f"sent again, REPLAY_ID {replay_id}" if status == SEND and replay_id else reason
+            sys.stdout.write(f"{counts[status]:>8,}  {said}\n")
+
+
+def _opened(file: Path | None) -> AbstractContextManager[TextIO]:
+    if file is None:
+        return nullcontext(sys.stdout)
+    try:
+        return file.open("x", encoding="utf-8", newline="")
+    except OSError as error:
+        raise IllegalSetting(f"--file {file}: {error.strerror}; name one that is not there yet") from None
+
+
+def _summary(one: DeadLetterRecord) -> dict[str, Any]:
+    letter = one.letter
+    return {
+        "record": str(one.place),
+        "dead_since": _moment(one.stored_ms),
+        "message_id": letter.origin_message_id,
+        "origin_topic": letter.origin_topic,
+        "attempts": letter.attempt,
+        "exception_class": letter.exception_class,
+        "cause": letter.cause,
+        "replay_times": letter.replay_times,
+    }
+
+
+def _content(one: DeadLetterRecord) -> dict[str, Any]:
+    """Nothing is cut here."""
+    headers = [[name, _whole(value)] for name, value in one.headers]
+    return {"key": _whole(one.key), "value": _whole(one.value), "headers": headers}
+
+
+def _whole(value: bytes | None) -> str | dict[str, str] | None:
+    """Text; what is no UTF-8 as `{"base64": …}`, so that nobody takes the one for the other."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    """Of a header it may be anything; what no calendar has is shown as it is."""
+    if milliseconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+
+
+def _shown(value: bytes | None) -> str | None:
+    """What is no UTF-8 is shown with escapes; long values are cut."""
+    return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _CAUSE_CHARACTERS else line[: _CAUSE_CHARACTERS - 1] + "…"

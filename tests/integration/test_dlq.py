@@ -1,0 +1,280 @@
+"""`reconsume dlq`: dead letters are found, shown, taken away as a file, and sent again, each once."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from reconsume.bridge.clients import close_producer, make_producer
+from reconsume.bridge.dead_letters import Filter, Page, read_one, read_page
+from reconsume.bridge.kafka import transactional_settings
+from reconsume.bridge.place import Place
+from reconsume.bridge.resend import Verdict, plan_resend, resend
+from reconsume.cli.dlq import export_letters, list_letters, resend_letters, show_letter
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.properties import Header
+from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+USER: list[Header] = [("user", b"\x00\xff"), ("user", None)]
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Iterator[Installation]:
+    with installation(bootstrap_servers) as one:
+        yield one
+
+
+def headers_of(group: str, number: int, **more: str) -> list[Header]:
+    ours = {
+        "RETRY_TOPIC": "flights",
+        "ORIGIN_MESSAGE_ID": f"flights/0/{number}",
+        "RECONSUME_TIME": "17",
+        "REAL_TOPIC": f"%DLQ%{group}",
+        "__dlq.errors.message": "timeout" if number % 2 else "no dep_time",
+    } | more
+    return [*USER, *((name, text.encode()) for name, text in ours.items())]
+
+
+def with_dead_letters(here: Installation, count: int, partitions: int = 1) -> str:
+    """A group of its own."""
+    group = here.unique("g")
+    topic = here.settings.names.dead_letter(group)
+    here.admin.create(topic, partitions, -1, {"message.timestamp.type": "LogAppendTime"})
+    producer = here.producer()
+    for number in range(count):
+        producer.produce(
+            topic,
+            b"value-%d" % number,
+            b"key-%d" % number,
+            number % partitions,
+            headers=headers_of(group, number),  # type: ignore[arg-type]
+        )
+    assert producer.flush(30) == 0
+    producer.close()
+    return group
+
+
+def pages(here: Installation, group: str, wanted: Filter | None = None, limit: int = 50) -> list[Page]:
+    found = [read_page(here.settings, group, wanted, limit=limit)]
+    while found[-1].older is not None:
+        found.append(read_page(here.settings, group, wanted, before=found[-1].older, limit=limit))
+    return found
+
+
+def statuses(verdicts: list[Verdict]) -> list[str]:
+    return [one.status for one in verdicts]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_all_are_listed_once_page_by_page_the_newest_first(here: Installation, partitions: int) -> None:
+    group = with_dead_letters(here, 1_203, partitions)
+    found = pages(here, group, limit=500)
+    records = [record for page in found for record in page.records]
+    assert len(records) == 1_203
+    assert {one.letter.origin_message_id for one in records} == {f"flights/0/{number}" for number in range(1_203)}
+    assert [one.at for one in records] == sorted((one.at for one in records), reverse=True)
+    assert [len(page.records) for page in found if page.records] == [500, 500, 203]
+
+
+def test_a_filter_takes_what_it_says_and_tells_how_many_it_looked_at(here: Installation) -> None:
+    group = with_dead_letters(here, 30)
+    [page] = pages(here, group, Filter(text="TIMEOUT"))
+    assert (len(page.records), page.looked_at) == (15, 30)
+    [page] = pages(here, group, Filter(key="key-7"))
+    assert [one.value for one in page.records] == [b"value-7"]
+    [page] = pages(here, group, Filter(message_id="flights/0/8"))
+    [record] = page.records
+    assert record.headers[:2] == USER
+    assert pages(here, group, Filter(since_ms=record.stored_ms + 3_600_000))[0].records == []
+    assert len(pages(here, group, Filter(since_ms=record.stored_ms - 3_600_000))[0].records) == 30
+    assert pages(here, group, Filter(until_ms=record.stored_ms - 3_600_000))[0].records == []
+
+
+def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is_capped(here: Installation) -> None:
+    group = here.unique("g")
+    topic = here.topic(group)
+    listener = Deliveries(lambda _messages, _context: LATER)
+    here.produce(topic, b"poor thing", key=b"k", headers=USER)
+    settings = here.settings
+
+    def dead() -> list[Place]:
+        return [Place(one.partition, one.offset) for one in here.dead_letters(group)]
+
+    consumer = here.consumer(group, topic, listener, max_reconsume_times=1)
+    with consumer:
+        wait_until(lambda: len(dead()) == 1, 60, "it is dead")
+        [first] = dead()
+        assert statuses(resend(settings, group, [first], replay_id="one")) == ["send"]
+        assert statuses(resend(settings, group, [first], replay_id="two")) in (["replayed"], ["superseded"])
+        wait_until(lambda: len(dead()) == 2, 60, "it is dead again")
+        assert statuses(plan_resend(settings, group, dead())) == ["superseded", "send"]
+        assert statuses(resend(settings, group, dead(), replay_id="three")) == ["superseded", "send"]
+        wait_until(lambda: len(dead()) == 3, 60, "it is dead once more")
+        assert statuses(resend(settings, group, dead(), replay_id="four")) == ["superseded", "superseded", "capped"]
+        assert statuses(plan_resend(settings, group, dead()[2:], max_replays=3)) == ["send"]
+    assert [one["REPLAY_ID"] for one in here.dead_letters(group)] == [None, "one", "three"]
+    # Two deliveries in each of its three lives.
+    assert [times for _, times in listener.seen] == [0, 1] * 3
+
+
+def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
+    group = with_dead_letters(here, 4)
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    with here.consumer(group, here.topic(group), listener):
+        done = resend(here.settings, group, [Place(0, 1), Place(0, 3)], replay_id="friday")
+        assert statuses(done) == ["send", "send"]
+        wait_until(lambda: len(listener.messages) == 2, 60, "both come to the listener")
+    assert {one.body for one in listener.messages} == {b"value-1", b"value-3"}
+    copies = here.retries(group)
+    assert {one["ORIGIN_MESSAGE_ID"] for one in copies} == {"flights/0/1", "flights/0/3"}
+    for one in copies:
+        assert one.headers[:2] == USER
+        assert (one["RECONSUME_TIME"], one["REPLAY_ID"], one["REPLAY_TIMES"]) == ("0", "friday", "1")
+        assert not [name for name, _ in one.headers if name.startswith("__dlq.errors")]
+
+
+def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installation) -> None:
+    group = with_dead_letters(here, 40)
+    places = [Place(0, number) for number in range(40)]
+
+    def try_to(number: int) -> int:
+        try:
+            return statuses(resend(here.settings, group, places, replay_id=f"r{number}")).count("send")
+        except ReconsumeError:
+            return 0
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(try_to, range(4)))
+    try_to(5)
+    wait_until(lambda: len(here.retries(group)) >= 40, 60, "they arrive")
+    assert statuses(plan_resend(here.settings, group, places)) == ["replayed"] * 40
+    found = [one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)]
+    assert Counter(found) == Counter(f"flights/0/{number}" for number in range(40))
+
+
+def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Installation) -> None:
+    """Committed records behind it are not to be seen until it ends, so a resend waits for that."""
+    group = with_dead_letters(here, 2)
+    lane = here.settings.names.delay(0)
+    producer = make_producer(transactional_settings(here.settings.client_settings(), here.unique("open"), 60_000))
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(lane, b"not yet", partition=0)
+    producer.flush()
+    # `DELAY.0s` has one partition here, so what is sent now stands behind.
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(resend, here.settings, group, [Place(0, 0)], replay_id="one")
+        with pytest.raises(TimeoutError):
+            first.result(3)
+        producer.abort_transaction()
+        assert statuses(first.result(60)) == ["send"]
+        producer.begin_transaction()
+        producer.produce(lane, b"not yet", partition=0)
+        producer.flush()
+        assert statuses(plan_resend(here.settings, group, [Place(0, 0)])) == ["replayed"]
+        second = pool.submit(resend, here.settings, group, [Place(0, 1)], replay_id="two")
+        with pytest.raises(TimeoutError):
+            second.result(3)
+        producer.abort_transaction()
+        assert statuses(second.result(60)) == ["send"]
+    close_producer(producer)
+    wait_until(lambda: len(here.retries(group)) == 2, 60, "both come")
+
+
+def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
+    here: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = with_dead_letters(here, 10)
+    before = len(here.waiting(0, group))
+    wanted = Filter(text="timeout")
+    arguments = {"all_of_them": True, "max_replays": 2, "yes": True}
+    resend_letters(here.settings, group, [], wanted, dry_run=True, as_json=False, **arguments)  # type: ignore[arg-type]
+    assert "5  will be sent" in capsys.readouterr().out
+    assert len(here.waiting(0, group)) == before
+    resend_letters(here.settings, group, [], wanted, dry_run=False, as_json=True, **arguments)  # type: ignore[arg-type]
+    said = json.loads(capsys.readouterr().out)
+    assert [one["status"] for one in said["records"]] == ["send"] * 5
+    assert said["replay_id"].startswith("dlq-")
+    resend_letters(here.settings, group, [], wanted, dry_run=False, as_json=False, **arguments)  # type: ignore[arg-type]
+    assert "5  it was sent again since it died" in capsys.readouterr().out
+    assert len(here.waiting(0, group)) == before + 5
+
+
+def test_the_commands_show_and_export_what_is_there(
+    here: Installation, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    group = with_dead_letters(here, 3)
+    list_letters(here.settings, group, Filter(), before=None, limit=2, as_json=False)
+    out = capsys.readouterr().out
+    assert "flights/0/2" in out
+    assert "flights/0/0" not in out
+    assert "2 of 2 that were looked at; older ones: --before 0:1" in out
+    list_letters(here.settings, group, Filter(), before="0:1", limit=2, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)
+    show_letter(here.settings, group, "0/1", as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["cause"], shown["key"], shown["value"], shown["attempts"]) == ("timeout", "key-1", "value-1", 17)
+    assert shown["headers"][:2] == [["user", "\x00\\xff"], ["user", None]]
+    assert export_letters(here.settings, group, Filter(), form="jsonl", file=tmp_path / "a") == 3
+    rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
+    assert [one["value"] for one in rows] == ["value-2", "value-1", "value-0"]
+    assert rows[0]["headers"][0] == ["user", {"base64": "AP8="}]
+    assert export_letters(here.settings, group, Filter(text="timeout"), form="csv", file=tmp_path / "b") == 1
+    with (tmp_path / "b").open() as file:
+        [row] = csv.DictReader(file)
+    assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
+    with pytest.raises(IllegalSetting, match="not there yet"):
+        export_letters(here.settings, group, Filter(), form="jsonl", file=tmp_path / "a")
+    with pytest.raises(IllegalSetting, match="jsonl or csv"):
+        export_letters(here.settings, group, Filter(), form="xlsx", file=None)
+
+
+def test_what_is_not_there_is_said(here: Installation) -> None:
+    group = with_dead_letters(here, 3)
+    with pytest.raises(TopicNotReady, match="no message of it has died yet"):
+        read_page(here.settings, "nobody")
+    with pytest.raises(RecordNotFound, match=r"0/3 of group .* and 1 others"):
+        plan_resend(here.settings, group, [Place(0, 0), Place(0, 3), Place(7, 0)])
+    with pytest.raises(RecordNotFound, match="dlq list"):
+        read_one(here.settings, group, Place(0, 9))
+    with pytest.raises(IllegalSetting, match="where a page ended"):
+        read_page(here.settings, group, before="nonsense")
+    with pytest.raises(IllegalSetting, match="between 1 and 10,000"):
+        plan_resend(here.settings, group, [])
+
+
+@pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "-1/3", "0/99999999999999999999", "3000000000/0", "٣/1"])
+def test_a_place_that_is_none_is_refused(wrong: str) -> None:
+    with pytest.raises(IllegalSetting, match="PARTITION/OFFSET"):
+        Place.parse(wrong, "reconsume dlq list")
+
+
+@pytest.mark.parametrize(
+    ("places", "everything", "wanted"),
+    [([], False, Filter()), (["0/1"], True, Filter()), (["0/1"], False, Filter(key="k"))],
+)
+def test_resend_wants_either_names_or_all(
+    here: Installation, places: list[str], everything: bool, wanted: Filter
+) -> None:
+    with pytest.raises(IllegalSetting, match="--all"):
+        resend_letters(
+            here.settings,
+            "g",
+            places,
+            wanted,
+            all_of_them=everything,
+            dry_run=False,
+            max_replays=2,
+            yes=True,
+            as_json=False,
+        )

@@ -1,0 +1,79 @@
+"""`reconsume dlq resend` and `reconsume replay` decide and write the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reconsume.bridge.place import Place
+from reconsume.bridge.resend import plan_resend, resend
+from reconsume.delay_levels.properties import Header
+from reconsume.spark_connectors.replay import plan_replay, run_replay
+from reconsume.spark_connectors.replay.plan import records
+from tests.integration.installation import Installation
+from tests.spark.dead_letters import GROUP, dead_letter_headers, with_dead_letters
+
+pytestmark = pytest.mark.kafka
+
+
+def with_all_kinds(bootstrap_servers: str) -> Installation:
+    """Dead letters with every status, and odd headers on some that are sent."""
+    one = with_dead_letters(bootstrap_servers, 6)
+    topic, lane = one.settings.names.dead_letter(GROUP), one.settings.names.delay(0)
+    more: list[list[Header]] = [
+        dead_letter_headers(0, REPLAY_TIMES="1", REPLAY_ID="old"),
+        dead_letter_headers(1, REPLAY_TIMES="2", REPLAY_ID="old"),
+        [*dead_letter_headers(7), ("REPLAY_TIMES", b"many")],
+        [*dead_letter_headers(8), ("ORIGIN_MESSAGE_ID", b"\xff")],
+        [*dead_letter_headers(9), ("RECONSUME_TIME", b"many"), ("BORN_TIMESTAMP", b"long ago")],
+        dead_letter_headers(10, MAX_RECONSUME_TIMES="3", FIRST_FAILURE_TIMESTAMP="1700000000001", TAGS="a"),
+        [("user", b"1"), ("__dlq.errors.message", b"no identity")],
+    ]
+    for headers in more:
+        one.produce(topic, b"more", headers=headers)
+    sent_again = [*dead_letter_headers(2, RECONSUME_TIME="0", REPLAY_TIMES="1", REPLAY_ID="friday")]
+    one.produce(lane, b"by friday", headers=[*sent_again, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
+    one.produce(
+        lane,
+        b"to all",
+        headers=[*dead_letter_headers(3, RECONSUME_TIME="0", REPLAY_ID="x"), ("REAL_TOPIC", b"flights")],
+    )
+    # Neither is a replay of this group: another's, and a send-back of a replayed message.
+    other = dead_letter_headers(4, RECONSUME_TIME="0", REPLAY_ID="x")
+    one.produce(lane, b"another's", headers=[*other, ("REAL_TOPIC", b"%RETRY%arrivals")])
+    failed = dead_letter_headers(5, RECONSUME_TIME="1", REPLAY_ID="x")
+    one.produce(lane, b"failed", headers=[*failed, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
+    return one
+
+
+def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
+    by_spark, by_hand = (with_all_kinds(bootstrap_servers) for _ in range(2))
+    plan = plan_replay(
+        spark, bootstrap_servers, str(tmp_path), topic_prefix=by_spark.settings.topic_prefix, plan_id="friday-2"
+    )
+    rows = records(spark, plan.folder).select("partition", "offset", "status", "message_id").collect()
+    of_spark = {(row["partition"], row["offset"]): row["status"] for row in rows}
+    verdicts = plan_resend(by_spark.settings, GROUP, [Place(*place) for place in of_spark])
+    assert {tuple(one.record.place): one.status for one in verdicts} == of_spark
+    assert set(of_spark.values()) == {"send", "superseded", "replayed", "capped", "damaged"}
+
+    run_replay(spark, bootstrap_servers, plan)
+    places = [Place(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
+    resend(by_hand.settings, GROUP, places, replay_id="friday-2")
+
+    def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
+        """What was written, but for where a dead letter that has no identity stood: that is chance."""
+        lane = [record for record in one.read(one.settings.names.delay(0)) if record["REPLAY_ID"] == "friday-2"]
+        return sorted(
+            (
+                record.key or b"",
+                record.value or b"",
+                sorted((name, value or b"-") for name, value in record.headers if not (value or b"").startswith(b"t")),
+            )
+            for record in lane
+        )
+
+    assert len(sent(by_hand)) == list(of_spark.values()).count("send")
+    assert sent(by_hand) == sent(by_spark)
