@@ -25,7 +25,7 @@ class MetricSpec:
 
     Attributes:
         name: of the family; a counter's samples have `_total` at their end, a histogram's `_bucket` and so on.
-        role: the processes that export it: `scheduler`, `consumer` or `all`.
+        role: the processes that export it: `scheduler`, `consumer`, `sidecar` or `console`.
         unit: of its values.
         help: what it means and what to do about it.
     """

@@ -305,7 +305,38 @@ def _sidecar() -> Iterator[MetricSpec]:
     )
 
 
-CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_scheduler(), *_consumer(), *_sidecar())
+def _console() -> Iterator[MetricSpec]:
+    role = "console"
+    yield MetricSpec(
+        "reconsume_console_requests",
+        Kind.COUNTER,
+        role,
+        "requests",
+        ("page", "status"),
+        "Requests of browsers, by page and status; 503 is Kafka that does not answer, 403 a right that is missing or a "
+        "form that was refused",
+    )
+    yield MetricSpec(
+        "reconsume_console_request_duration_seconds",
+        Kind.HISTOGRAM,
+        role,
+        "seconds",
+        ("page",),
+        "How long a page took, most of it Kafka's answers",
+        (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+    )
+    yield MetricSpec(
+        "reconsume_console_resent_records",
+        Kind.COUNTER,
+        role,
+        "records",
+        ("outcome",),
+        "Dead letters that somebody wanted to send again, by what became of it: send (it was sent), superseded, "
+        "replayed, capped, damaged",
+    )
+
+
+CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_scheduler(), *_consumer(), *_sidecar(), *_console())
 _BY_NAME: Final = {one.name: one for one in CATALOGUE}
 
 

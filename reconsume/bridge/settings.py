@@ -23,8 +23,9 @@ from reconsume.delay_levels.names import TopicNames
 
 __all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
 
-_OF_THE_SIDECAR: Final = ("sidecar", "subscriptions")
-"""One file may serve all processes of an installation; these parts of it are read by `reconsume sidecar` alone."""
+_OF_ONE_PROCESS: Final = ("sidecar", "subscriptions", "console")
+"""One file may serve all processes of an installation; these parts of it are read by `reconsume sidecar`, or by
+`reconsume console`, alone."""
 
 
 class _Strict(BaseModel):
@@ -218,7 +219,7 @@ def load_settings(
     merged: dict[str, Any] = {}
     for _, layer in layers:
         merged = _merge(merged, layer)
-    known = {key: value for key, value in merged.items() if key in kind.model_fields or key not in _OF_THE_SIDECAR}
+    known = {key: value for key, value in merged.items() if key in kind.model_fields or key not in _OF_ONE_PROCESS}
     try:
         return kind(**known)
     except ValidationError as error:

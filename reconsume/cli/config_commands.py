@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["config_app"]
 
 config_app = typer.Typer(help="Settings, without starting anything.", no_args_is_help=True)
-_Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler or sidecar")]
+_Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler, sidecar or console")]
 
 
 @config_app.command("check")
@@ -68,4 +68,8 @@ def _kind(process: str) -> type[Settings]:
         from reconsume.consumers.sidecar.settings import ProcessSettings
 
         return ProcessSettings
-    raise IllegalSetting(f"--process {process!r}: use scheduler or sidecar")
+    if process == "console":
+        from reconsume.bridge.console.settings import ConsoleProcessSettings
+
+        return ConsoleProcessSettings
+    raise IllegalSetting(f"--process {process!r}: use scheduler, sidecar or console")

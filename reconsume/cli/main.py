@@ -169,6 +169,41 @@ def sidecar(
     run_sidecar(read_sidecar_settings(config, bootstrap_servers, kafka, overrides))
 
 
+@app.command()
+def console(
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the pages [127.0.0.1:8090]")] = None,
+    management: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /livez, /readyz [127.0.0.1:8081]")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="holds what browsers must show; needed beyond this machine")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="nothing can be sent again from the pages")] = False,
+    hide_values: Annotated[
+        bool, typer.Option("--hide-values", help="of keys, values and users' headers only the sizes are shown")
+    ] = False,
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+) -> None:
+    """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
+    from reconsume.cli.console import read_console_settings, run_console
+
+    overrides = {
+        "logging": {"level": log_level and log_level.upper(), "format": log_format},
+        "management": _host_and_port(management, "--management 127.0.0.1:8081"),
+        "console": {
+            "listen": _host_and_port(listen, "--listen 127.0.0.1:8090"),
+            "token_file": token_file,
+            "read_only": read_only or None,
+            "hide_values": hide_values or None,
+        },
+    }
+    run_console(read_console_settings(config, bootstrap_servers, kafka, overrides))
+
+
 @topics_app.command("plan")
 def topics_plan(
     config: ConfigFile = None,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from reconsume.bridge.console.settings import ConsoleSettings
 from reconsume.bridge.settings import Settings
 
 __all__ = ["settings_page"]
@@ -48,7 +50,8 @@ describes a Service that is called `reconsume` are ignored.
 
 `reconsume config check --config reconsume.toml` says what is wrong, with exit code 1, and asks no broker. `reconsume
 config show` prints what is in force, from file, environment and command line, with secrets masked; `reconsume config
-schema` prints the JSON schema of the file. With `--process sidecar` all three are about a sidecar.
+schema` prints the JSON schema of the file. With `--process sidecar` all three are about a sidecar, with `--process
+console` about a console.
 
 ## Groups and the level table
 
@@ -71,6 +74,7 @@ def settings_page() -> str:
         if _is_section(field):
             model: type[BaseModel] = field.annotation  # type: ignore[assignment]  # it is a section
             parts.append(_table(f"`[{name}]`", model.__doc__, model.model_fields, f"{name}."))
+    parts.append(_table("`[console]`", ConsoleSettings.__doc__, ConsoleSettings.model_fields, "console."))
     example = f"reconsume groups set departures --retry-policy '{_POLICY}'"
     return "\n".join([*parts, _TAIL.replace("{example}", example)])
 
@@ -80,9 +84,17 @@ def _is_section(field: FieldInfo) -> bool:
 
 
 def _table(title: str, words: str | None, fields: dict[str, FieldInfo], prefix: str) -> str:
-    rows = [_row(prefix + name, field) for name, field in fields.items()]
+    rows = [row for name, field in fields.items() for row in _rows(prefix + name, field)]
     head = f"## {title}\n\n" + (f"{words}\n\n" if words else "")
     return head + "\n".join(["| setting | values | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _rows(path: str, field: FieldInfo) -> list[str]:
+    """Of a section in a section those of its settings."""
+    if _is_section(field):
+        inner: dict[str, FieldInfo] = field.annotation.model_fields  # type: ignore[union-attr]  # it is a section
+        return [_row(f"{path}.{name}", one) for name, one in inner.items()]
+    return [_row(path, field)]
 
 
 def _row(path: str, field: FieldInfo) -> str:
@@ -107,7 +119,15 @@ def _bound(constraint: Any) -> str:
 
 
 def _type(annotation: Any) -> str:
-    names = {int: "integer", float: "number", str: "text", bool: "`true` or `false`", SecretStr: "text", type(None): ""}
+    names = {
+        int: "integer",
+        float: "number",
+        str: "text",
+        bool: "`true` or `false`",
+        SecretStr: "text",
+        Path: "text",
+        type(None): "",
+    }
     if annotation in names:
         return names[annotation]
     arguments = get_args(annotation)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import ssl
 import threading
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from reconsume.consumers.sidecar.event_loops import takes_turns
+from reconsume.bridge.event_loops import takes_turns
+from reconsume.bridge.listening import listening_socket
 from reconsume.consumers.sidecar.guard import App
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.consumers.sidecar.settings import ListenSettings, TlsSettings
@@ -24,7 +24,6 @@ __all__ = ["HttpServer"]
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG: Final = 2048
 _IDLE_SECONDS: Final = 75
 _START_SECONDS: Final = 30.0
 _NO_HEAD: Final = -(1 << 62)
@@ -72,7 +71,7 @@ class HttpServer:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
-        self._socket = _listening(listen)
+        self._socket = listening_socket("sidecar", listen.host, listen.port)
         self._config = config
         self._server = uvicorn.Server(config)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,24 +152,6 @@ class _LimitedProtocol(HttpToolsProtocol):
             % (problem.status, problem.title.encode(), PROBLEM_JSON.encode(), len(body), body)
         )
         self.transport.close()
-
-
-def _listening(listen: ListenSettings) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            listen.host.strip("[]"), listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
-        made.setblocking(False)
-    except OSError as error:
-        raise IllegalSetting(
-            f"setting sidecar.listen: {listen.host}:{listen.port} cannot be listened on ({error}); use another port, "
-            "or 0 for any"
-        ) from None
-    return made
 
 
 def _tls_options(tls: TlsSettings) -> dict[str, Any]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from reconsume.bridge.listening import read_token
 from reconsume.bridge.settings import Settings
 from reconsume.consumers.sidecar.push.settings import PushSettings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.names import check_group
 
-__all__ = ["LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings", "is_loopback"]
-
-_FEWEST_CHARACTERS = 16
+__all__ = ["LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
 
 
 class _Strict(BaseModel):
@@ -99,24 +97,7 @@ class SidecarSettings(_Strict):
         Raises:
             IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the API.
         """
-        if self.token is not None:
-            token, where = self.token.get_secret_value().strip(), "sidecar.token"
-        elif self.token_file is not None:
-            token, where = _read(self.token_file), f"sidecar.token_file {self.token_file}"
-        elif is_loopback(self.listen.host):
-            return None
-        else:
-            raise IllegalSetting(
-                f"setting sidecar.listen.host: {self.listen.host} can be reached from other machines, and there is no "
-                "token; name a file that holds one with --token-file (or RECONSUME_SIDECAR__TOKEN_FILE), or listen on "
-                "127.0.0.1"
-            )
-        if len(token) < _FEWEST_CHARACTERS:
-            raise IllegalSetting(
-                f"setting {where}: a token needs at least {_FEWEST_CHARACTERS} characters, this one has {len(token)}; "
-                "make one: openssl rand -hex 32"
-            )
-        return token
+        return read_token("sidecar", self.listen.host, self.token, self.token_file)
 
 
 class ProcessSettings(Settings):
@@ -125,18 +106,3 @@ class ProcessSettings(Settings):
     sidecar: SidecarSettings = SidecarSettings()
     subscriptions: tuple[PushSettings, ...] = ()
     """What is pushed to apps; nothing by default."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it; a name other than `localhost` may be anything."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"setting sidecar.token_file: {file} cannot be read: {error}") from None

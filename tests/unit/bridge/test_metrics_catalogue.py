@@ -10,6 +10,7 @@ import promql_parser
 import pytest
 from prometheus_client import CollectorRegistry
 
+from reconsume.bridge.console.metrics import ConsoleMetrics
 from reconsume.bridge.metrics import LevelWaiting, SchedulerMetrics
 from reconsume.bridge.metrics_catalogue import CATALOGUE, MOST_GROUPS, OTHER_GROUPS, ROCKETMQ_NAMES, Kind, metric
 from reconsume.cli.pages import metrics_page
@@ -78,6 +79,7 @@ def test_what_is_exported_stands_in_the_catalogue_with_its_kind_and_labels() -> 
     CircuitMetrics(registry)
     PushMetrics(registry)
     SidecarMetrics(registry)
+    ConsoleMetrics(registry)
     seen = set()
     for family in [*busy_scheduler(1).registry.collect(), *registry.collect()]:
         if family.name.startswith("reconsume_"):

@@ -44,7 +44,7 @@ def test_settings_that_can_be(file: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--process", "consumer"], "use scheduler or sidecar"), (["-X", "x"], "write KEY=VALUE")],
+    [(["--process", "consumer"], "use scheduler, sidecar or console"), (["-X", "x"], "write KEY=VALUE")],
 )
 def test_settings_that_cannot_be(arguments: list[str], said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):

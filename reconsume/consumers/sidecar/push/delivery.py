@@ -12,6 +12,7 @@ from typing import Final
 import uvloop
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.event_loops import takes_turns
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -20,7 +21,6 @@ from reconsume.consumers.listener import (
 )
 from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
-from reconsume.consumers.sidecar.event_loops import takes_turns
 from reconsume.consumers.sidecar.life_cycle import Life
 from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row
 from reconsume.consumers.sidecar.push.app_client import AppClient

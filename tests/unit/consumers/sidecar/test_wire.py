@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from reconsume.bridge.listening import is_loopback
 from reconsume.bridge.settings import load_settings
 from reconsume.consumers.sidecar.guard import Rate, refusal_of_token
 from reconsume.consumers.sidecar.models import Batch, NewMessage, RecordByValue, RecordToSendBack, SendBackBody
 from reconsume.consumers.sidecar.problems import Problem, of_several, problem_of
-from reconsume.consumers.sidecar.settings import ProcessSettings, is_loopback
+from reconsume.consumers.sidecar.settings import ProcessSettings
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import IllegalSetting
 

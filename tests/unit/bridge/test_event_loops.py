@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from reconsume.consumers.sidecar.event_loops import takes_turns
+from reconsume.bridge.event_loops import takes_turns
 from tests.support.waiting import wait_until
 
 

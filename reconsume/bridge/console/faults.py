@@ -1,0 +1,51 @@
+"""What a person is told when something does not work, and with which status. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconsume.delay_levels.errors import (
+    IllegalSetting,
+    KafkaNotReachable,
+    KafkaRefused,
+    MalformedProperty,
+    ReconsumeError,
+    RecordNotFound,
+    SendBackFailed,
+    SubscriptionGroupNotExist,
+    TopicNotReady,
+    WorkerFenced,
+)
+
+__all__ = ["Refusal", "status_of"]
+
+_STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
+    (SubscriptionGroupNotExist, 404),
+    (RecordNotFound, 404),
+    (TopicNotReady, 404),
+    (KafkaNotReachable, 503),
+    (SendBackFailed, 503),
+    (WorkerFenced, 503),
+    (KafkaRefused, 403),
+    (MalformedProperty, 400),
+    (IllegalSetting, 400),
+)
+
+
+class Refusal(Exception):
+    """An answer that is an error, of the console itself.
+
+    Args:
+        status: of HTTP; there is a text `error_<status>`.
+        detail: what, where, why, way out; in English, as all errors are.
+    """
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def status_of(error: ReconsumeError) -> int:
+    """The status with which one of our errors is answered."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

@@ -1,0 +1,26 @@
+"""What a console process exports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from reconsume.bridge.metrics_catalogue import metric
+
+__all__ = ["ConsoleMetrics"]
+
+
+@dataclass(slots=True)
+class ConsoleMetrics:
+    """Labels are of few values: a route is the name of a page, never an address."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    requests: Counter = field(init=False)
+    seconds: Histogram = field(init=False)
+    resent: Counter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests = metric("reconsume_console_requests").counter(self.registry)
+        self.seconds = metric("reconsume_console_request_duration_seconds").histogram(self.registry)
+        self.resent = metric("reconsume_console_resent_records").counter(self.registry)

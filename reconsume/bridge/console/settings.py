@@ -1,0 +1,71 @@
+"""Settings of `reconsume console`: those of every process, and `console`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from reconsume.bridge.listening import read_token
+from reconsume.bridge.settings import Settings
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["ConsoleProcessSettings", "ConsoleSettings", "ListenSettings"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ListenSettings(_Strict):
+    """Where the pages are served."""
+
+    host: str = "127.0.0.1"
+    """Where the pages are served; any other address than this machine's own needs a token."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8090
+    """0 takes a free one."""
+
+
+class ConsoleSettings(_Strict):
+    """Read by `reconsume console` alone."""
+
+    listen: ListenSettings = ListenSettings()
+    token: SecretStr | None = None
+    """What browsers must show, as password of HTTP Basic with any user name; `RECONSUME_CONSOLE__TOKEN_FILE` names a
+    file that holds it."""
+    token_file: Path | None = None
+    """The same, from a settings file."""
+    allowed_hosts: list[str] = []
+    """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
+    of a proxy before it. `localhost` and the loopback addresses always may."""
+    read_only: bool = False
+    """Nothing can be sent again from the pages."""
+    hide_values: bool = False
+    """Of keys, values and the users' headers only the sizes are shown."""
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _hosts_from_one_text(cls, value: object) -> object:
+        """The environment has no lists: names are parted by spaces there."""
+        return value.split() if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _token_is_one(self) -> Self:
+        if self.token is not None and self.token_file is not None:
+            raise IllegalSetting("token and token_file are both set; keep one of them")
+        return self
+
+    def read_token(self) -> str | None:
+        """The token that browsers must show; None if the pages may be looked at without one.
+
+        Raises:
+            IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the pages.
+        """
+        return read_token("console", self.listen.host, self.token, self.token_file)
+
+
+class ConsoleProcessSettings(Settings):
+    """All settings of a console process."""
+
+    console: ConsoleSettings = ConsoleSettings()
