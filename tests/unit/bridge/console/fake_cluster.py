@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,13 +11,17 @@ from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.place import Place
 from reconsume.bridge.resend import SEND, Verdict
+from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
 from reconsume.delay_levels.properties import Header
 from reconsume.delay_levels.resend import DeadLetterInfo
 from reconsume.delay_levels.send_back import Position
+from tests.support.consoles import Browser, console_settings, running_console
 
-__all__ = ["NOW", "FakeCluster", "letter", "status_of_groups"]
+__all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "status_of_groups"]
 
+LETTERS = "/groups/departures/dead-letters"
+TOKEN = "0123456789abcdef0123456789abcdef"
 NOW = 1_795_377_600_000
 """2026-11-22 20:00:00 UTC."""
 
@@ -119,3 +124,8 @@ class FakeCluster:
         self.sent.append((group, sent, replay_id))
         self.verdicts |= dict.fromkeys(sent, "replayed")
         return done
+
+
+def running_over(cluster: FakeCluster, **settings: Any) -> AbstractContextManager[Browser]:
+    """A console that asks this cluster, at a time that stands still."""
+    return running_console(console_settings(Settings(), **settings), cluster, clock=lambda: NOW)

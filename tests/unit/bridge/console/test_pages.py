@@ -1,21 +1,15 @@
-"""The pages over real sockets, with a cluster in memory: what is shown, what is refused, what is never let through."""
+"""The pages over real sockets, with a cluster in memory: what is shown, who may look, what does not work."""
 
 from __future__ import annotations
 
-import http.client
-import logging
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from reconsume.bridge.console.guard import BODY_BYTES
 from reconsume.bridge.dead_letters import Filter
 from reconsume.bridge.place import Place
-from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import (
     IllegalSetting,
     KafkaNotReachable,
@@ -23,39 +17,20 @@ from reconsume.delay_levels.errors import (
     SubscriptionGroupNotExist,
     TopicNotReady,
 )
-from tests.support.consoles import Browser, basic, console_settings, running_console
+from tests.support.consoles import Browser, basic
 from tests.support.waiting import wait_until
-from tests.unit.bridge.console.fake_cluster import NOW, FakeCluster, letter, status_of_groups
+from tests.unit.bridge.console.fake_cluster import (
+    LETTERS,
+    NOW,
+    TOKEN,
+    FakeCluster,
+    letter,
+    running_over,
+    status_of_groups,
+)
 
-TOKEN = "0123456789abcdef0123456789abcdef"
-LETTERS = "/groups/departures/dead-letters"
 XSS = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 PATHS = ["/", "/groups/departures", LETTERS, LETTERS + "/0/1", "/groups/nobody", "/nothing"]
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[FakeCluster, Browser]]:
-    cluster = FakeCluster()
-    with console(cluster) as browser:
-        yield cluster, browser
-
-
-@pytest.fixture
-def cluster(shared: tuple[FakeCluster, Browser]) -> FakeCluster:
-    """Afresh for each test."""
-    cluster = shared[0]
-    vars(cluster).update(vars(FakeCluster(letters={"departures": [letter(1), letter(2, "Timeout after 17 s")]})))
-    return cluster
-
-
-@pytest.fixture
-def browser(shared: tuple[FakeCluster, Browser], cluster: FakeCluster) -> Browser:
-    assert cluster is shared[0]
-    return shared[1]
-
-
-def console(cluster: FakeCluster, **settings: Any) -> Any:
-    return running_console(console_settings(Settings(), **settings), cluster, clock=lambda: NOW)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -240,7 +215,7 @@ def test_what_cannot_be_seen_is_not_let_through(browser: Browser, cluster: FakeC
 
 def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None:
     cluster.letters["departures"] = [letter(1, key=b"SECRET-KEY", value=b"SECRET", headers=[("card", b"SECRET")])]
-    with console(cluster, hide_values=True) as browser:
+    with running_over(cluster, hide_values=True) as browser:
         plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend"))
         pages = [browser.get(LETTERS), browser.get(LETTERS + "/0/1"), plan, browser.send(plan.seen.form("/run"))]
         for page in pages:
@@ -248,112 +223,6 @@ def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None
             assert "SECRET" not in page.text
             assert b"SECRET".hex(" ") not in page.text
             assert "hidden, 10 bytes" in page.seen.words
-
-
-def test_resending_asks_first_and_sends_once(
-    browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    cluster.verdicts[Place(0, 1)] = "superseded"
-    form = browser.get(LETTERS).seen.form("/resend")
-    plan = browser.send(form, ("place", "0/1"), ("place", "0/2"))
-    assert plan.status == 200
-    assert "Will be sent: 1 of 2." in plan.seen.words
-    assert "has a newer dead letter" in plan.seen.words
-    assert cluster.sent == []
-    run = plan.seen.form("/resend/run")
-    [replay_id] = [value for name, value in run.fields if name == "replay_id"]
-    assert replay_id.startswith("console-20261122T200000-")
-    done = browser.send(run)
-    assert f"Sent now: 1 of 2, replay id {replay_id}." in done.seen.words
-    again = browser.send(run)
-    assert f"Sent now: 0 of 2, replay id {replay_id}." in again.seen.words
-    assert "it was sent again since it died" in again.seen.words
-    assert cluster.sent == [("departures", [Place(0, 2)], replay_id), ("departures", [], replay_id)]
-    lines = [one.getMessage() for one in caplog.records if one.name.startswith("reconsume.bridge.console")]
-    assert lines[0] == f"resend by -: 1 of 2 dead letters of group 'departures' were sent again, replay {replay_id}"
-    assert 'reconsume_console_resent_records_total{outcome="send"}' in browser.probe("/metrics").text
-
-
-def test_all_that_are_shown_may_be_chosen_at_once(browser: Browser) -> None:
-    form = browser.get(LETTERS).seen.form("/resend")
-    assert "all" in form.buttons
-    plan = browser.send(form, ("all", "1"))
-    assert [value for name, value in plan.seen.form("/resend/run").fields if name == "place"] == ["0/1", "0/2"]
-
-
-def test_a_plan_of_nothing_has_no_button(browser: Browser, cluster: FakeCluster) -> None:
-    cluster.verdicts = {Place(0, 1): "capped"}
-    plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend")).seen
-    assert plan.form("/resend/run").buttons == []
-    assert "There is nothing to send." in plan.words
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "why"),
-    [
-        ([], 400, "no dead letter is chosen"),
-        ([("place", "x")], 400, "write PARTITION/OFFSET"),
-        ([("place", "0/1")] * 1_001, 400, "1,001 dead letters are chosen"),
-        ([("place", "0/1")] * 3_000, 400, "too many fields"),
-    ],
-)
-def test_a_form_that_cannot_be(browser: Browser, fields: list[tuple[str, str]], status: int, why: str) -> None:
-    refused = browser.send(browser.get(LETTERS).seen.form("/resend"), *fields)
-    assert (refused.status, why in refused.seen.words) == (status, True), refused.text
-
-
-def test_a_replay_id_that_cannot_be(browser: Browser, cluster: FakeCluster) -> None:
-    token = dict(browser.get(LETTERS).seen.form("/resend").fields)["form_token"]
-    fields = [("form_token", token), ("place", "0/1"), ("replay_id", "a b")]
-    assert browser.post("/groups/departures/resend/run", fields).status == 400
-    assert cluster.sent == []
-
-
-def test_forms_that_are_not_of_this_console_send_nothing(browser: Browser, cluster: FakeCluster) -> None:
-    form = browser.get(LETTERS).seen.form("/resend")
-    run = browser.send(form, ("place", "0/1")).seen.form("/resend/run")
-    for headers in (
-        {"sec_fetch_site": "cross-site"},
-        {"sec_fetch_site": "same-site"},
-        {"origin": "http://evil.example"},
-    ):
-        refused = browser.post(run.action, run.fields, **headers)
-        assert (refused.status, "a page of another site" in refused.text) == (403, True)
-    for token in ("", "x", "\u00e9"):
-        fields = [(name, token if name == "form_token" else value) for name, value in run.fields]
-        refused = browser.post(run.action, fields)
-        assert (refused.status, "started again since" in refused.text) == (403, True)
-    assert cluster.sent == []
-    own = {"origin": f"http://{browser.address}"}
-    assert browser.post(run.action, run.fields, **own).status == 200
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_form_that_is_too_large(browser: Browser, chunked: bool) -> None:
-    connection = http.client.HTTPConnection(browser.address, timeout=60)
-    body: Any = b"place=0/1&" * (BODY_BYTES // 10 + 1)
-    headers = {"sec-fetch-site": "same-origin"} | ({"transfer-encoding": "chunked"} if chunked else {})
-    content = iter([body[:100_000], body[100_000:]]) if chunked else body
-    connection.request("POST", "/groups/departures/resend", content, headers, encode_chunked=chunked)
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    connection.close()
-    assert (answer.status, "choose fewer" in text) == (413, True)
-
-
-def test_a_read_only_console_sends_nothing(cluster: FakeCluster) -> None:
-    with console(cluster, read_only=True) as browser:
-        for path in (LETTERS, LETTERS + "/0/1"):
-            page = browser.get(path)
-            assert page.status == 200
-            assert page.seen.places == []
-            assert not [name for form in page.seen.forms for name in form.buttons if form.method == "post"]
-            assert "Resend" not in page.seen.words
-        for path in ("/groups/departures/resend", "/groups/departures/resend/run"):
-            refused = browser.post(path, [("place", "0/1"), ("replay_id", "x")])
-            assert (refused.status, "read-only" in refused.text) == (403, True)
-    assert cluster.sent == []
 
 
 @pytest.mark.parametrize(
@@ -376,17 +245,6 @@ def test_what_does_not_work_is_told_on_a_page(
     assert why in page.seen.words
     assert str(error) in page.seen.words
     assert ("retry-after" in page.headers) == (status == 503)
-
-
-def test_a_resend_without_an_answer_says_that_the_form_may_be_sent_again(
-    browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend"))
-    cluster.error = KafkaNotReachable("sending dead letters again: no answer")
-    page = browser.send(plan.seen.form("/resend/run"))
-    assert page.status == 503
-    assert "It is not known whether anything was sent." in page.seen.words
-    assert any("did not end well" in one.getMessage() for one in caplog.records)
 
 
 def test_an_error_that_nobody_has_thought_of_shows_no_traceback(
@@ -412,7 +270,7 @@ def test_a_console_of_this_machine_answers_to_no_other_name(browser: Browser, cl
     assert (refused.status, "console.allowed_hosts" in refused.text) == (421, True)
     assert browser.get("/", host="localhost:1").status == 200
     assert browser.get("/style.css", host="evil.example").status == 421
-    with console(cluster, allowed_hosts=["console.example"]) as other:
+    with running_over(cluster, allowed_hosts=["console.example"]) as other:
         assert other.get("/", host="console.example").status == 200
 
 
@@ -420,12 +278,12 @@ def test_beyond_this_machine_a_token_is_needed(cluster: FakeCluster, tmp_path: P
     beyond = {"listen": {"host": "0.0.0.0", "port": 0}}
     with (
         pytest.raises(IllegalSetting, match=r"setting console\.listen\.host: 0\.0\.0\.0 can be reached from other"),
-        console(cluster, **beyond),
+        running_over(cluster, **beyond),
     ):
         pass
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
-    with console(cluster, token_file=file, **beyond) as browser:
+    with running_over(cluster, token_file=file, **beyond) as browser:
         browser.address = "127.0.0.1:" + browser.address.rpartition(":")[2]
         for headers in ({}, basic("anna", TOKEN[:-1]), {"authorization": f"Bearer {TOKEN}"}):
             refused = browser.ask("GET", "/", headers=headers)
@@ -437,19 +295,9 @@ def test_beyond_this_machine_a_token_is_needed(cluster: FakeCluster, tmp_path: P
         assert browser.get("/", host="console.example").status == 200
 
 
-def test_the_log_names_who_has_sent(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    with console(cluster, token=TOKEN) as browser:
-        browser.headers = basic("an\nna", TOKEN)
-        browser.send(browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend")).seen.form("/run"))
-    assert [one.getMessage().partition(":")[0] for one in caplog.records if "resend by" in one.getMessage()] == [
-        "resend by an?na"
-    ]
-
-
 def test_the_management_port_tells_that_it_lives_and_what_was_asked(cluster: FakeCluster) -> None:
     cluster.error = KafkaNotReachable("away")
-    with console(cluster) as browser:
+    with running_over(cluster) as browser:
         assert browser.get("/").status == 503
         assert browser.get("/nothing").status == 404
         assert [browser.probe(path).status for path in ("/livez", "/readyz")] == [200, 200], "without Kafka too"
@@ -466,6 +314,6 @@ def test_an_address_that_is_taken_is_told_at_once(cluster: FakeCluster) -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(IllegalSetting, match=rf"setting console\.listen: 127\.0\.0\.1:{port} cannot be listened on"),
-            console(cluster, listen={"port": port}),
+            running_over(cluster, listen={"port": port}),
         ):
             pass
