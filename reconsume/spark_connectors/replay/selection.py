@@ -65,7 +65,10 @@ def with_status(chosen: DataFrame, everything: DataFrame, earlier: DataFrame, ma
         max_replays: a message that was replayed so often is not sent again.
     """
     place = F.struct("appended", "kafka_topic", "partition", "offset")
-    newest = everything.groupBy("message_id", "real_topic").agg(
+    # Never null: else Spark looks for nulls before it joins, on Kafka's rows, with a filter so long that it cannot
+    # compile it.
+    target = F.coalesce("real_topic", F.lit("")).alias("sent_to")
+    newest = everything.groupBy("message_id", target).agg(
         F.max(place).alias("newest"), F.max("replay_times").alias("newest_times"), F.count("*").alias("dead_letters")
     )
     newest = newest.where(F.col("dead_letters") > 1)  # few, so the join costs nothing
@@ -77,8 +80,8 @@ def with_status(chosen: DataFrame, everything: DataFrame, earlier: DataFrame, ma
         .agg(F.max("replayed_at").alias("all_at"), F.max("replayed_times").alias("all_times"))
     )
     known = (
-        chosen.withColumn("retry_name", F.concat(F.lit(RETRY_PREFIX), "group"))
-        .join(newest, ["message_id", "real_topic"], "left")
+        chosen.withColumns({"retry_name": F.concat(F.lit(RETRY_PREFIX), "group"), "sent_to": target})
+        .join(newest, ["message_id", "sent_to"], "left")
         .join(own, ["message_id", "retry_name"], "left")
         .join(to_all, ["message_id"], "left")
     )
