@@ -27,7 +27,7 @@ Text = Annotated[str | None, typer.Option(help="in the cause, the exception's cl
 Key = Annotated[str | None, typer.Option(help="the record's key")]
 MessageId = Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22T10:00:00+00:00, or 2h ago: 2h")
+    str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")]
 
