@@ -25,8 +25,13 @@ __all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", 
 
 _LOOKED_AT: Final = 20_000
 """Records that one page looks at."""
-_WINDOW: Final = 500
-"""Offsets that are read in one go, backwards."""
+_PAGE_BYTES: Final = 32 * 1024 * 1024
+"""Of keys and values, on one page: records may have a megabyte each."""
+_THESE_BYTES: Final = 256 * 1024 * 1024
+"""Of those that are read by their places, all together."""
+_WINDOWS: Final = (16, 512)
+"""Offsets that are read in one go, backwards: the fewest, and the most where records are small."""
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,11 @@ class DeadLetterRecord:
     def at(self) -> tuple[int, int, int]:
         """Of two dead letters of a message the one with the greater is newer."""
         return self.stored_ms, self.place.partition, self.place.offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +113,7 @@ def read_page(
 ) -> Page:
     """The newest dead letters, or those that are older than a page.
 
-    At most 20,000 records are looked at for one page; `older` goes on behind them.
+    At most 20,000 records are looked at for one page, and large ones end it earlier; `older` goes on behind them.
 
     Args:
         settings: of the installation.
@@ -127,7 +137,7 @@ def read_page(
         if where in heads:
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
-    looked_at = 0
+    looked_at = size = 0
     with SpanReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
         for record in heapq.merge(*backwards, key=lambda one: one.at, reverse=True):
@@ -135,7 +145,8 @@ def read_page(
             heads[(settings.names.dead_letter(group), record.place.partition)] = record.place.offset
             if wanted.takes(record):
                 records.append(record)
-            if len(records) >= limit or looked_at >= _LOOKED_AT:
+                size += record.size
+            if len(records) >= limit or looked_at >= _LOOKED_AT or size >= _PAGE_BYTES:
                 return Page(records, looked_at, _cursor(spans, heads))
     return Page(records, looked_at, None)
 
@@ -178,17 +189,23 @@ def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> di
 
 
 def _backwards(reader: SpanReader, group: str, where: Partition, start: int, end: int) -> Iterator[DeadLetterRecord]:
-    """Newest first, window by window."""
+    """Newest first, window by window; more in one where records are small, for all of it is in memory."""
+    fewest, most = _WINDOWS
+    width = fewest
     while end > start:
-        begin = max(start, end - _WINDOW)
-        yield from reversed([record_of(group, one) for one in reader.read({where: (begin, end)})])
+        begin = max(start, end - width)
+        window = [record_of(group, one) for one in reader.read({where: (begin, end)})]
+        width = min(most, 2 * width) if sum(one.size for one in window) < _WINDOW_BYTES else fewest
         end = begin
+        while window:
+            yield window.pop()
 
 
 def read_these(settings: Settings, group: str, places: Collection[Place]) -> list[DeadLetterRecord]:
     """Those that are named, in the order of their places.
 
     Raises:
+        IllegalSetting: they are too large for the memory, all together.
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic.
     """
@@ -203,11 +220,18 @@ def read_these(settings: Settings, group: str, places: Collection[Place]) -> lis
     starts, ends = admin.end_offsets(spans, earliest=True), admin.end_offsets(spans)
     kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
     found: dict[Place, DeadLetterRecord] = {}
+    size = 0
     with SpanReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
         for message in reader.read(kept):
             place = Place(message.partition() or 0, message.offset() or 0)
             if place in wanted:
                 found[place] = record_of(group, message)
+                size += found[place].size
+            if size > _THESE_BYTES:
+                raise IllegalSetting(
+                    f"the chosen dead letters of group {group!r} have more than {_THESE_BYTES >> 20} MiB: choose "
+                    "fewer, or use `reconsume replay`"
+                )
     missing = sorted(wanted - found.keys())
     if missing:
         others = f", and {len(missing) - 1} others are not either" if len(missing) > 1 else ""

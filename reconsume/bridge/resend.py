@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
 from reconsume.bridge.kafka import headers_of, transactional_settings, translate
 from reconsume.bridge.place import Place
@@ -99,16 +99,19 @@ def resend(
     names = settings.names
     conf = transactional_settings(settings.client_settings(), f"{names.prefix}dlq-resend", _TRANSACTION_MS)
     producer = make_producer(conf)
-    # First: from here on nobody else's resend can be committed any more, so what is read back is the last word.
-    _call(lambda: producer.init_transactions(_SECONDS))
-    verdicts = _judge(settings, group, places, max_replays, to_the_last=True)
-    # Two dead letters of one message are never both sent: the older one is superseded.
-    chosen = [one for one in verdicts if one.status == SEND]
-    for start in range(0, len(chosen), _TOGETHER):
-        part = chosen[start : start + _TOGETHER]
-        _call(partial(_transaction, producer, names.delay(0), part, replay_id))
-    # Not after an error: confluent-kafka (2.16) fails to close a producer that is fenced.
-    producer.close()
+    try:
+        # First: from here on nobody else's resend can be committed any more, so what is read back is the last word.
+        _call(lambda: producer.init_transactions(_SECONDS))
+        verdicts = _judge(settings, group, places, max_replays, to_the_last=True)
+        # Two dead letters of one message are never both sent: the older one is superseded.
+        chosen = [one for one in verdicts if one.status == SEND]
+        for start in range(0, len(chosen), _TOGETHER):
+            part = chosen[start : start + _TOGETHER]
+            _call(partial(_transaction, producer, names.delay(0), part, replay_id))
+    finally:
+        # What was not committed is not waited for: Kafka undoes it.
+        producer.purge()
+        close_producer(producer)
     return verdicts
 
 

@@ -17,6 +17,7 @@ __all__ = ["SpanReader"]
 
 _SECONDS: Final = 30.0
 _TOGETHER: Final = 1_000
+_READ_AHEAD_KIB: Final = 16_384
 
 
 class SpanReader:
@@ -28,7 +29,13 @@ class SpanReader:
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str) -> None:
-        alone = {"group.id": client_id, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+        alone = {
+            "group.id": client_id,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+            # What is read ahead is thrown away at the end of a stretch.
+            "queued.max.messages.kbytes": _READ_AHEAD_KIB,
+        }
         self._consumer = make_consumer(consumer_settings(base, client_id) | alone)
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.bridge import dead_letters
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.dead_letters import Filter, Page, read_one, read_page
 from reconsume.bridge.kafka import transactional_settings
@@ -83,6 +84,25 @@ def test_all_are_listed_once_page_by_page_the_newest_first(here: Installation, p
     assert {one.letter.origin_message_id for one in records} == {f"flights/0/{number}" for number in range(1_203)}
     assert [one.at for one in records] == sorted((one.at for one in records), reverse=True)
     assert [len(page.records) for page in found if page.records] == [500, 500, 203]
+
+
+def test_a_page_of_large_ones_is_short_and_too_many_of_them_are_not_read_at_once(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = here.unique("g")
+    topic = here.settings.names.dead_letter(group)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    for number in range(40):
+        here.produce(topic, b"x" * 900_000, headers=headers_of(group, number))
+    monkeypatch.setattr(dead_letters, "_PAGE_BYTES", 10_000_000)
+    found = pages(here, group)
+    assert [len(page.records) for page in found if page.records] == [12, 12, 12, 4]
+    assert len({one.letter.origin_message_id for page in found for one in page.records}) == 40
+    places = [one.place for page in found for one in page.records]
+    monkeypatch.setattr(dead_letters, "_THESE_BYTES", 20_000_000)
+    with pytest.raises(IllegalSetting, match="have more than 19 MiB: choose fewer"):
+        plan_resend(here.settings, group, places)
+    assert statuses(plan_resend(here.settings, group, places[:20])) == ["send"] * 20
 
 
 def test_a_filter_takes_what_it_says_and_tells_how_many_it_looked_at(here: Installation) -> None:
