@@ -23,6 +23,7 @@ from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.run import examine
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.kafka import transactional_settings
 from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.settings import Settings
@@ -93,6 +94,9 @@ def installed(ward: Ward) -> Iterator[None]:
     write_system(ward.here.settings, SystemConfig(message_delay_level=LEVELS))
     ward.here.make_topics()
     with scheduler(ward.here.settings):
+        inspector = Inspector(ward.here.settings.client_settings())
+        group = f"{ward.here.settings.topic_prefix}scheduler"
+        wait_until(lambda: inspector.members(group), 60, "the worker is a member")
         yield
 
 
