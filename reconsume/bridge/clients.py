@@ -131,9 +131,13 @@ def make_admin(settings: Mapping[str, Any]) -> AdminClient:
 def close_producer(producer: Producer) -> None:
     """Let go of a producer, also of one with a fatal error, which may come at any moment.
 
-    confluent-kafka 2.16 raises `SystemError` then, after it has let go.
+    confluent-kafka 2.16 raises `SystemError` then, or the fatal error itself, of which its user has heard.
     """
     try:
         producer.close()
     except SystemError as error:
+        logger.debug("closing a producer with a fatal error: %s", error)
+    except KafkaException as error:
+        if not error.args[0].fatal():
+            raise
         logger.debug("closing a producer with a fatal error: %s", error)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import reconsume
 from reconsume.bridge.clients import close_producer, make_admin, make_consumer, make_producer
@@ -57,16 +58,33 @@ def test_a_setting_that_librdkafka_refuses_is_told_as_a_setting(make: Callable[[
     assert "secret" not in str(told.value)
 
 
-def test_a_producer_with_a_fatal_error_can_be_let_go() -> None:
-    """As confluent-kafka 2.16 does it when the error comes while a callback runs."""
+class Failing:
+    """A producer that cannot be closed in peace."""
 
-    class Fenced:
-        closed = 0
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.closed = 0
 
-        def close(self) -> None:
-            self.closed += 1
-            raise SystemError("<method 'close'> returned a result with an exception set")
+    def close(self) -> None:
+        self.closed += 1
+        raise self.error
 
-    one = Fenced()
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        # As confluent-kafka 2.16 does it when the error comes while a callback runs, and when it came before.
+        SystemError("<method 'close'> returned a result with an exception set"),
+        KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "", fatal=True)),
+    ],
+    ids=["SystemError", "KafkaException"],
+)
+def test_a_producer_with_a_fatal_error_can_be_let_go(error: Exception) -> None:
+    one = Failing(error)
     close_producer(one)  # type: ignore[arg-type]
     assert one.closed == 1
+
+
+def test_any_other_error_of_closing_a_producer_is_told() -> None:
+    with pytest.raises(KafkaException):
+        close_producer(Failing(KafkaException(KafkaError(KafkaError._TIMED_OUT))))  # type: ignore[arg-type]
