@@ -21,6 +21,7 @@ __all__ = [
     "clients_of",
     "clock_of",
     "close_producer",
+    "discard_producer",
     "forget",
     "make_admin",
     "make_consumer",
@@ -126,6 +127,12 @@ def make_producer(settings: Mapping[str, Any]) -> Producer:
 def make_admin(settings: Mapping[str, Any]) -> AdminClient:
     """An admin client for the address in its settings."""
     return clients_of(settings).admin(settings)
+
+
+def discard_producer(producer: Producer) -> None:
+    """Let go of a producer without waiting for what is on its way; Kafka undoes what it has not committed."""
+    producer.purge()
+    close_producer(producer)
 
 
 def close_producer(producer: Producer) -> None:

@@ -209,14 +209,13 @@ def read_these(settings: Settings, group: str, places: Collection[Place]) -> lis
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic.
     """
-    _, partitions = find_partitions(settings, group)
+    admin, partitions = find_partitions(settings, group)
     topic, wanted = settings.names.dead_letter(group), set(places)
     spans = {}
     for partition in {one.partition for one in wanted}:
         offsets = [one.offset for one in wanted if one.partition == partition]
         if (topic, partition) in partitions:
             spans[topic, partition] = (min(offsets), max(offsets) + 1)
-    admin = KafkaAdmin(settings.client_settings(), f"{settings.names.prefix}dlq")
     starts, ends = admin.end_offsets(spans, earliest=True), admin.end_offsets(spans)
     kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
     found: dict[Place, DeadLetterRecord] = {}

@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.kafka import error_of_callback, headers_of, transactional_settings, translate
 from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
@@ -99,14 +99,15 @@ def release(settings: Settings, chosen: Collection[Place] | None, changes: Mappi
     """
     base, names = settings.client_settings(), settings.names
     producer = make_producer(transactional_settings(base, f"{names.prefix}quarantine-release", _TRANSACTION_MS))
-    # First: from here on nobody else's release can be committed any more, so what is read is the last word.
-    _call(lambda: producer.init_transactions(_SECONDS), "registering the transactional id")
-    records = _choose(read_quarantine(settings, to_the_last=True), chosen)
-    for start in range(0, len(records), _TOGETHER):
-        part = records[start : start + _TOGETHER]
-        _call(lambda part=part: _transaction(producer, settings, part, changes), "releasing")  # type: ignore[misc]
-    # Not after an error: confluent-kafka (2.16) fails to close a producer that is fenced.
-    producer.close()
+    try:
+        # First: from here on nobody else's release can be committed any more, so what is read is the last word.
+        _call(lambda: producer.init_transactions(_SECONDS), "registering the transactional id")
+        records = _choose(read_quarantine(settings, to_the_last=True), chosen)
+        for start in range(0, len(records), _TOGETHER):
+            part = records[start : start + _TOGETHER]
+            _call(partial(_transaction, producer, settings, part, changes), "releasing")
+    finally:
+        discard_producer(producer)
     return records
 
 
@@ -156,7 +157,7 @@ def _tell(
     stored[place] = Position(message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
-def _call(act: Callable[[], None], doing: str) -> None:
+def _call(act: Callable[[], object], doing: str) -> None:
     try:
         act()
     except KafkaException as error:

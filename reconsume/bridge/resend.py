@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from reconsume.bridge.clients import close_producer, make_producer
+from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
 from reconsume.bridge.kafka import headers_of, transactional_settings, translate
 from reconsume.bridge.place import Place
@@ -26,7 +28,7 @@ from reconsume.delay_levels.resend import (
     resend_status,
 )
 
-__all__ = ["MOST", "REASONS", "SEND", "Verdict", "plan_resend", "resend"]
+__all__ = ["MOST", "REASONS", "SEND", "Verdict", "new_replay_id", "plan_resend", "resend"]
 
 MOST: Final = 10_000
 """Dead letters that one call sends again: they are held in memory. Spark replays more."""
@@ -43,6 +45,12 @@ class Verdict(NamedTuple):
     status: str
     times: int
     """How often its message was sent again before."""
+
+
+def new_replay_id(by: str, now_ms: float) -> str:
+    """A `REPLAY_ID`: by which program, when, and a few characters that no other has."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def plan_resend(settings: Settings, group: str, places: Collection[Place], *, max_replays: int = 2) -> list[Verdict]:
@@ -109,9 +117,7 @@ def resend(
             part = chosen[start : start + _TOGETHER]
             _call(partial(_transaction, producer, names.delay(0), part, replay_id))
     finally:
-        # What was not committed is not waited for: Kafka undoes it.
-        producer.purge()
-        close_producer(producer)
+        discard_producer(producer)
     return verdicts
 
 

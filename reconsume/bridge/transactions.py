@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import monotonic_ms
-from reconsume.bridge.clients import close_producer, make_producer
+from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.kafka import error_of_callback, is_rebalance, is_refusal, why_failed
 
 __all__ = ["PATIENCE_SECONDS", "SHUT_OUT", "START_SECONDS", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
@@ -183,7 +183,7 @@ class Transactions:
         producer, self._producer, self._is_registered = self._producer, None, False
         if producer is not None:
             try:
-                self._bounded.run(lambda: _end(producer), PATIENCE_SECONDS)
+                self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
             except TimeoutError:
                 logger.warning("a producer does not end; what it has left open is ended by the next one")
         self._bounded.close()
@@ -205,7 +205,7 @@ class Transactions:
     def _leave(self) -> None:
         """Go on without this producer, and without the thread that it may hold up; it is closed there."""
         producer, self._voice.is_left = self._ready(), True
-        self._bounded.leave(lambda: _end(producer))
+        self._bounded.leave(lambda: discard_producer(producer))
         self._bounded = BoundedCalls()
         self._producer, self._is_registered = None, False
 
@@ -283,12 +283,6 @@ class Transactions:
         except KafkaException as error:
             # Whoever writes next hears of it.
             logger.debug("not registered yet: %s", error)
-
-
-def _end(producer: Producer) -> None:
-    """Without waiting for what is on its way."""
-    producer.purge()
-    close_producer(producer)
 
 
 def _is_final(cause: KafkaError) -> bool:

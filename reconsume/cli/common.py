@@ -32,6 +32,7 @@ __all__ = [
     "print_json",
     "print_table",
     "read_settings",
+    "shown_text",
 ]
 
 BootstrapServers = Annotated[
@@ -76,6 +77,7 @@ def line_settings(bootstrap_servers: str | None, kafka: Sequence[str] | None) ->
     return {"bootstrap_servers": bootstrap_servers, "kafka": pairs}
 
 
+_SHOWN_BYTES = 2_000
 _COLLECT_EVERY = 50_000
 """Objects more than were freed; a batch of messages in hand has as many, and none of them is garbage."""
 
@@ -113,6 +115,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in rows:
         table.add_row(*(f"{one:,}" if isinstance(one, int) else str(one) for one in row))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def shown_text(value: bytes | None) -> str | None:
+    """What is no UTF-8 is shown with escapes; long values are cut."""
+    return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
 
 
 def confirm(question: str, *, yes: bool) -> bool:

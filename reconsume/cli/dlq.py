@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import json
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,15 +17,14 @@ from reconsume.bridge.clock import now_ms
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.bridge.moments import parse_moment
 from reconsume.bridge.place import Place
-from reconsume.bridge.resend import MOST, REASONS, SEND, Verdict, plan_resend, resend
+from reconsume.bridge.resend import MOST, REASONS, SEND, Verdict, new_replay_id, plan_resend, resend
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_table
+from reconsume.cli.common import confirm, print_json, print_table, shown_text
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["export_letters", "list_letters", "make_filter", "resend_letters", "show_letter"]
 
 _LIST: Final = "reconsume dlq list"
-_SHOWN_BYTES: Final = 2_000
 _CAUSE_CHARACTERS: Final = 100
 _EXPORT_PAGE: Final = 1_000
 _COLUMNS: Final = (
@@ -86,10 +84,10 @@ def show_letter(settings: Settings, group: str, place: str, *, as_json: bool) ->
         "replay_id": letter.replay_id,
         "malformed": list(letter.malformed),
         "stacktrace": letter.stacktrace,
-        "headers": [[name, _shown(value)] for name, value in one.headers],
-        "key": _shown(one.key),
+        "headers": [[name, shown_text(value)] for name, value in one.headers],
+        "key": shown_text(one.key),
         "value_bytes": len(one.value or b""),
-        "value": _shown(one.value),
+        "value": shown_text(one.value),
     }
     if as_json:
         print_json(report)
@@ -160,7 +158,7 @@ def resend_letters(
         _tell(group, plan, None, as_json=False)
     if not confirm(f"Send {count:,} dead letters of {group} again?", yes=yes):
         return
-    replay_id = f"dlq-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    replay_id = new_replay_id("dlq", now_ms())
     done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
     _tell(group, done, replay_id, as_json=as_json)
 
@@ -252,11 +250,6 @@ def _moment(milliseconds: int | None) -> str | None:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
-
-
-def _shown(value: bytes | None) -> str | None:
-    """What is no UTF-8 is shown with escapes; long values are cut."""
-    return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
 
 
 def _cut(text: str) -> str:

@@ -10,12 +10,11 @@ from typing import Any
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import QuarantineRecord, read_quarantine, release
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_table
+from reconsume.cli.common import confirm, print_json, print_table, shown_text
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["list_quarantine", "release_records", "show_record"]
 
-_SHOWN_BYTES = 2_000
 _LIST = "reconsume quarantine list"
 
 
@@ -41,9 +40,9 @@ def show_record(settings: Settings, place: str, *, as_json: bool) -> None:
         raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
     report = _summary(found) | {
         "released": found.is_released,
-        "key": _text(found.key),
-        "headers": [[name, _text(value)] for name, value in found.quarantined.headers],
-        "value": _text(found.value),
+        "key": shown_text(found.key),
+        "headers": [[name, shown_text(value)] for name, value in found.quarantined.headers],
+        "value": shown_text(found.value),
     }
     if as_json:
         print_json(report)
@@ -93,8 +92,3 @@ def _summary(one: QuarantineRecord) -> dict[str, Any]:
 
 def _since(one: QuarantineRecord) -> str:
     return datetime.fromtimestamp(one.stored_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def _text(value: bytes | None) -> str | None:
-    """What is no UTF-8 is shown with escapes; long values are cut."""
-    return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import re
-import secrets
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -22,22 +20,16 @@ from reconsume.bridge.console.filters import MOST_PLACES, places_of
 from reconsume.bridge.console.pages import group_of, letter_row
 from reconsume.bridge.console.rendering import Links, Renderer
 from reconsume.bridge.place import Place
-from reconsume.bridge.resend import SEND, Verdict
+from reconsume.bridge.resend import SEND, Verdict, new_replay_id
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
-__all__ = ["Resend", "new_replay_id"]
+__all__ = ["Resend"]
 
 logger = logging.getLogger(__name__)
 
 Form = dict[str, list[str]]
 _REPLAY_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 _FIELDS: Final = 2 * MOST_PLACES + 10
-
-
-def new_replay_id(now_ms: float) -> str:
-    """Of one resend: when, and a few characters that no other has."""
-    moment = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-    return f"console-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 class Resend:
@@ -103,7 +95,11 @@ class Resend:
         # Of the form with the check boxes one button takes all that are shown.
         places = places_of(form.get("shown" if "all" in form else "place", []))
         verdicts = self._cluster.plan(group, places)
-        content = {"group": group, "replay_id": new_replay_id(self._clock()), "token_of_forms": self._token_of_forms}
+        content = {
+            "group": group,
+            "replay_id": new_replay_id("console", self._clock()),
+            "token_of_forms": self._token_of_forms,
+        }
         return self._answer(request, content, verdicts, "resend_plan.html")
 
     def _run(self, request: Request, form: Form) -> Response:

@@ -9,10 +9,10 @@ import pytest
 
 from reconsume.bridge.console.cluster import Shared
 from reconsume.bridge.console.faults import status_of
-from reconsume.bridge.console.resend import new_replay_id
 from reconsume.bridge.console.views import SHOWN_GROUPS, causes_of, group_view, ladder, overview_of
 from reconsume.bridge.counting import Count
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.resend import new_replay_id
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
@@ -145,6 +145,6 @@ def test_every_error_of_ours_has_a_status(name: str) -> None:
 
 
 def test_a_replay_id_tells_when_and_is_never_the_same() -> None:
-    one, other = new_replay_id(NOW), new_replay_id(NOW)
+    one, other = new_replay_id("console", NOW), new_replay_id("console", NOW)
     assert one.startswith("console-20261122T200000-")
     assert one != other
