@@ -24,7 +24,6 @@ __all__ = [
     "FLUSHED_LINGER_MS",
     "client_settings",
     "consumer_settings",
-    "error_of_callback",
     "headers_of",
     "is_passing",
     "is_rebalance",
@@ -273,17 +272,6 @@ def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
             if reason.args[0].code() != KafkaError._STATE:
                 return reason
     return error
-
-
-def error_of_callback(error: SystemError) -> KafkaException:
-    """The fatal error of a producer that came while a callback ran, which confluent-kafka 2.16 wraps so.
-
-    Raises:
-        SystemError: it is something else.
-    """
-    if isinstance(error.__cause__, KafkaException):
-        return error.__cause__
-    raise error
 
 
 def headers_of(message: Message) -> list[Header]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.connections import Connections
+from reconsume.bridge.fatal_errors import fatal_error, wait_for_reports
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 __all__ = ["LastingProducer"]
@@ -33,33 +34,54 @@ class LastingProducer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
-        self._told: Callable[[KafkaError], object] | None = self._settings.get("error_cb")
-        self._fatal: str | None = None
+        self._broken: str | None = None
+        self._given_up: list[Producer] = []
         self._lock = threading.Lock()
         self._connections, self._producer = self._made()
 
     def __len__(self) -> int:
-        """Records that are not acknowledged."""
-        return len(self._producer)
+        """Records that are not acknowledged, also of producers that are given up and have not told of it yet."""
+        with self._lock:
+            return len(self._producer) + sum(map(len, self._given_up))
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
-        """As `confluent_kafka.Producer.produce` does."""
+        """As `confluent_kafka.Producer.produce` does.
+
+        Raises:
+            BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
+                call may succeed later.
+        """
         with self._lock:
-            self._producer.produce(*args, **kwargs)
+            try:
+                self._producer.produce(*args, **kwargs)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._FATAL:
+                    raise
+                self._broken = self._broken or error.args[0].str()
+                raise BufferError("the producer is about to be replaced") from error
 
     def serve(self, seconds: float) -> None:
         """Call what waits for reports of deliveries, for so long; by one thread only."""
-        self._producer.poll(seconds)
         try:
+            self._producer.poll(seconds)
             self._connections.check()
+        except KafkaException as error:
+            self._broken = fatal_error(error)
         except KafkaNotReachable as error:
-            self._replace(str(error))
-        if self._fatal is not None:
-            self._replace(self._fatal)
+            self._broken = str(error)
+        if self._broken is not None:
+            self._replace(self._broken)
 
     def flush(self, seconds: float) -> int:
         """Wait until all are acknowledged; gives how many are not."""
-        return self._producer.flush(seconds)
+        producer = self._producer
+        try:
+            wait_for_reports(producer, seconds)
+        except KafkaException as error:
+            with self._lock:
+                if producer is self._producer:
+                    self._broken = fatal_error(error)
+        return len(self)
 
     def close(self) -> None:
         """Give up what is not acknowledged; when nobody produces or serves any more."""
@@ -67,30 +89,32 @@ class LastingProducer:
         close_producer(self._producer)
 
     def _made(self) -> tuple[Connections, Producer]:
-        connections = Connections(self._settings | {"error_cb": self._failed})
+        connections = Connections(self._settings)
         return connections, make_producer(connections.settings)
 
-    def _failed(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._fatal = f"{error.name()}: {error.str()}"
-        if self._told is not None:
-            self._told(error)
-
     def _replace(self, why: str) -> None:
-        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(self._producer), why)
         with self._lock:
-            old, self._fatal = self._producer, None
+            old, self._broken = self._producer, None
+            self._given_up.append(old)
             self._connections, self._producer = self._made()
+        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(old), why)
         # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
         # somebody may be in its `flush`.
-        threading.Thread(target=_give_up, args=(old,), name="reconsume-broken-producer", daemon=True).start()
+        threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()
+
+    def _let_go(self, producer: Producer) -> None:
+        try:
+            _give_up(producer)
+        finally:
+            with self._lock:
+                self._given_up.remove(producer)
 
 
 def _give_up(producer: Producer) -> None:
     """Whoever waits for a record is told that it was given up."""
     producer.purge()
     try:
-        producer.flush(_LAST_REPORTS_SECONDS)
-    except SystemError as error:
-        # confluent-kafka 2.16 raises it where a fatal error comes with the reports.
-        logger.debug("giving up a producer with a fatal error: %s", error)
+        wait_for_reports(producer, _LAST_REPORTS_SECONDS)
+    except KafkaException as error:
+        logger.debug("giving up a producer with a fatal error: %s", fatal_error(error))
+        wait_for_reports(producer, _LAST_REPORTS_SECONDS)

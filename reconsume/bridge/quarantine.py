@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import discard_producer, make_producer
-from reconsume.bridge.kafka import error_of_callback, headers_of, transactional_settings, translate
+from reconsume.bridge.fatal_errors import wait_for_reports
+from reconsume.bridge.kafka import headers_of, transactional_settings, translate
 from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
@@ -133,10 +134,7 @@ def _transaction(
         topic, headers = one.quarantined.back(settings.names, changes)
         told = partial(_tell, stored, failed, one.place)
         producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
-    try:
-        producer.flush(_SECONDS)
-    except SystemError as error:
-        raise error_of_callback(error) from error
+    wait_for_reports(producer, _SECONDS)
     if len(stored) < len(records):
         producer.abort_transaction(_SECONDS)  # it says so if this producer is fenced
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clients import discard_producer, make_producer
-from reconsume.bridge.kafka import error_of_callback, is_rebalance, is_refusal, why_failed
+from reconsume.bridge.fatal_errors import fatal_error_of, wait_for_reports
+from reconsume.bridge.kafka import is_rebalance, is_refusal, why_failed
 
 __all__ = ["PATIENCE_SECONDS", "SHUT_OUT", "START_SECONDS", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
 
@@ -173,7 +174,7 @@ class Transactions:
         def try_out() -> None:
             producer.begin_transaction()
             produce(producer)
-            producer.flush(PATIENCE_SECONDS)
+            wait_for_reports(producer, PATIENCE_SECONDS)
             producer.abort_transaction(PATIENCE_SECONDS)
 
         self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
@@ -200,7 +201,7 @@ class Transactions:
             self._leave()
             raise
         except SystemError as error:
-            raise error_of_callback(error) from error
+            raise fatal_error_of(error) from error
 
     def _leave(self) -> None:
         """Go on without this producer, and without the thread that it may hold up; it is closed there."""

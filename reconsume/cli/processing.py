@@ -57,7 +57,13 @@ class Processing:
             done.set()
 
         headers: list[tuple[str, str | bytes | None]] = [(PROCESSED_ORIGIN, origin.encode())]
-        self._producer.produce(self._topic, value=body, key=key, headers=headers, on_delivery=on_delivery)
+        while True:
+            try:
+                self._producer.produce(self._topic, value=body, key=key, headers=headers, on_delivery=on_delivery)
+            except BufferError:
+                self._stop.wait(_SERVE_SECONDS)
+            else:
+                break
         done.wait()
         return failed[0] if failed else None
 

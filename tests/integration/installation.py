@@ -38,6 +38,7 @@ __all__ = [
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 LEVELS = "1s 1s 1s 2s"
+_at_work: set[str | None] = set()
 """The first retry waits 1 s (level 3), all others 2 s."""
 
 
@@ -255,6 +256,9 @@ def settings_for(bootstrap_servers: str, prefix: str | None = None) -> Settings:
 @contextmanager
 def scheduler(settings: Settings) -> Iterator[None]:
     """A scheduler worker; what ended it before its time fails the test."""
+    identity = settings.scheduler.instance_id
+    assert identity not in _at_work, "two schedulers of one identity shut each other out"
+    _at_work.add(identity)
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -271,6 +275,7 @@ def scheduler(settings: Settings) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(30)
+        _at_work.discard(identity)
     if failures:
         raise failures[0]
     assert not thread.is_alive()

@@ -1,4 +1,4 @@
-"""Send-backs and delayed messages go on when librdkafka has left their producer alone."""
+"""Send-backs and delayed messages go on when their producer can do nothing any more."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from reconsume.bridge.connections import Connections
 from reconsume.consumers import ConsumeConcurrentlyStatus, DelayProducer
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Deliveries, Installation, installation
+from tests.support.fatal import fail_fatally
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -41,10 +44,32 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
         yield one
 
 
-@pytest.fixture(autouse=True)
-def forsaken(monkeypatch: pytest.MonkeyPatch) -> None:
+class Failing(Producer):
+    """Three of them have a fatal error while they write, as after brokers have lost what they had acknowledged."""
+
+    made = 0
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        type(self).made += 1
+        self.taken = 0
+        self.fails_at = 60 if type(self).made <= 3 else None
+
+    def produce(self, *args: Any, **kwargs: Any) -> None:
+        super().produce(*args, **kwargs)
+        self.taken += 1
+        if self.taken == self.fails_at:
+            fail_fatally(self)
+
+
+@pytest.fixture(autouse=True, params=["left alone", "fatal error"])
+def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forsaken, "made", 0)
-    monkeypatch.setattr("reconsume.bridge.lasting_producer.Connections", Forsaken)
+    monkeypatch.setattr(Failing, "made", 0)
+    if request.param == "left alone":
+        monkeypatch.setattr("reconsume.bridge.lasting_producer.Connections", Forsaken)
+    else:
+        monkeypatch.setattr("reconsume.bridge.lasting_producer.make_producer", lambda settings: Failing(dict(settings)))
 
 
 def test_every_failed_message_is_sent_back(here: Installation, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.installation import Installation, installation, scheduler
+from tests.integration.installation import Installation, installation
 from tests.integration.push_app import app
 from tests.integration.sidecars import call
 from tests.support.waiting import wait_until
@@ -44,7 +44,6 @@ def test_a_settings_file_has_a_sidecar_push_and_retry(here: Installation, tmp_pa
         command = [sys.executable, "-m", "reconsume", "sidecar", "--config", str(file)]
         with (
             log.open("wb") as out,
-            scheduler(here.settings),
             subprocess.Popen(command, stdout=out, stderr=out, env=dict(os.environ)) as process,
         ):
             try:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge import transactions as transactions_module
 from reconsume.bridge.kafka import consumer_settings, transactional_settings
-from reconsume.bridge.transactions import InDoubt, Transactions, Undone
+from reconsume.bridge.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
@@ -59,13 +59,15 @@ class Moving:
 
     Attributes:
         kind: the class of its producers.
+        id: transactional.
     """
 
     def __init__(self, here: Installation, kind: type[Hanging]) -> None:
         self.kind, self.here, self.group = kind, here, here.name("moves")
         self.source, self.target = here.topic("source"), here.topic("target")
         conf = here.settings.client_settings()
-        self.transactions = Transactions(transactional_settings(conf, here.name("id"), TRANSACTION_MS))
+        self.id = here.name("id")
+        self.transactions = Transactions(transactional_settings(conf, self.id, TRANSACTION_MS))
         self.consumer = Consumer(consumer_settings(conf, "moves") | {"group.id": self.group})
         self.moved = 0
 
@@ -157,3 +159,24 @@ def test_an_abort_that_fails_after_the_commit_was_asked_for_leaves_it_in_doubt(
         moving.write(b"a")
     moving.transactions.register(10)
     assert (moving.stored(), moving.committed()) == ([b"a"], 1)
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["reported", "not reported"])
+def test_one_that_is_shut_out_while_it_tries_out_says_so(moving: Moving, *, heard: bool) -> None:
+    """Whatever is called back: a report of the delivery, and what librdkafka logs, come with the fatal error."""
+    other = Transactions(transactional_settings(moving.here.settings.client_settings(), moving.id, TRANSACTION_MS))
+    reports: list[KafkaError | None] = []
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        message.timestamp()
+        reports.append(error)
+
+    def produce(producer: Producer) -> None:
+        other.register(30)
+        producer.produce(moving.target, b"a", on_delivery=report if heard else None)
+
+    with pytest.raises(ShutOut) as raised:
+        moving.transactions.try_out(produce)
+    assert raised.value.cause.code() in SHUT_OUT
+    other.close()
+    assert moving.stored() == []

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
-from reconsume.bridge.clients import make_producer
+from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.kafka import (
     FLUSHED_LINGER_MS,
     is_passing,
@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 _SERVE_EVERY: Final = 500
 """Records between two looks at the delivery reports, so that the queue of reports stays short."""
+_LAST_SECONDS: Final = 10.0
+"""For what is on its way at the end."""
 _REGISTERING: Final = "registering the transactional id"
 _DELIVERING: Final = "delivering a batch"
 
@@ -259,15 +261,21 @@ class AtLeastOnceWriter:
         self._stored.clear()
         self._refused.clear()
         self._sent = monotonic_ms()
-        for index, one in enumerate(batch):
-            if one.outcome not in UNWRITTEN:
-                _produce_patiently(self._producer, one, partial(self._note, index))
-            if index % _SERVE_EVERY == 0:
-                self._producer.poll(0)
-        self._producer.flush()
+        try:
+            for index, one in enumerate(batch):
+                if one.outcome not in UNWRITTEN:
+                    _produce_patiently(self._producer, one, partial(self._note, index))
+                if index % _SERVE_EVERY == 0:
+                    self._producer.poll(0)
+            self._producer.flush()
+        except KafkaException as error:
+            raise WriterBroken(translate(error, _DELIVERING)) from error
+        except SystemError as error:
+            # As `fatal_errors` says; no report counts any more.
+            raise WriterBroken(KafkaNotReachable(f"{_DELIVERING}: {error.__cause__ or error}")) from error
         if self._refused:
-            error = translate(self._refused[0], "delivering a batch")
-            raise BatchAborted(error, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
+            why = translate(self._refused[0], _DELIVERING)
+            raise BatchAborted(why, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
         try:
             consumer.commit(offsets=list(offsets()), asynchronous=False)
         except KafkaException as error:
@@ -284,8 +292,11 @@ class AtLeastOnceWriter:
 
     def close(self) -> None:
         """Wait for what is on its way, then let go."""
-        self._producer.flush(10)
-        self._producer.close()
+        try:
+            self._producer.flush(_LAST_SECONDS)
+        except (KafkaException, SystemError) as error:
+            logger.debug("the producer has failed before its end: %s", error)
+        discard_producer(self._producer)
 
 
 def _produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:

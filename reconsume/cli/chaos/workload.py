@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 
 from reconsume.bridge.kafka import producer_settings
 from reconsume.bridge.lasting_producer import LastingProducer
@@ -84,8 +84,8 @@ def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: 
         open_ones.add(number)
         try:
             producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS, on_delivery=done)
-        except KafkaException as error:
-            logger.warning("the load's producer is about to be replaced: %s", error)
+        except BufferError as error:
+            logger.warning("%s; message %d waits", error, number)
             again.append(number)
 
     number, allowed, last = 0, 0.0, time.monotonic()
