@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import murmur2
+from confluent_kafka import Producer, murmur2
 
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.bridge.scheduler.service import SchedulerService
@@ -15,6 +16,7 @@ from reconsume.bridge.settings import SchedulerSettings, Settings
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.properties import Header, is_ours
 from tests.integration.installation import Installation, Record, installation, scheduler, settings_for
+from tests.support.fatal import fail_fatally
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -181,3 +183,38 @@ def test_at_least_once_mode_delivers_without_transactions(bootstrap_servers: str
         for number in range(20):
             one.produce(one.settings.names.send_back, b"%d" % number, headers=inbox(group))
         assert sorted(int(record.value or b"-1") for record in arrived(one, group, 20)) == list(range(20))
+
+
+def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Producer):
+        """The first one has a fatal error with its third record."""
+
+        made = taken = 0
+
+        def __init__(self, settings: dict[str, Any]) -> None:
+            super().__init__(settings)
+            type(self).made += 1
+
+        def produce(self, *args: Any, **kwargs: Any) -> None:
+            super().produce(*args, **kwargs)
+            type(self).taken += 1
+            if (type(self).made, type(self).taken) == (1, 3):
+                fail_fatally(self)
+
+    monkeypatch.setattr("reconsume.bridge.scheduler.writers.make_producer", lambda settings: Failing(dict(settings)))
+    settings: Settings = settings_for(bootstrap_servers)
+    mode = SchedulerSettings(instance_id=settings.topic_prefix, delivery="at_least_once")
+    one = Installation(settings.model_copy(update={"scheduler": mode}))
+    one.make_topics()
+    one.write_groups()
+    group = one.name("g")
+    with scheduler(one.settings):
+        for number in range(20):
+            one.produce(one.settings.names.send_back, b"%d" % number, headers=inbox(group))
+        wait_until(
+            lambda: {int(record.value or b"-1") for record in one.retries(group)} == set(range(20)), 60, "all came"
+        )
+    assert Failing.made == 2
+    assert "starting afresh: delivering a batch" in caplog.text
