@@ -1,20 +1,15 @@
-"""The API's HTTP server: uvicorn in a thread of its own."""
+"""The API's HTTP server."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import ssl
-import threading
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from reconsume.bridge.event_loops import takes_turns
-from reconsume.bridge.listening import listening_socket
+from reconsume.bridge.uvicorn_thread import UvicornThread, uvicorn_config
 from reconsume.consumers.sidecar.guard import App
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.consumers.sidecar.settings import ListenSettings, TlsSettings
@@ -22,10 +17,8 @@ from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["HttpServer"]
 
-logger = logging.getLogger(__name__)
-
-_IDLE_SECONDS: Final = 75
-_START_SECONDS: Final = 30.0
+_END_SECONDS: Final = 5.0
+"""For the thread, after the last request."""
 _NO_HEAD: Final = -(1 << 62)
 _TOO_LARGE: Final = Problem(
     431,
@@ -38,8 +31,8 @@ _NO_HTTP: Final = Problem(
 )
 
 
-class HttpServer:
-    """Listens from its construction on, so that an address that cannot be had is told at once.
+class HttpServer(UvicornThread):
+    """Serves plain HTTP, or TLS.
 
     Args:
         app: what answers.
@@ -53,63 +46,17 @@ class HttpServer:
 
     def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, header_bytes: int) -> None:
         protocol = type("LimitedProtocol", (_LimitedProtocol,), {"header_bytes": header_bytes})
-        config = uvicorn.Config(
-            app,
-            loop="uvloop",
-            http=protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=_IDLE_SECONDS,
-            **({} if tls is None else _tls_options(tls)),
-        )
+        options = {} if tls is None else _tls_options(tls)
+        config = uvicorn_config(app, loop="uvloop", http=protocol, **options)
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
-        self._socket = listening_socket("sidecar", listen.host, listen.port)
-        self._config = config
-        self._server = uvicorn.Server(config)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._running = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reconsume-api", daemon=True)
-
-    @property
-    def address(self) -> str:
-        """`host:port`."""
-        host, port = self._socket.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-        self._running.wait(_START_SECONDS)
-
-    def is_answering(self, seconds: float) -> bool:
-        """Whether its event loop takes turns."""
-        loop = self._loop
-        return loop is not None and self._thread.is_alive() and takes_turns(loop, seconds)
+        super().__init__(config, "sidecar", listen.host, listen.port, "reconsume-api")
 
     def close(self, seconds: float) -> None:
         """Take no further request; finish those that have begun, within so long."""
-        self._config.timeout_graceful_shutdown = max(1, round(seconds))
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(seconds + 5)
-        self._socket.close()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self._config.get_loop_factory()) as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        asyncio.get_running_loop().call_soon(self._running.set)
-        await self._server.serve([self._socket])
+        self.end(seconds, seconds + _END_SECONDS)
 
 
 class _LimitedProtocol(HttpToolsProtocol):
