@@ -17,7 +17,7 @@ from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 
-__all__ = ["PAYLOAD", "fill_ordinary", "install", "read_all", "scheduler", "waiting_headers"]
+__all__ = ["PAYLOAD", "fill", "fill_ordinary", "install", "produce_one", "read_all", "scheduler", "waiting_headers"]
 
 PAYLOAD = b"x" * 200
 
@@ -52,14 +52,19 @@ def fill(settings: Settings, topic: str, records: int) -> None:
     """Produce waiting records as fast as it goes."""
     producer = Producer(settings.client_settings() | {"linger.ms": 20, "partitioner": "murmur2_random"})
     for number in range(records):
-        while True:
-            try:
-                producer.produce(topic, PAYLOAD, b"k%d" % number, headers=waiting_headers("bench", number))
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
+        produce_one(producer, topic, number)
     producer.flush()
+
+
+def produce_one(producer: Producer, topic: str, number: int, payload: bytes = PAYLOAD) -> None:
+    """One waiting record; while the queue is full, serve and try again."""
+    while True:
+        try:
+            producer.produce(topic, payload, b"k%d" % number, headers=waiting_headers("bench", number))
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
 
 
 def fill_ordinary(settings: Settings, topic: str, records: int) -> None:
@@ -78,12 +83,12 @@ def fill_ordinary(settings: Settings, topic: str, records: int) -> None:
 
 
 @contextmanager
-def scheduler(settings: Settings, allowed_real_topics: str = "") -> Iterator[int]:
+def scheduler(settings: Settings, allowed_real_topics: str = "", instance_id: str = "bench") -> Iterator[int]:
     """A scheduler worker in a process of its own; gives its process id."""
     worker = subprocess.Popen(
         [
-            *(sys.executable, "-m", "reconsume", "scheduler", "--management", "127.0.0.1:0", "--instance-id", "bench"),
-            *("--bootstrap-servers", settings.bootstrap_servers, "--log-level", "ERROR"),
+            *(sys.executable, "-m", "reconsume", "scheduler", "--management", "127.0.0.1:0"),
+            *("--bootstrap-servers", settings.bootstrap_servers, "--log-level", "ERROR", "--instance-id", instance_id),
         ],
         env={
             "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
