@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
+from reconsume.spark_connectors.compiled import in_small_methods
 from reconsume.spark_connectors.reconcile.attempts import pair_attempts
 from reconsume.spark_connectors.reconcile.deleted import Deletions, Extent, ExtentsSince, Place
 from reconsume.spark_connectors.reconcile.facts import gather_facts
@@ -65,6 +66,7 @@ class Reconciliation:
         self.ledger.unpersist()
 
 
+@in_small_methods
 def reconcile(
     spark: SparkSession,
     bootstrap_servers: str,

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.names import TopicNames, check_group
+from reconsume.spark_connectors.compiled import in_small_methods
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.readers import read_dead_letters, read_raw
@@ -136,6 +137,7 @@ def plan_replay(
         return plan_from(spark, bootstrap_servers, plan, everything, everything, group, options)
 
 
+@in_small_methods
 def plan_from(
     spark: SparkSession,
     bootstrap_servers: str,

@@ -1,0 +1,46 @@
+"""Have Spark make Java methods that Java compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
+
+from pyspark.sql import SparkSession
+
+__all__ = ["in_small_methods", "small_methods"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
+_LARGEST_BYTES: Final = "8000"
+"""Java interprets a method with more bytecode for ever. Spark's own limit is 65535: steps with many columns and
+conditions, all in one loop, are below that, and four times as slow."""
+
+
+@contextmanager
+def small_methods(spark: SparkSession) -> Iterator[None]:
+    """What is planned meanwhile is made of many methods where one loop would be too large."""
+    if not spark.conf.isModifiable(_LIMIT):
+        yield
+        return
+    before = spark.conf.get(_LIMIT, None)
+    spark.conf.set(_LIMIT, _LARGEST_BYTES)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LIMIT)
+        else:
+            spark.conf.set(_LIMIT, before)
+
+
+def in_small_methods(work: F) -> F:
+    """The same, for all that a function has Spark do; its first argument is the session."""
+
+    @wraps(work)
+    def run(spark: SparkSession, *args: Any, **kwargs: Any) -> Any:
+        with small_methods(spark):
+            return work(spark, *args, **kwargs)
+
+    return cast("F", run)

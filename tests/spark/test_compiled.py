@@ -1,0 +1,58 @@
+"""Reconcile and the plan of a replay have Spark make methods that Java compiles, and leave the session as it was."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors.compiled import small_methods
+from reconsume.spark_connectors.replay import plan_replay
+from tests.spark.lived import Lived
+
+pytestmark = pytest.mark.kafka
+
+LIMIT = "spark.sql.codegen.hugeMethodLimit"
+
+
+@pytest.mark.parametrize("before", [None, "12345"])
+def test_the_limit_holds_inside_and_what_was_there_before_holds_after(spark: SparkSession, before: str | None) -> None:
+    default = spark.conf.get(LIMIT, None)
+    if before is not None:
+        spark.conf.set(LIMIT, before)
+    try:
+        with suppress(ZeroDivisionError), small_methods(spark):
+            assert spark.conf.get(LIMIT) == "8000"
+            raise ZeroDivisionError
+        assert spark.conf.get(LIMIT, None) == (before or default)
+    finally:
+        spark.conf.unset(LIMIT)
+
+
+def test_reconcile_holds_it_while_it_works(spark: SparkSession, lived: Lived) -> None:
+    before, seen = spark.conf.get(LIMIT, None), set[str | None]()
+    reconcile(
+        spark,
+        lived.bootstrap_servers,
+        topic_prefix=lived.prefix,
+        progress=lambda _step: seen.add(spark.conf.get(LIMIT, None)),
+    ).close()
+    assert (seen, spark.conf.get(LIMIT, None)) == ({"8000"}, before)
+
+
+def test_the_plan_of_a_replay_holds_it_while_it_is_made(
+    spark: SparkSession, lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set[str | None]()
+    read = "reconsume.spark_connectors.replay.plan.records"
+
+    def records(session: SparkSession, folder: str) -> object:
+        seen.add(session.conf.get(LIMIT, None))
+        return session.read.parquet(f"{folder}/records")
+
+    monkeypatch.setattr(read, records)
+    plan_replay(spark, lived.bootstrap_servers, str(tmp_path / "plan"), topic_prefix=lived.prefix)
+    assert seen == {"8000"}
