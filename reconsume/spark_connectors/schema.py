@@ -143,8 +143,8 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
     places = {name: f"_at_{name}" for name in _LOOKED_UP}
     found = {column: F.array_position(_NAMES, name) for name, column in places.items()}
     # Spark moves a filter below these steps, and takes each column that it needs apart again, once for each use; past a
-    # column that it cannot foresee it moves none.
-    found[_VALUES] = F.when(F.rand(0) >= 0, F.col(_VALUES))
+    # column that it cannot foresee it moves none. (Of `rand() >= 0` Spark 4 knows the answer.)
+    found[_VALUES] = F.when(F.spark_partition_id() >= 0, F.col(_VALUES))
     raw = raw.withColumns(found)
     names, values, at = F.col(_NAMES), F.col(_VALUES), {name: F.col(column) for name, column in places.items()}
     headers = HeaderColumns(names, values, at)
