@@ -1,4 +1,4 @@
-"""Reconcile and the plan of a replay have Spark make methods that Java compiles, and leave the session as it was."""
+"""What Spark makes of our steps: methods that Java compiles, and headers that are taken apart once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors import read_delays, reconcile
 from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.replay import plan_replay
 from tests.spark.lived import Lived
@@ -56,3 +56,16 @@ def test_the_plan_of_a_replay_holds_it_while_it_is_made(
     monkeypatch.setattr(read, records)
     plan_replay(spark, lived.bootstrap_servers, str(tmp_path / "plan"), topic_prefix=lived.prefix)
     assert seen == {"8000"}
+
+
+def test_a_filter_stays_above_the_headers_that_are_taken_apart(
+    spark: SparkSession, lived: Lived, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below, it would take them apart for itself, once for each column that it uses."""
+    delays = read_delays(spark, lived.bootstrap_servers, topic_prefix=lived.prefix)
+    delays.where("target = '%RETRY%a' and attempt > 1").select("group").explain(extended=True)
+    optimized = capsys.readouterr().out.split("== Optimized Logical Plan ==")[1].split("== Physical Plan ==")[0]
+    apart = optimized.index(" AS _names#")
+    assert "Filter (" in optimized[:apart]
+    assert "_at_REAL_TOPIC" in optimized[optimized.index("Filter (") : apart]
+    assert "Filter (" not in optimized[apart:]
