@@ -38,8 +38,9 @@ __all__ = [
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 LEVELS = "1s 1s 1s 2s"
-_at_work: set[str | None] = set()
 """The first retry waits 1 s (level 3), all others 2 s."""
+_at_work: set[str | None] = set()
+"""Identities of the schedulers that run."""
 
 
 @dataclass(frozen=True, slots=True)
