@@ -171,13 +171,18 @@ def test_a_scheduler_without_its_topics_says_how_to_make_them(bootstrap_servers:
         SchedulerService(settings_for(bootstrap_servers)).run(threading.Event())
 
 
-@pytest.mark.rule("SC-15")
-def test_at_least_once_mode_delivers_without_transactions(bootstrap_servers: str) -> None:
+def at_least_once(bootstrap_servers: str) -> Installation:
     settings: Settings = settings_for(bootstrap_servers)
     mode = SchedulerSettings(instance_id=settings.topic_prefix, delivery="at_least_once")
     one = Installation(settings.model_copy(update={"scheduler": mode}))
     one.make_topics()
     one.write_groups()
+    return one
+
+
+@pytest.mark.rule("SC-15")
+def test_at_least_once_mode_delivers_without_transactions(bootstrap_servers: str) -> None:
+    one = at_least_once(bootstrap_servers)
     group = one.name("g")
     with scheduler(one.settings):
         for number in range(20):
@@ -204,11 +209,7 @@ def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
                 fail_fatally(self)
 
     monkeypatch.setattr("reconsume.bridge.scheduler.writers.make_producer", lambda settings: Failing(dict(settings)))
-    settings: Settings = settings_for(bootstrap_servers)
-    mode = SchedulerSettings(instance_id=settings.topic_prefix, delivery="at_least_once")
-    one = Installation(settings.model_copy(update={"scheduler": mode}))
-    one.make_topics()
-    one.write_groups()
+    one = at_least_once(bootstrap_servers)
     group = one.name("g")
     with scheduler(one.settings):
         for number in range(20):

@@ -95,10 +95,12 @@ class Broken:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[Producer] = []
+        self.errors: list[KafkaError] = []
         self.reports: list[KafkaError | None] = []
         monkeypatch.setattr("reconsume.bridge.lasting_producer.make_producer", self.make)
         self.producer = LastingProducer(
             producer_settings({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "broken")
+            | {"error_cb": self.errors.append}
         )
 
     def make(self, settings: dict[str, Any]) -> Producer:
@@ -135,6 +137,16 @@ def test_a_fatal_error_replaces_it_and_what_it_had_gets_an_error(
     assert "records are tried again: OUT_OF_ORDER_SEQUENCE_NUMBER" in caplog.text
     broken.produce()
     assert len(broken.made[1]) >= 1
+
+
+def test_an_error_that_is_not_fatal_does_not_replace_it_and_the_users_callback_is_called(broken: Broken) -> None:
+    def told() -> bool:
+        broken.producer.serve(0.01)
+        return broken.errors != []
+
+    wait_until(told, what="an error is told")
+    assert not any(error.fatal() for error in broken.errors)
+    assert len(broken.made) == 1
 
 
 def test_until_it_is_replaced_a_record_is_not_taken_and_may_come_again(broken: Broken) -> None:
