@@ -48,11 +48,11 @@ def waiting_headers(origin: str, offset: int) -> list[tuple[str, str | bytes | N
     ]
 
 
-def fill(settings: Settings, topic: str, records: int) -> None:
+def fill(settings: Settings, topic: str, records: int, payload: bytes = PAYLOAD) -> None:
     """Produce waiting records as fast as it goes."""
     producer = Producer(settings.client_settings() | {"linger.ms": 20, "partitioner": "murmur2_random"})
     for number in range(records):
-        produce_one(producer, topic, number)
+        produce_one(producer, topic, number, payload)
     producer.flush()
 
 

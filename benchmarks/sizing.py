@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import psutil
 from confluent_kafka import Producer
 
-from benchmarks.installation import install, produce_one, read_all, scheduler
+from benchmarks.installation import fill, install, produce_one, read_all, scheduler
+from benchmarks.memory import resident_mib
 from benchmarks.ratios import ROUNDS, spread
 from reconsume.bridge.settings import Settings
 from reconsume.cli.broker.kafka import LocalKafka
@@ -46,8 +46,8 @@ class Workers:
 
     def mib(self) -> tuple[float, float]:
         """Resident now, and at their peaks; of the larger one."""
-        now = max(one.memory_info().rss for one in self._processes)
-        return now / 2**20, max(_peak_kib(one.pid) for one in self._processes) / 1024
+        now, peak = zip(*(resident_mib(one.pid) for one in self._processes), strict=True)
+        return max(now), max(peak)
 
     def await_moved(self, records: int) -> None:
         """Until so many more have come to the retry topic."""
@@ -55,11 +55,6 @@ class Workers:
         topic = self.settings.names.retry("bench")
         seen = sum(1 for _ in read_all(self.settings, {topic: 1}, self._moved))
         assert seen == self._moved, f"{seen} of {self._moved} records arrived"
-
-
-def _peak_kib(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def measure_idle(workers: Workers) -> None:
@@ -89,21 +84,15 @@ def measure_backlog(workers: Workers) -> None:
     costs = []
     for _ in range(ROUNDS):
         before = workers.cpu()
-        producer = _producer(workers.settings)
-        for number in range(BACKLOG):
-            produce_one(producer, workers.settings.names.delay(LEVEL_MS), number, PAYLOAD)
-        producer.flush()
+        fill(workers.settings, workers.settings.names.delay(LEVEL_MS), BACKLOG, PAYLOAD)
         workers.await_moved(BACKLOG)
         costs.append((workers.cpu() - before) / BACKLOG * 1e6)
     print(f"{BACKLOG:,} at once: {spread(costs, '.1f')} us of a core for each; at most {workers.mib()[1]:.0f} MiB")
 
 
-def _producer(settings: Settings) -> Producer:
-    return Producer(settings.client_settings() | {"linger.ms": 5, "partitioner": "murmur2_random"})
-
-
 def _produce_steadily(settings: Settings, per_second: int) -> int:
-    producer, topic = _producer(settings), settings.names.delay(LEVEL_MS)
+    producer = Producer(settings.client_settings() | {"linger.ms": 5, "partitioner": "murmur2_random"})
+    topic = settings.names.delay(LEVEL_MS)
     began, number = time.monotonic(), 0
     while (passed := time.monotonic() - began) < LOAD_SECONDS:
         while number < passed * per_second:

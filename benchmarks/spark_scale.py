@@ -7,12 +7,12 @@ memory is its own; the smallest gives the unit of "times the first".
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.memory import resident_mib
 from benchmarks.ratios import spread
 from benchmarks.spark_reconcile import measure_reconcile
 from benchmarks.spark_replay import measure_replay
@@ -42,8 +42,7 @@ def peak_of_spark() -> float:
     """Peak resident memory of the child that runs Spark, in MiB (Linux)."""
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
-            (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{child}/status").read_text())
-            return int(peak) / 1024
+            return resident_mib(int(child))[1]
     raise RuntimeError("Spark's JVM is no child of this process")
 
 
