@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -17,15 +17,17 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.clients import make_admin, make_consumer
 from reconsume.bridge.kafka import client_settings, metadata_of, translate
+from reconsume.bridge.questions import Question
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
 __all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
 
 Partition = tuple[str, int]
+K = TypeVar("K")
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -92,10 +94,10 @@ class KafkaAdmin:
 
     def _describe(self, topics: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        futures = self._client.describe_topics(TopicCollection(topics), request_timeout=_QUESTION_SECONDS)
-        for topic, future in futures.items():
+        question = self._question(_about(topics), _QUESTION_SECONDS)
+        for topic in question:
             try:
-                found[topic] = future.result()
+                found[topic] = question.answer(topic)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._explain(error, f"looking for topic {topic}") from error
@@ -111,12 +113,14 @@ class KafkaAdmin:
         return self._patiently(lambda: self._settings_of(resources)) if resources else {}
 
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
-        futures = self._client.describe_configs(resources, request_timeout=_QUESTION_SECONDS)
+        question = self._question(
+            lambda client, seconds: client.describe_configs(resources, request_timeout=seconds), _QUESTION_SECONDS
+        )
         return {
-            resource.name: _values(
-                self._result(future, f"reading the settings of {resource.restype.name.lower()} {resource.name}")
+            one.name: _values(
+                self._answer(question, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
             )
-            for resource, future in futures.items()
+            for one in question
         }
 
     def cluster_id(self) -> str:
@@ -157,9 +161,12 @@ class KafkaAdmin:
         return made
 
     def _create(self, topic: str, new: NewTopic) -> bool:
-        future = self._client.create_topics([new], request_timeout=_TIMEOUT, operation_timeout=_TIMEOUT)[topic]
+        question = self._question(
+            lambda client, seconds: client.create_topics([new], request_timeout=seconds, operation_timeout=seconds),
+            _TIMEOUT,
+        )
         try:
-            future.result()
+            question.answer(topic)
         except KafkaException as error:
             cause: KafkaError = error.args[0]
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -171,12 +178,12 @@ class KafkaAdmin:
 
     def _require_leaders(self, topic: str, partitions: int) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
-        future = self._client.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT)[topic]
+        question = self._question(_about([topic]), _TIMEOUT)
         try:
-            found = [one for one in future.result().partitions if one.leader is not None and one.leader.id >= 0]
+            described = question.answer(topic)
         except KafkaException as error:
             raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
-        if len(found) < partitions:
+        if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < partitions:
             raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
 
     def end_offsets(
@@ -203,12 +210,15 @@ class KafkaAdmin:
         )
 
     def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
-        futures = self._client.list_offsets(request, isolation_level=level, request_timeout=_QUESTION_SECONDS)
+        question = self._question(
+            lambda client, seconds: client.list_offsets(request, isolation_level=level, request_timeout=seconds),
+            _QUESTION_SECONDS,
+        )
         return {
-            (where.topic, where.partition): self._result(
-                future, f"reading offsets of {where.topic}-{where.partition}"
+            (one.topic, one.partition): self._answer(
+                question, one, f"reading offsets of {one.topic}-{one.partition}"
             ).offset
-            for where, future in futures.items()
+            for one in question
         }
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -247,9 +257,12 @@ class KafkaAdmin:
                     raise
             time.sleep(_PAUSE)
 
-    def _result(self, future: Future[T], doing: str) -> T:
+    def _question(self, ask: Callable[[AdminClient, float], Mapping[K, Future[Any]]], seconds: float) -> Question[K]:
+        return Question(self._client, ask, seconds)
+
+    def _answer(self, question: Question[K], asked: K, doing: str) -> Any:
         try:
-            return future.result()
+            return question.answer(asked)
         except KafkaException as error:
             raise self._explain(error, doing) from error
 
@@ -276,6 +289,11 @@ def _commits(consumer: Consumer, group: str, asked: list[TopicPartition]) -> dic
         if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise translate(one.error, doing)
     return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found if one.offset >= 0}
+
+
+def _about(topics: Sequence[str]) -> Callable[[AdminClient, float], Mapping[str, Future[Any]]]:
+    collection = TopicCollection(list(topics))
+    return lambda client, seconds: client.describe_topics(collection, request_timeout=seconds)
 
 
 def _values(entries: Mapping[str, Any]) -> dict[str, str]:

@@ -66,19 +66,25 @@ class Inspector(KafkaAdmin):
     def broker_settings(self) -> dict[str, str]:
         """The settings in force of one broker."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata("looking at the cluster").brokers)))
-        future = self._client.describe_configs([resource], request_timeout=_TIMEOUT)[resource]
-        values = self._ask(future, f"reading the settings of broker {resource.name}")
+        question = self._question(
+            lambda client, seconds: client.describe_configs([resource], request_timeout=seconds), _TIMEOUT
+        )
+        values = self._answer(question, resource, f"reading the settings of broker {resource.name}")
         return {name: entry.value for name, entry in values.items() if entry.value is not None}
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
         """What this client may do to each topic, as ACLs name it; nothing to one that it may not see."""
-        futures = self._client.describe_topics(
-            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_TIMEOUT
+        asked = TopicCollection(list(topics))
+        question = self._question(
+            lambda client, seconds: client.describe_topics(
+                asked, include_authorized_operations=True, request_timeout=seconds
+            ),
+            _TIMEOUT,
         )
         found = {}
-        for topic, future in futures.items():
+        for topic in question:
             try:
-                found[topic] = _names(future.result().authorized_operations)
+                found[topic] = _names(question.answer(topic).authorized_operations)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -95,26 +101,25 @@ class Inspector(KafkaAdmin):
             return set()
 
     def _describe_group(self, group: str) -> Any:
-        future = self._client.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=_TIMEOUT
-        )[group]
-        return self._ask(future, f"looking at group {group}")
+        question = self._question(
+            lambda client, seconds: client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=seconds
+            ),
+            _TIMEOUT,
+        )
+        return self._answer(question, group, f"looking at group {group}")
 
     def may_create(self, topic: str) -> bool:
         """Whether this client may make a topic of that name; none is made."""
         new = NewTopic(topic, num_partitions=1, replication_factor=-1)
-        future = self._client.create_topics([new], validate_only=True, request_timeout=_TIMEOUT)[topic]
+        question = self._question(
+            lambda client, seconds: client.create_topics([new], validate_only=True, request_timeout=seconds), _TIMEOUT
+        )
         try:
-            future.result()
+            question.answer(topic)
         except KafkaException as error:
             return bool(error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return True
-
-    def _ask(self, future: Any, doing: str) -> Any:
-        try:
-            return future.result()
-        except KafkaException as error:
-            raise translate(error, doing) from error
 
 
 def _names(operations: Iterable[AclOperation] | None) -> set[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -279,4 +281,8 @@ def scheduler(settings: Settings) -> Iterator[None]:
         _at_work.discard(identity)
     if failures:
         raise failures[0]
-    assert not thread.is_alive()
+    assert not thread.is_alive(), f"it does not end:\n{_stack_of(thread)}"
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    return "".join(traceback.format_stack(sys._current_frames().get(thread.ident or 0)))

@@ -1,0 +1,54 @@
+"""Questions to a cluster that are answered later, in confluent-kafka's futures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, Generic, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+__all__ = ["Question"]
+
+K = TypeVar("K")
+
+_GRACE_SECONDS: Final = 2.0
+"""An answer that librdkafka gives itself, because no broker did, may come a little late."""
+
+
+class Question(Generic[K]):
+    """Was asked of several things at once.
+
+    It keeps its client: librdkafka (2.16) may lose the answers of one that is let go meanwhile, as when another thread
+    replaces it, and their futures never end. Nor is any answer waited for much longer than was asked for.
+
+    Args:
+        client: whom to ask.
+        ask: does it, with a `request_timeout` of so many seconds.
+        seconds: until the client gives up.
+    """
+
+    def __init__(
+        self, client: AdminClient, ask: Callable[[AdminClient, float], Mapping[K, Future[Any]]], seconds: float
+    ) -> None:
+        self._client = client
+        self._end = time.monotonic() + seconds + _GRACE_SECONDS
+        self._futures = ask(client, seconds)
+
+    def __iter__(self) -> Iterator[K]:
+        """What was asked for."""
+        return iter(self._futures)
+
+    def answer(self, asked: K) -> Any:
+        """Wait for it.
+
+        Raises:
+            KafkaException: the answer is an error, or there is none.
+        """
+        try:
+            return self._futures[asked].result(max(0.0, self._end - time.monotonic()))
+        except TimeoutError:
+            error = KafkaError(KafkaError._TIMED_OUT, "librdkafka has not answered")
+            raise KafkaException(error) from None
