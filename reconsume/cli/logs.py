@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import MutableMapping
 from importlib.util import find_spec
 from typing import Any
@@ -40,7 +41,7 @@ class RootLevel:
 
 
 def configure_logs(level: str, form: str) -> RootLevel:
-    """Send all logs of this process to standard error.
+    """Send all logs of this process to standard error, and what Python warns of.
 
     Args:
         level: what is less is left out.
@@ -65,6 +66,9 @@ def configure_logs(level: str, form: str) -> RootLevel:
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove, *last]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    logging.captureWarnings(capture=True)
+    # confluent-kafka (2.16) says so of each producer that was shut out, and replaced for that.
+    warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
     found = RootLevel()
     found.set(level)
     return found

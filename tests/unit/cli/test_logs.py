@@ -16,7 +16,7 @@ from reconsume.cli.logs import level_named
 from reconsume.delay_levels.errors import IllegalSetting
 
 WORKS = """
-import logging, sys
+import logging, sys, warnings
 from opentelemetry.sdk.trace import TracerProvider
 from reconsume.cli.logs import configure_logs
 level = configure_logs("INFO", sys.argv[1])
@@ -26,6 +26,8 @@ logger.info("said %s", "it")
 with TracerProvider().get_tracer("t").start_as_current_span("s") as span:
     logger.warning("in a span")
 print(format(span.get_span_context().trace_id, "032x"))
+warnings.warn("Producer abort_transaction failed during close: fenced", RuntimeWarning)
+warnings.warn("in two\\nlines", RuntimeWarning)
 level.set("debug")
 logger.debug("not left out")
 try:
@@ -43,12 +45,13 @@ def run(form: str) -> tuple[str, str]:
 def test_json_has_one_object_in_each_line_and_names_the_trace() -> None:
     trace, text = run("json")
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [line["event"] for line in lines] == ["said it", "in a span", "not left out", "failed"]
+    assert [line["event"] for line in lines] == ["said it", "in a span", lines[2]["event"], "not left out", "failed"]
     assert (lines[0]["level"], lines[0]["logger"]) == ("info", "reconsume.bridge.x")
     assert lines[0]["timestamp"].endswith("Z")
     assert lines[1]["trace_id"] == trace
     assert "trace_id" not in lines[0]
-    assert lines[3]["exception"][0]["exc_type"] == "ZeroDivisionError"
+    assert "RuntimeWarning: in two\nlines" in lines[2]["event"]
+    assert lines[4]["exception"][0]["exc_type"] == "ZeroDivisionError"
 
 
 def test_lines_for_people_have_no_colours_where_nobody_looks() -> None:
