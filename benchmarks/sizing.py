@@ -25,7 +25,7 @@ from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
 PAYLOAD = b"x" * 1_000
 LEVEL_MS = 1_000
 SETTLE_SECONDS, IDLE_SECONDS, LOAD_SECONDS = 20.0, 60.0, 30.0
-RATES, BACKLOG = (100, 1_000), 200_000
+RATES, BACKLOG = (10, 100, 1_000, 10_000), 200_000
 
 
 class Workers:
