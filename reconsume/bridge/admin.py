@@ -61,8 +61,8 @@ class Commit(NamedTuple):
 class KafkaAdmin:
     """Questions to the cluster, and the making of topics. Safe to use from several threads.
 
-    All methods raise `KafkaNotReachable` when no broker answers within 12 s and `KafkaRefused` when the cluster
-    says no.
+    All methods raise `KafkaNotReachable` when no broker answers within 16 s, of `create` 22 s, and `KafkaRefused` when
+    the cluster says no.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str = "reconsume-admin") -> None:
