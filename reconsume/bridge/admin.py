@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -17,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.clients import make_admin, make_consumer
 from reconsume.bridge.kafka import client_settings, metadata_of, translate
@@ -94,7 +93,7 @@ class KafkaAdmin:
 
     def _describe(self, topics: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        question = self._question(_about(topics), _QUESTION_SECONDS)
+        question = Question(self._client.describe_topics, TopicCollection(topics), seconds=_QUESTION_SECONDS)
         for topic in question:
             try:
                 found[topic] = question.answer(topic)
@@ -113,9 +112,7 @@ class KafkaAdmin:
         return self._patiently(lambda: self._settings_of(resources)) if resources else {}
 
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
-        question = self._question(
-            lambda client, seconds: client.describe_configs(resources, request_timeout=seconds), _QUESTION_SECONDS
-        )
+        question = Question(self._client.describe_configs, resources, seconds=_QUESTION_SECONDS)
         return {
             one.name: _values(
                 self._answer(question, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
@@ -161,10 +158,7 @@ class KafkaAdmin:
         return made
 
     def _create(self, topic: str, new: NewTopic) -> bool:
-        question = self._question(
-            lambda client, seconds: client.create_topics([new], request_timeout=seconds, operation_timeout=seconds),
-            _TIMEOUT,
-        )
+        question = Question(self._client.create_topics, [new], seconds=_TIMEOUT, operation_timeout=_TIMEOUT)
         try:
             question.answer(topic)
         except KafkaException as error:
@@ -178,7 +172,7 @@ class KafkaAdmin:
 
     def _require_leaders(self, topic: str, partitions: int) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
-        question = self._question(_about([topic]), _TIMEOUT)
+        question = Question(self._client.describe_topics, TopicCollection([topic]), seconds=_TIMEOUT)
         try:
             described = question.answer(topic)
         except KafkaException as error:
@@ -210,10 +204,7 @@ class KafkaAdmin:
         )
 
     def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
-        question = self._question(
-            lambda client, seconds: client.list_offsets(request, isolation_level=level, request_timeout=seconds),
-            _QUESTION_SECONDS,
-        )
+        question = Question(self._client.list_offsets, request, seconds=_QUESTION_SECONDS, isolation_level=level)
         return {
             (one.topic, one.partition): self._answer(
                 question, one, f"reading offsets of {one.topic}-{one.partition}"
@@ -257,9 +248,6 @@ class KafkaAdmin:
                     raise
             time.sleep(_PAUSE)
 
-    def _question(self, ask: Callable[[AdminClient, float], Mapping[K, Future[Any]]], seconds: float) -> Question[K]:
-        return Question(self._client, ask, seconds)
-
     def _answer(self, question: Question[K], asked: K, doing: str) -> Any:
         try:
             return question.answer(asked)
@@ -289,11 +277,6 @@ def _commits(consumer: Consumer, group: str, asked: list[TopicPartition]) -> dic
         if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise translate(one.error, doing)
     return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found if one.offset >= 0}
-
-
-def _about(topics: Sequence[str]) -> Callable[[AdminClient, float], Mapping[str, Future[Any]]]:
-    collection = TopicCollection(list(topics))
-    return lambda client, seconds: client.describe_topics(collection, request_timeout=seconds)
 
 
 def _values(entries: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 __all__ = ["Question"]
 
@@ -25,17 +24,16 @@ class Question(Generic[K]):
     replaces it, and their futures never end. Nor is any answer waited for much longer than was asked for.
 
     Args:
-        client: whom to ask.
-        ask: does it, with a `request_timeout` of so many seconds.
-        seconds: until the client gives up.
+        ask: a method of the client.
+        given: to that method.
+        seconds: its `request_timeout`.
+        more: of its keywords.
     """
 
-    def __init__(
-        self, client: AdminClient, ask: Callable[[AdminClient, float], Mapping[K, Future[Any]]], seconds: float
-    ) -> None:
-        self._client = client
+    def __init__(self, ask: Callable[..., Mapping[K, Future[Any]]], *given: Any, seconds: float, **more: Any) -> None:
+        self._ask = ask  # and so its client
         self._end = time.monotonic() + seconds + _GRACE_SECONDS
-        self._futures = ask(client, seconds)
+        self._futures = ask(*given, request_timeout=seconds, **more)
 
     def __iter__(self) -> Iterator[K]:
         """What was asked for."""

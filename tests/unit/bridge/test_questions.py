@@ -22,18 +22,14 @@ NOWHERE: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:
 FLIGHTS = TopicPartition("flights", 0)
 
 
-def unanswered(_client: AdminClient, seconds: float) -> Mapping[str, Future[Any]]:
-    assert seconds
+def unanswered(*, request_timeout: float) -> Mapping[str, Future[Any]]:
+    assert request_timeout
     return {"flights": Future()}
 
 
 def test_the_client_lives_until_it_has_answered() -> None:
     """One that is let go may not even say that it was; then what is raised says that librdkafka has not answered."""
-    question = Question(
-        AdminClient(NOWHERE),
-        lambda client, seconds: client.list_offsets({FLIGHTS: OffsetSpec.latest()}, request_timeout=seconds),
-        0.5,
-    )
+    question = Question(AdminClient(NOWHERE).list_offsets, {FLIGHTS: OffsetSpec.latest()}, seconds=0.5)
     gc.collect()
     with pytest.raises(KafkaException) as raised:
         question.answer(FLIGHTS)
@@ -42,7 +38,7 @@ def test_the_client_lives_until_it_has_answered() -> None:
 
 def test_an_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "_GRACE_SECONDS", 0)
-    question = Question(AdminClient(NOWHERE), unanswered, 0.05)
+    question = Question(unanswered, seconds=0.05)
     assert list(question) == ["flights"]
     with pytest.raises(KafkaException) as raised:
         question.answer("flights")
