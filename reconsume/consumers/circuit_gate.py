@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.user_callbacks import UserCallbacks
 from reconsume.consumers.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState, Permit
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
@@ -42,6 +43,7 @@ class CircuitGate:
     def __init__(self, group: str, settings: CircuitBreaker, clock: Clock = now_ms) -> None:
         self._group = group
         self._on_change = settings.on_change
+        self._callbacks = UserCallbacks(f"group {group}: the circuit breaker's")
         self._clock = clock
         self._lock = threading.Lock()
         self._circuit = Circuit(settings, group)
@@ -163,9 +165,5 @@ class CircuitGate:
             )
 
     def _call_back(self, change: CircuitChange) -> None:
-        if self._on_change is None:
-            return
-        try:
-            self._on_change(change)
-        except Exception:
-            logger.exception("group %s: on_change of the circuit breaker failed; it changes nothing", self._group)
+        if (on_change := self._on_change) is not None:
+            self._callbacks.tell("on_change", lambda: on_change(change))

@@ -14,20 +14,14 @@ from reconsume.consumers.batch import Batch
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.held_queues import HeldQueues
 from reconsume.consumers.hooks import ConsumeHooks
-from reconsume.consumers.listener import (
-    ALL,
-    ConsumeConcurrentlyContext,
-    ConsumeConcurrentlyStatus,
-    Listener,
-    acknowledged_count,
-)
-from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, called_with
+from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener
+from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, called_with, judged
 from reconsume.consumers.listener_pool import Chunk, ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.outcomes import NotNow, SendBack
+from reconsume.consumers.outcomes import NotNow
 from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
-from reconsume.consumers.senders import SendsBack
-from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
+from reconsume.consumers.senders import SendsBack, send_back_or_fail
+from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, SendBackRequest
 
@@ -157,10 +151,12 @@ class ConcurrentlyService:
         context = ConsumeConcurrentlyContext(queue.message_queue or self._message_queue(queue))
         try:
             status = self._listener(work, context)
+            # Not by `==`: a listener may put anything there, and may delete it.
+            is_done = status is _SUCCESS and context.ack_index is ALL
         except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
             called = called_with(error, work, None)
         else:
-            if status is _SUCCESS and context.ack_index == ALL:
+            if is_done:
                 queue.succeed_part(work)
                 return
             called = Called(status, None, None)
@@ -217,12 +213,29 @@ class ConcurrentlyService:
         return queue.message_queue
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
-        """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10)."""
+        """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).
+
+        An error of ours sends it back too: its messages must not stay begun for ever.
+        """
+        try:
+            self._settle_judged(chunk, context, called)
+        except BaseException as error:
+            logger.exception("an error after the listener of %r, which is sent back", chunk.messages)
+            self._give_up(chunk, Cause.of(error))
+
+    def _give_up(self, chunk: Chunk, cause: Cause) -> None:
+        self._held.settled(chunk)
+        chunk.queue.take_apart(chunk.messages)
+        for message in chunk.messages:
+            if chunk.queue.claim(message):
+                self._send_back(chunk.queue, message, 0, cause)
+
+    def _settle_judged(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         queue, messages = chunk.queue, chunk.messages
         if isinstance(called.outcome, NotNow):
             self._hold(chunk, called, called.outcome)
             return
-        succeeded, level, cause = _judged(context, called, len(messages))
+        succeeded, level, cause = judged(context, called, len(messages))
         _tell(called, succeeded, cause)
         self._held.settled(chunk)
         keep, kept = self._is_kept(chunk, succeeded, level), []
@@ -275,7 +288,7 @@ class ConcurrentlyService:
             max_reconsume_times=self._max_reconsume_times,
             cause=cause,
         )
-        self._sender.send_back(queue, message, request, partial(self._sent_back, queue, message))
+        send_back_or_fail(self._sender, queue, message, request, partial(self._sent_back, queue, message))
 
     def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
         if error is None:
@@ -299,15 +312,3 @@ def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:
         called.call.end(called.status, later, succeeded, cause, raised=raised)
     else:
         called.call.end(later, later, succeeded, cause, raised=False)
-
-
-def _judged(context: ConsumeConcurrentlyContext, called: Called, size: int) -> tuple[int, int, Cause | None]:
-    """How many succeeded, the level for the others, and why they failed."""
-    if isinstance(called.outcome, SendBack):
-        return min(called.outcome.acknowledged, size), called.outcome.level, called.outcome.cause
-    try:
-        succeeded, cause = acknowledged_count(called.status, context.ack_index, size), called.cause
-    except IllegalSetting as error:
-        logger.error("%s; the whole batch is sent back", error)  # noqa: TRY400 - the listener is wrong, not we
-        succeeded, cause = 0, Cause(str(error))
-    return succeeded, context.delay_level_when_next_consume, cause

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import index
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import type_name, whole_number
 from reconsume.delay_levels.timer import LONGEST_DELAY_MS
 
 __all__ = ["DelayWish"]
@@ -38,13 +40,16 @@ class DelayWish:
         Level 0 and a delay of 0 or less mean at once (RocketMQ: DP-03).
 
         Raises:
-            IllegalSetting: more than one of them, a moment without a time zone, or over 40 days.
+            IllegalSetting: more than one of them, of another type, a moment without a time zone, or over 40 days.
         """
         if sum(one is not None for one in (delay_level, deliver_at, delay)) > 1:
             raise IllegalSetting("give one of delay_level, deliver_at and delay, not several")
         if delay_level is not None:
-            return cls(level=delay_level) if delay_level > 0 else cls()
+            level = whole_number(delay_level, "delay_level")
+            return cls(level=level) if level > 0 else cls()
         if delay is not None:
+            if not isinstance(delay, timedelta):
+                raise IllegalSetting(f"delay must be a timedelta, got {type_name(type(delay))}")
             return cls(delay_ms=_in_range(-(-delay // _MS), "delay")) if delay > timedelta(0) else cls()
         if deliver_at is None:
             return cls()
@@ -52,6 +57,12 @@ class DelayWish:
             if deliver_at.tzinfo is None:
                 raise IllegalSetting(f"deliver_at {deliver_at} has no time zone; such as datetime.now(UTC)")
             deliver_at = -((_EPOCH - deliver_at) // _MS)
+        try:
+            deliver_at = index(deliver_at)
+        except TypeError:
+            raise IllegalSetting(
+                f"deliver_at must be a datetime or an int of milliseconds, got {type_name(type(deliver_at))}"
+            ) from None
         if deliver_at < 0:
             raise IllegalSetting(f"deliver_at must be in milliseconds since 1970, not {deliver_at}")
         _in_range(int(deliver_at - now_ms), "deliver_at")

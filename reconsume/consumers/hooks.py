@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import enum
-import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, cast
 
 from reconsume.bridge.clock import Clock
+from reconsume.bridge.user_callbacks import UserCallbacks
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listener_pool import is_async
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
+from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.send_back import Cause
 
 __all__ = [
@@ -28,18 +29,12 @@ __all__ = [
     "check_hook",
 ]
 
-logger = logging.getLogger(__name__)
-
-_QUIET_MS: Final = 60_000
-"""A hook that raises is in the log once in this time; how often it did meanwhile is told the next time."""
-
 _SUCCESSES: Final = (
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
     ConsumeOrderlyStatus.SUCCESS,
     ConsumeOrderlyStatus.COMMIT,
 )
 ConsumeStatus = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
-C = TypeVar("C")
 
 
 class ConsumeReturnType(enum.Enum):
@@ -162,18 +157,18 @@ class ConsumeHooks:
         """The listener is about to be called; its `ConsumeCall` must be ended."""
         context = ConsumeMessageContext(self.group, message_queue, tuple(messages))
         for one in self._guarded:
-            one.tell(one.hook.consume_message_before, context)
+            one.tell("consume_message_before", context)
         return ConsumeCall(self, context)
 
     def after(self, context: ConsumeMessageContext) -> None:
         """The listener has come back."""
         for one in self._guarded:
-            one.tell(one.hook.consume_message_after, context)
+            one.tell("consume_message_after", context)
 
     def sent_back(self, context: SendMessageBackContext) -> None:
         """A send-back has ended."""
         for one in self._guarded:
-            one.tell(one.hook.send_message_back_after, context)
+            one.tell("send_message_back_after", context)
 
 
 class ConsumeCall:
@@ -189,7 +184,9 @@ class ConsumeCall:
     ) -> None:
         """The listener returned this status, or raised; `otherwise` is what None and no status mean."""
         elapsed_ms = self._hooks.clock() - self._begun
-        meant = status if isinstance(status, ConsumeConcurrentlyStatus | ConsumeOrderlyStatus) else otherwise
+        # isinstance would ask a value that is no status for its `__class__`.
+        is_status = type(status) in (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
+        meant = cast("ConsumeStatus", status) if is_status else otherwise
         success = cause is None and meant in _SUCCESSES
         if raised:
             return_type = ConsumeReturnType.EXCEPTION
@@ -220,24 +217,10 @@ class _Guarded:
     """A hook whose errors stay here."""
 
     def __init__(self, hook: ConsumeMessageHook, clock: Clock) -> None:
-        self.hook = hook
-        self._clock = clock
-        self._quiet_until = float("-inf")
-        self._unsaid = 0
+        self._hook = hook
+        self._calls = UserCallbacks("hook", clock)
 
-    def tell(self, method: Callable[[C], None], context: C) -> None:
+    def tell(self, method: str, context: ConsumeMessageContext | SendMessageBackContext) -> None:
         """Call one of its methods."""
-        try:
-            method(context)
-        except BaseException:  # not even a SystemExit may end a thread of the consumer
-            now = self._clock()
-            if now < self._quiet_until:
-                self._unsaid += 1
-                return
-            unsaid, self._unsaid = self._unsaid, 0
-            self._quiet_until = now + _QUIET_MS
-            logger.exception(
-                "hook %s raised, which changes nothing; %d times more since it was last said",
-                method.__qualname__,
-                unsaid,
-            )
+        name = f"{type_name(type(self._hook))}.{method}"
+        self._calls.tell(name, lambda: getattr(self._hook, method)(context))

@@ -9,6 +9,7 @@ from typing import Final
 
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import shown, whole_number
 
 __all__ = [
     "ALL",
@@ -96,28 +97,35 @@ _SUSPEND_SHORTEST_MS: Final = 10
 _SUSPEND_LONGEST_MS: Final = 30_000
 
 
-def suspend_ms(asked_ms: int) -> int:
-    """How long a suspended queue waits (RocketMQ: OR-02)."""
+def suspend_ms(asked: object = -1) -> int:
+    """How long a suspended queue waits (RocketMQ: OR-02).
+
+    Raises:
+        IllegalSetting: it is no int.
+    """
+    asked_ms = whole_number(asked, "suspend_current_queue_time_millis")
     if asked_ms == -1:
         return _SUSPEND_DEFAULT_MS
     return max(_SUSPEND_SHORTEST_MS, min(asked_ms, _SUSPEND_LONGEST_MS))
 
 
-def acknowledged_count(status: object, ack_index: int, size: int) -> int:
+def acknowledged_count(status: object, ack_index: object, size: int) -> int:
     """How many messages from the front of a batch succeeded; the others are sent back.
 
     Raises:
-        IllegalSetting: `ack_index` below -1 (RocketMQ loses the batch until a timeout: CC-09), or a status that is
-            none.
+        IllegalSetting: `ack_index` below -1 (RocketMQ loses the batch until a timeout: CC-09) or no int, or a status
+            that is none.
     """
     if status is ConsumeConcurrentlyStatus.RECONSUME_LATER or status is None:
         return 0
     if status is not ConsumeConcurrentlyStatus.CONSUME_SUCCESS:
         raise IllegalSetting(
-            f"the listener returned {status!r}; return ConsumeConcurrentlyStatus.CONSUME_SUCCESS or RECONSUME_LATER"
+            f"the listener returned {shown(status)}; return ConsumeConcurrentlyStatus.CONSUME_SUCCESS or "
+            "RECONSUME_LATER"
         )
-    if ack_index < -1:
+    index = whole_number(ack_index, "ack_index")
+    if index < -1:
         raise IllegalSetting(
-            f"the listener set ack_index {ack_index}; -1 sends the whole batch back, {size - 1} or more acknowledges it"
+            f"the listener set ack_index {index}; -1 sends the whole batch back, {size - 1} or more acknowledges it"
         )
-    return min(ack_index + 1, size)
+    return min(index + 1, size)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from operator import length_hint
 from queue import SimpleQueue
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
@@ -20,9 +22,16 @@ __all__ = [
     "Chunk",
     "ListenerPool",
     "ThreadListenerPool",
+    "cut_off",
     "is_async",
+    "is_cut_off",
     "make_pool",
+    "survive",
 ]
+
+logger = logging.getLogger(__name__)
+
+_cut_off: Final = WeakSet[asyncio.Task[Any]]()
 
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -63,7 +72,7 @@ class ThreadListenerPool(Generic[T]):
 
     Args:
         threads: how many listeners run at once.
-        consume: calls the listener and deals with the result; must not raise.
+        consume: calls the listener and deals with the result. If it raises all the same the thread goes on.
     """
 
     def __init__(self, threads: int, consume: Callable[[T], None]) -> None:
@@ -118,6 +127,9 @@ class ThreadListenerPool(Generic[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
+        survive(self._work_off, lambda: self._closing)
+
+    def _work_off(self) -> None:
         consume = self._consume
         while not self._closing:
             try:
@@ -143,7 +155,7 @@ class AsyncListenerPool(Generic[T]):
 
     Args:
         at_once: how many listeners run at once.
-        consume: a coroutine function that calls the listener and deals with the result; must not raise.
+        consume: a coroutine function that calls the listener and deals with the result.
         at_end: awaited in the loop when the last one has ended.
         new_event_loop: makes the loop.
     """
@@ -162,8 +174,9 @@ class AsyncListenerPool(Generic[T]):
         self._called = False
         self._closing = False
         self._running: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self._loop = new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="reconsume-listeners", daemon=True)
         self._thread.start()
 
     def submit(self, chunk: T) -> None:
@@ -189,10 +202,15 @@ class AsyncListenerPool(Generic[T]):
         """Start no more chunks and wait for the running ones; False if some still run."""
         self.stop()
         done = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop).result()
+        self._is_over = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
         return done
+
+    def _run_loop(self) -> None:
+        """A SystemExit in a task that a listener has started ends the loop, and so does a listener that stops it."""
+        survive(self._loop.run_forever, lambda: self._is_over)
 
     def _start(self) -> None:
         self._called = False  # before it looks: what comes after the look calls again
@@ -214,12 +232,33 @@ class AsyncListenerPool(Generic[T]):
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=seconds)
         for task in late:
-            task.cancel()
+            cut_off(task)
         if late:
             await asyncio.wait(late, timeout=1)
         if self._at_end is not None:
             await self._at_end()
         return not late
+
+
+def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
+    """Work until it is over, whatever comes out of the work: a thread of a pool does not end before."""
+    while not is_over():
+        try:
+            work()
+        except BaseException:
+            with suppress(BaseException):  # a log handler may raise too
+                logger.critical("an error in a thread for listeners, which goes on", exc_info=True)
+
+
+def cut_off(task: asyncio.Task[Any]) -> None:
+    """Cancel the task of a listener because its consumer is shut down, which is no outcome."""
+    _cut_off.add(task)
+    task.cancel()
+
+
+def is_cut_off(task: asyncio.Task[Any] | None) -> bool:
+    """Whether that was done; a listener may also cancel its own task, or those of all others."""
+    return task in _cut_off
 
 
 def make_pool(

@@ -56,8 +56,6 @@ class Message:
         key: bytes, or None.
         body: bytes; None is a tombstone.
         kafka: where it was polled.
-        offset: the offset there.
-        size: of the body, in bytes.
         topic: the origin topic, also on a retry (RocketMQ: TN-02).
         reconsume_times: how often it was sent back.
     """
@@ -69,8 +67,18 @@ class Message:
         self._retry_topic = retry_topic
         self._locally_failed = locally_failed
         self._namespace_prefix = namespace_prefix
-        self.offset = polled.offset() or 0
-        self.size = len(polled)
+        self._offset = polled.offset() or 0
+        self._size = len(polled)
+
+    @property
+    def offset(self) -> int:
+        """Where it was polled. Listeners cannot set it: it decides what is committed."""
+        return self._offset
+
+    @property
+    def size(self) -> int:
+        """Of the body, in bytes."""
+        return self._size
 
     @property
     def key(self) -> bytes | None:
@@ -93,21 +101,25 @@ class Message:
         """Whether it came from this group's own retry topic."""
         return self.kafka.topic == self._retry_topic
 
-    @cached_property
+    @property
     def all_headers(self) -> list[Header]:
-        """The record's headers as they were polled, ours among them."""
+        """The record's headers as they were polled, ours among them; a new list each time."""
+        return list(self._headers)
+
+    @cached_property
+    def _headers(self) -> list[Header]:
         return headers_of(self._polled)
 
     @cached_property
     def headers(self) -> list[Header]:
         """The user's headers: order, duplicates and None values as they were produced."""
-        return user_headers(self.all_headers)
+        return user_headers(self._headers)
 
     @cached_property
     def properties(self) -> dict[str, str]:
         """All headers that are text, RocketMQ's among them, by name; of duplicates the last."""
         found = {}
-        for name, value in self.all_headers:
+        for name, value in self._headers:
             if value is not None:
                 found[name] = value.decode(errors="replace")
         return found
@@ -119,7 +131,7 @@ class Message:
         if not self.is_retry:
             return Stored.first_copy(position, self.kafka.timestamp)
         try:
-            return Stored.of_retry(self.all_headers, position, self.kafka.timestamp)
+            return Stored.of_retry(self._headers, position, self.kafka.timestamp)
         except MalformedProperty as error:
             logger.warning("%s: %s; it is taken as missing", self, error)
             identity = self._text(ORIGIN_MESSAGE_ID) or str(position)
@@ -162,7 +174,7 @@ class Message:
         if not self.is_retry and self._text(REAL_TOPIC) != self.kafka.topic:
             return 0
         try:
-            return integer_property(self.all_headers, DELAY) or 0
+            return integer_property(self._headers, DELAY) or 0
         except MalformedProperty:
             return 0
 
@@ -192,13 +204,13 @@ class Message:
 
     def _text(self, name: str) -> str | None:
         try:
-            return text_property(self.all_headers, name)
+            return text_property(self._headers, name)
         except MalformedProperty:
             return None
 
     def _count(self, name: str, otherwise: int) -> int:
         try:
-            count = count_property(self.all_headers, name)
+            count = count_property(self._headers, name)
         except MalformedProperty:
             return otherwise
         return otherwise if count is None else count

@@ -13,13 +13,13 @@ from typing import Final
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
-from reconsume.consumers.listener_call import Called, call_listener, call_listener_async
+from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, judged_in_order
 from reconsume.consumers.listener_pool import ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.consumers.senders import SendsBack
-from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
+from reconsume.consumers.senders import SendsBack, send_back_or_fail
+from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, SendBackRequest
 
@@ -173,9 +173,11 @@ class OrderlyService:
     def consume(self, lane: Lane) -> None:
         """Call a plain listener for the front of a lane."""
         batch, context = self._begin(lane)
-        if batch:
-            self._settle(lane, batch, context, call_listener(self._listener, batch, context, self._hooks))
-        self._end(lane)
+        try:
+            if batch:
+                self._settle(lane, batch, context, call_listener(self._listener, batch, context, self._hooks))
+        finally:
+            self._end(lane)
 
     async def consume_async(self, lane: Lane) -> None:
         """Call an `async def` listener for the front of a lane."""
@@ -199,15 +201,16 @@ class OrderlyService:
             lane.queued = True
             self._pool.submit(lane)
 
-    def _begin(self, lane: Lane) -> tuple[list[Message], ConsumeOrderlyContext]:
+    def _begin(self, lane: Lane) -> tuple[tuple[Message, ...], ConsumeOrderlyContext]:
         queue = lane.queue
         context = ConsumeOrderlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
         with self._changed:
             if queue.dropped:
-                return [], context
+                return (), context
             lane.working = True
             size = min(self._batch_size, len(lane.waiting))
-            return [lane.waiting.popleft() for _ in range(size)], context
+            # A tuple, because the listener gets it: what it did to a list would be lost here.
+            return tuple([lane.waiting.popleft() for _ in range(size)]), context
 
     def _end(self, lane: Lane) -> None:
         with self._changed:
@@ -221,41 +224,45 @@ class OrderlyService:
     def _is_worked_on(self, queues: set[ProcessQueue]) -> bool:
         return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
 
-    def _settle(self, lane: Lane, batch: list[Message], context: ConsumeOrderlyContext, called: Called) -> None:
-        """What the listener said of a batch (RocketMQ: OR-08, OR-09).
+    def _settle(self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called) -> None:
+        """What the listener said of a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
 
         A success counts after a drop too: the partition is kept until the listener has come back.
         """
-        wait_ms = suspend_ms(context.suspend_current_queue_time_millis)
-        status, cause, call, outcome = called
-        if outcome is not None:
-            self._settle_outcome(lane, batch, outcome, call)
-            return
-        if status is not None and not isinstance(status, ConsumeOrderlyStatus):
-            error = IllegalSetting(f"the listener returned {status!r}; return one of ConsumeOrderlyStatus")
-            logger.error("%s; the batch is given again", error)
-            status, cause = None, Cause(str(error))
-        if call is not None:
-            succeeded = _succeeded(status, context, len(batch))
-            call.end(called.status, _SUSPEND, succeeded, cause, raised=called.cause is not None)
-        if status is None or status is _SUSPEND:
-            self._failed(lane, batch, wait_ms, cause)
-        elif context.auto_commit:
+        try:
+            if called.outcome is not None:
+                self._settle_outcome(lane, batch, called.outcome, called.call)
+            else:
+                self._settle_judged(lane, batch, context, called)
+        except BaseException as error:
+            logger.exception("an error after the listener of %r, which is given again", batch)
+            self._failed(lane, batch, suspend_ms(), Cause.of(error))
+
+    def _settle_judged(
+        self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called
+    ) -> None:
+        told = judged_in_order(context, called)
+        if called.call is not None:
+            raised = called.cause is not None
+            called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
+        if told.status is _SUSPEND:
+            self._failed(lane, batch, told.wait_ms, told.cause)
+        elif told.auto_commit:
             self._finish(lane, batch)
-        elif status is ConsumeOrderlyStatus.ROLLBACK:
+        elif told.status is ConsumeOrderlyStatus.ROLLBACK:
             with self._changed:
-                self._put_back(lane, [*lane.consumed, *batch], wait_ms)
+                self._put_back(lane, [*lane.consumed, *batch], told.wait_ms)
                 lane.consumed.clear()
         else:
             with self._changed:
                 lane.consumed += batch
-                done = list(lane.consumed) if status is ConsumeOrderlyStatus.COMMIT else []
+                done = list(lane.consumed) if told.status is ConsumeOrderlyStatus.COMMIT else []
                 if done:
                     lane.consumed.clear()
             self._finish(lane, done)
 
     def _settle_outcome(
-        self, lane: Lane, batch: list[Message], outcome: NotNow | SendBack, call: ConsumeCall | None
+        self, lane: Lane, batch: tuple[Message, ...], outcome: NotNow | SendBack, call: ConsumeCall | None
     ) -> None:
         front, rest = batch[: outcome.acknowledged], batch[outcome.acknowledged :]
         if isinstance(outcome, NotNow):
@@ -274,7 +281,7 @@ class OrderlyService:
         for message in messages:
             lane.queue.finish(message)
 
-    def _failed(self, lane: Lane, batch: list[Message], wait_ms: int, cause: Cause | None) -> None:
+    def _failed(self, lane: Lane, batch: Sequence[Message], wait_ms: int, cause: Cause | None) -> None:
         """The exhausted leave, the others are given again; none twice (better than RocketMQ: OR-05, OR-06)."""
         exhausted = [message for message in batch if message.reconsume_times >= self._max]
         with self._changed:
@@ -286,7 +293,7 @@ class OrderlyService:
     def _send_back(
         self,
         lane: Lane,
-        messages: list[Message],
+        messages: Sequence[Message],
         level: int,
         cause: Cause | None,
         maximum: int | None,
@@ -306,7 +313,8 @@ class OrderlyService:
                 max_reconsume_times=maximum,
                 cause=cause,
             )
-            self._sender.send_back(lane.queue, message, request, partial(self._left, lane, message, again_ms))
+            left = partial(self._left, lane, message, again_ms)
+            send_back_or_fail(self._sender, lane.queue, message, request, left)
 
     def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
         """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
@@ -330,15 +338,10 @@ class OrderlyService:
         lane.queue.failed(message)
         return message.failed_again_locally()
 
-    def _put_back(self, lane: Lane, messages: list[Message], wait_ms: int) -> None:
+    def _put_back(self, lane: Lane, messages: Sequence[Message], wait_ms: int) -> None:
         """In front of what waits, by offset; the caller holds the lock."""
         if lane.queue.dropped:
             return
         lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.offset))
         lane.suspended_until = self._clock() + wait_ms
         self._suspended[lane.key] = lane
-
-
-def _succeeded(status: object, context: ConsumeOrderlyContext, size: int) -> int:
-    again = status is None or status is _SUSPEND
-    return 0 if again or (status is ConsumeOrderlyStatus.ROLLBACK and not context.auto_commit) else size

@@ -81,6 +81,7 @@ class Transactions(ExactlyOnceWriter):
         self._group = "departures"
         self._admin = cast("Any", self)
         self._known = known
+        self._was_shut_out = False
         self.fate: list[str] = []
         self.away = 0
         self.before: Meanwhile | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listener_pool import Chunk, cut_off
 from reconsume.consumers.message import Message
 from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset, service_of
 
@@ -68,7 +68,7 @@ def test_an_async_listener_that_shutdown_cancels_has_no_result() -> None:
     async def cancel_it() -> None:
         task = asyncio.ensure_future(service_of(waits, writer, Clock()).consume_async(chunk))
         await began.wait()
-        task.cancel()
+        cut_off(task)
         with pytest.raises(asyncio.CancelledError):
             await task
 

@@ -268,4 +268,4 @@ def test_a_callback_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture
 
     gate = CircuitGate("departures", CircuitBreaker(on_change=cannot))
     assert gate.due() == []
-    assert "on_change of the circuit breaker failed" in caplog.text
+    assert "group departures: the circuit breaker's on_change raised, which changes nothing" in caplog.text

@@ -20,6 +20,7 @@ from reconsume.consumers import (
     PushConsumer,
     SendMessageBackContext,
 )
+from reconsume.consumers.listener_pool import cut_off
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.unit.consumers.doubles import RecordingWriter, chunk_of, message_at, safe_offset
@@ -145,7 +146,7 @@ def test_a_listener_that_shutdown_cancels_is_told_without_an_outcome(orderly: bo
         else:
             task = asyncio.ensure_future(world.concurrently(waits).consume_async(chunk_of(1)))
         await began.wait()
-        task.cancel()
+        cut_off(task)
         with pytest.raises(asyncio.CancelledError):
             await task
 

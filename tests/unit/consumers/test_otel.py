@@ -22,7 +22,7 @@ from reconsume.consumers import (
     Message,
     otel,
 )
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listener_pool import Chunk, cut_off
 from reconsume.consumers.otel import OpenTelemetryHook
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.properties import Header
@@ -254,7 +254,7 @@ def test_a_call_that_shutdown_cuts_off_ends_its_span_without_an_outcome() -> Non
     async def cancel_it() -> None:
         task = asyncio.ensure_future(traced.world.concurrently(waits).consume_async(chunk_with(message_at(0))))
         await began.wait()
-        task.cancel()
+        cut_off(task)
         with pytest.raises(asyncio.CancelledError):
             await task
 

@@ -38,10 +38,10 @@ class Calls:
 
     def __init__(self) -> None:
         self.begun: list[Tell[str]] = []
-        self.once: Once[str] = Once(1_000, 2, lambda: 0.0)
+        self.once: Once[str] = Once(1_000, 2, lambda: 0.0, has_one_owner=True)
 
     async def run(self, key: str, subject: str = "s") -> str:
-        return await self.once.run(key, subject, self.begun.append)
+        return await self.once.run("g", key, subject, self.begun.append)
 
 
 async def _turns() -> None:
@@ -118,7 +118,7 @@ def test_a_call_that_cannot_begin_leaves_nothing_behind() -> None:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            await calls.once.run("k", "s", fails)
+            await calls.once.run("g", "k", "s", fails)
         assert calls.once.running == 0
 
     asyncio.run(main())
