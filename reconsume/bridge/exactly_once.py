@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,22 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
-from reconsume.bridge.clients import clock_of
+from reconsume.bridge.clients import clients_of, clock_of
+from reconsume.bridge.existing_topics import ExistingTopics
 from reconsume.bridge.groups import Groups
+from reconsume.bridge.identity import Identity, stable_identity
 from reconsume.bridge.kafka import is_passing, is_rebalance, is_refusal, transactional_settings, translate
 from reconsume.bridge.known_offsets import KnownOffsets, asking
-from reconsume.bridge.send_back import ExistingTopics, direct_copy
-from reconsume.bridge.transactions import PATIENCE_SECONDS, START_SECONDS, InDoubt, ShutOut, Transactions, Undone
+from reconsume.bridge.send_back import direct_copy
+from reconsume.bridge.transactions import (
+    PATIENCE_SECONDS,
+    SHUT_OUT,
+    START_SECONDS,
+    InDoubt,
+    ShutOut,
+    Transactions,
+    Undone,
+)
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
@@ -30,7 +41,7 @@ from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest
 
-__all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown"]
+__all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown", "transactional_identity"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,14 +83,15 @@ class ExactlyOnceWriter:
     """Sends failed messages back and commits their offsets, both or neither. For one thread at a time.
 
     A member that the group has put out is fenced by its group metadata (KIP-447), so the transactional id only has
-    to be unique for each consumer.
+    to be unique for each live consumer. Where it is the same after a restart, the new consumer ends what the dead one
+    has left open, and no reader of the delay topics waits for the timeout of that.
 
     Args:
         base: librdkafka's settings for any client.
         names: the installation's topics.
         groups: the groups as known now.
         group: the consumer group whose offsets are committed.
-        transactional_id: unique for each live consumer.
+        transactional_id: unique for each live consumer, see `transactional_identity`.
         known: what the group is known to have committed; without it a coordinator that has lost offsets is believed.
     """
 
@@ -101,20 +113,26 @@ class ExactlyOnceWriter:
         # Told of records that were refused alone.
         only_errors = {"delivery.report.only.error": True}
         settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
+        self._settings = settings
         self._transactions = Transactions(settings)
+        self._was_shut_out = False
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
         self._doing = f"sending back for group {group}"
 
-    def register(self, stop: threading.Event) -> None:
+    def register(self, stop: threading.Event, seconds: float = START_SECONDS) -> None:
         """Register with the transaction coordinator before there is anything to write; waits for one that is away.
+
+        Args:
+            stop: ends the wait, at most `seconds` later.
+            seconds: for each try.
 
         Raises:
             KafkaRefused: rights are missing.
         """
         while not stop.is_set():
             try:
-                self._started(START_SECONDS)
+                self._started(seconds)
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
                 stop.wait(_AGAIN_SECONDS)
@@ -193,6 +211,7 @@ class ExactlyOnceWriter:
         except Undone as undone:
             raise self._undone(undone.cause) from undone
         except (InDoubt, ShutOut) as unknown:
+            self._was_shut_out = unknown.cause.code() in SHUT_OUT
             why = translate(unknown.cause, self._doing)
             raise OutcomeUnknown(positions, KafkaNotReachable(str(why))) from unknown
         except KafkaException as error:
@@ -223,6 +242,8 @@ class ExactlyOnceWriter:
             PartitionLost: nor does it show, because some of these partitions have another owner; ask without them.
         """
         self._started()
+        if self._was_shut_out:
+            self._go_on_under_another_id()
         committed = self._commits([(one.topic, one.partition) for one in positions])
         covered = [_is_covered(one, committed) for one in positions]
         if any(covered) and not all(covered):
@@ -242,12 +263,45 @@ class ExactlyOnceWriter:
             for one in self._known.ask_once(asking(self._admin, self._group, stable=True), partitions)
         }
 
+    def _go_on_under_another_id(self) -> None:
+        """Two that have one id, as after a copy of a machine, would shut each other out for ever.
+
+        What the old id has left open was ended by its registration just now.
+        """
+        self._transactions.close()
+        self._transactional_id += f"-{secrets.token_hex(4)}"
+        self._transactions = Transactions(self._settings | {"transactional.id": self._transactional_id})
+        self._was_shut_out = False
+        logger.warning("another producer took the transactional id over, going on as %s", self._transactional_id)
+
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Be registered with the transaction coordinator."""
         try:
             self._transactions.register(seconds)
         except KafkaException as error:
             raise self._not_registered(error) from error
+
+
+def transactional_identity(conf: Mapping[str, Any], names: TopicNames, group: str, client_id: str) -> Identity:
+    """The transactional id of a consumer, the same after its restart where that is possible.
+
+    A `group.instance.id` is unique in its group by its meaning, so it is taken; else it is that of a slot on this
+    machine.
+
+    Args:
+        conf: the consumer's settings.
+        names: the installation's topics.
+        group: the consumer group.
+        client_id: the id begins with it, because rights are given to it so.
+    """
+    if instance := conf.get("group.instance.id"):
+        return Identity(f"{client_id}-{group}-{instance}")
+    if not clients_of(conf).outlive_the_process:
+        return Identity(f"{client_id}-{secrets.token_hex(8)}")
+    address = str(conf.get("bootstrap.servers"))
+    identity = stable_identity("exactly-once", f"{address}\n{names.prefix}\n{group}\n{client_id}")
+    identity.name = f"{client_id}-{identity.name}"
+    return identity
 
 
 def _is_member(group_metadata: Any) -> bool:

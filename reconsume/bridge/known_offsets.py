@@ -100,7 +100,6 @@ class KnownOffsets:
         self._known: dict[Partition, TopicPartition] = {}
         self._steady: set[Partition] = set()
         self._said: dict[Partition, tuple[int, float]] = {}
-        self._lower: dict[Partition, tuple[int, float]] = {}
         self._ids: dict[str, str] = {}
         self._doubted_since: float | None = None
         self._lock = threading.Lock()
@@ -150,14 +149,13 @@ class KnownOffsets:
         raises. After a stop nothing is to be restored: the coordinator may be about to find it.
         """
         wanted, before = list(partitions), None
-        begun, changed = self._clock(), float("-inf")
+        begun = changed = self._clock()
         while True:
             answers, fallen = self._asked(ask, wanted, anew=before is None)
             said, now = {where: one.offset for where, one in answers.items()}, self._clock()
             self.read(one for where, one in answers.items() if where not in fallen)
             changed = changed if before in (None, said) else now
-            since = self._lower_since(said, fallen, now)
-            waited = now - (max(changed, since) if fallen else begun)
+            waited = now - (changed if fallen else begun)
             if not (fallen or self._is_unsteady(answers)) or waited >= self._patience_ms or stop.is_set():
                 break
             if fallen and before is None:
@@ -189,32 +187,6 @@ class KnownOffsets:
         if self._doubted_since is not None and now - self._doubted_since < self._patience_ms:
             raise KafkaNotReachable(f"the coordinator of the group has lost offsets, asking again: {_told(fallen)}")
         return self._overruled(answers, fallen)
-
-    def look(self, ask: Ask, partitions: Iterable[Partition]) -> bool:
-        """Take note of what is committed of these; whether the coordinator has lost something of them.
-
-        Nothing is restored: they may be another member's, and the coordinator may find it again. Raises what `ask`
-        raises.
-        """
-        wanted = list(partitions)
-        # As it was before the question: a member may commit while that is answered.
-        known = self._known_of(wanted)
-        answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in wanted])}
-        self.read(answers.values())
-        fallen = _fallen(known, answers)
-        self._lower_since({where: one.offset for where, one in answers.items()}, fallen, self._clock())
-        lost = {topic for topic, _ in fallen}
-        return bool(lost and lost - self._forget_made_again(lost))
-
-    def _lower_since(self, said: Mapping[Partition, int], fallen: Collection[Partition], now: float) -> float:
-        """Since when the lower ones of these answers are given as they are, whoever asked."""
-        with self._lock:
-            for where, at in said.items():
-                if where not in fallen:
-                    self._lower.pop(where, None)
-                elif where not in self._lower or self._lower[where][0] != at:
-                    self._lower[where] = at, now
-            return max((self._lower[where][1] for where in fallen), default=now)
 
     def _asked(
         self, ask: Ask, partitions: Iterable[Partition], *, anew: bool

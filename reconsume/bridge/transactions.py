@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -27,6 +28,9 @@ PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
 START_SECONDS: Final = 30.0
 """For the first registration, while there is nothing to write."""
+_CONNECT_SECONDS: Final = 1.0
+_SOME_TOPIC: Final = "__consumer_offsets"
+"""To ask for all topics takes long where there are thousands."""
 _LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
 """Than any record waits for its answer; the whole transaction is bounded besides."""
 _GRACE_SECONDS: Final = 1.0
@@ -117,8 +121,13 @@ class Transactions:
             self._voice, self._made_ms = _Voice(), monotonic_ms()
             self._producer = make_producer(self._settings | {"logger": self._voice})
         producer = self._producer
+
+        def start() -> None:
+            _connect(producer)
+            producer.init_transactions(seconds)
+
         try:
-            self._within(seconds, lambda: producer.init_transactions(seconds))
+            self._within(seconds + _CONNECT_SECONDS, start)
         except TimeoutError as error:
             raise _no_answer("registering the transactional id") from error
         except KafkaException as error:
@@ -178,6 +187,10 @@ class Transactions:
             producer.abort_transaction(PATIENCE_SECONDS)
 
         self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
+
+    def renew(self) -> None:
+        """Go on with a new producer; between two transactions."""
+        self._replace()
 
     def close(self) -> None:
         """Let go, also of one that is broken, within seconds."""
@@ -254,7 +267,7 @@ class Transactions:
             self._try_to_register()
             raise self._after_no_abort(cause, commits=commits) from error
         except KafkaException as error:
-            if _is_final(error.args[0]):
+            if _is_final(error.args[0]) and not _was_empty(cause, error.args[0]):
                 self._leave()
                 raise ShutOut(error.args[0]) from error
             self._replace()
@@ -286,8 +299,26 @@ class Transactions:
             logger.debug("not registered yet: %s", error)
 
 
+def _connect(producer: Producer) -> None:
+    """Wait for the first answer of a broker.
+
+    librdkafka 2.16 that is asked to register before it is connected looks for its coordinator only 500 ms later.
+    """
+    with suppress(KafkaException):
+        producer.list_topics(_SOME_TOPIC, _CONNECT_SECONDS)
+
+
 def _is_final(cause: KafkaError) -> bool:
     return cause.code() in SHUT_OUT or cause.fatal()
+
+
+def _was_empty(cause: KafkaError, of_abort: KafkaError) -> bool:
+    """Whether the brokers had nothing to abort.
+
+    librdkafka 2.16 ends a transaction whose first topic may not be written, though the brokers know of none, and takes
+    their answer for fatal.
+    """
+    return is_refusal(cause) and of_abort.code() == KafkaError.INVALID_TXN_STATE
 
 
 def _no_answer(what: str) -> KafkaException:

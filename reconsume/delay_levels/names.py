@@ -130,8 +130,18 @@ class TopicNames:
 
     @property
     def cancel(self) -> str:
-        """Requests to withdraw delayed messages; every scheduler worker reads all of them."""
+        """Requests to withdraw delayed messages; every scheduler worker follows it."""
         return self._topic("CANCEL")
+
+    @property
+    def positions(self) -> str:
+        """The compacted topic of the scheduler workers' positions."""
+        return self._topic("POSITIONS")
+
+    @property
+    def withdrawn(self) -> str:
+        """The compacted topic of what workers have read of `cancel`, for workers that start."""
+        return self._topic("WITHDRAWN")
 
     def delay(self, delay_ms: int) -> str:
         """The delay topic of a duration: `reconsume.DELAY.10s`."""
@@ -147,7 +157,8 @@ class TopicNames:
 
     def is_ours(self, topic: str) -> bool:
         """Whether this is a topic of the installation, and not one of a user."""
-        if topic in (self.send_back, self.quarantine, self.groups, self.cancel):
+        singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
+        if topic in singles:
             return True
         return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
 
@@ -156,9 +167,19 @@ class TopicNames:
         return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")
 
     @property
+    def scheduler_group(self) -> str:
+        """The consumer group of the scheduler workers."""
+        return self.prefix + "scheduler"
+
+    @property
     def scheduled_pattern(self) -> str:
         """A regular expression, as librdkafka takes it, of all topics that scheduler workers read."""
         return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*)$"
+
+    @property
+    def delay_pattern(self) -> str:
+        """The same of the delay topics alone, without the inbox."""
+        return "^" + re.escape(self.prefix) + r"DELAY\..*$"
 
     def delay_ms(self, topic: str) -> int:
         """The duration that a scheduled topic stands for, in milliseconds; SEND_BACK is due at once.

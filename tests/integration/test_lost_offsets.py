@@ -1,20 +1,19 @@
-"""A coordinator that has lost its group's offsets while the group's members live."""
+"""A coordinator that has lost its group's offsets."""
 
 from __future__ import annotations
 
 import struct
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.bridge.scheduler.service import SchedulerService
-from tests.integration.installation import SUCCESS, Deliveries, Installation, settings_for
+from reconsume.bridge.settings import Settings
+from reconsume.cli.broker.kafka import LocalKafka
+from tests.integration.installation import SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
@@ -42,73 +41,66 @@ def lose_offsets(one: Installation, group: str, topics: Iterable[str]) -> None:
     producer.close()
 
 
-@contextmanager
-def worker(one: Installation) -> Iterator[SchedulerService]:
-    service, stop = SchedulerService(one.settings), threading.Event()
-    service._known._patience_ms = PATIENCE_MS
-    thread = threading.Thread(target=service.run, args=(stop,))
-    thread.start()
-    try:
-        yield service
-    finally:
-        stop.set()
-        thread.join(30)
-    assert not thread.is_alive()
-
-
-def test_what_was_delivered_is_not_delivered_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_schedulers_that_all_start_anew_deliver_nothing_again() -> None:
+    """Nobody is left who remembers, also not in the lane whose records have moments of their own."""
     with kafka_to_kill() as kafka:
-        one = Installation(settings_for(kafka.bootstrap_servers))
-        one.make_topics()
-        one.write_groups()
-        names, scheduler = one.settings.names, one.settings.topic_prefix + "scheduler"
-        group, lanes = one.name("g"), [names.delay(delay_ms) for delay_ms in (0, 1_000, 2_000)]
+        one, group = installed(kafka)
+        names, group_of_workers = one.settings.names, one.settings.topic_prefix + "scheduler"
+        lanes = [names.delay(delay_ms) for delay_ms in (0, 1_000, 2_000)]
         retry = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RECONSUME_TIME", b"0")]
-
-        def produce(values: Iterable[int]) -> None:
+        with scheduler(one.settings), scheduler(second_worker(one)):
             for lane in lanes:
-                one.produce(lane, *(b"%d" % value for value in values), headers=retry)
-
-        with worker(one) as service:
-            produce(range(50))
+                one.produce(lane, *(b"%d" % value for value in range(50)), headers=retry)
             wait_until(lambda: len(one.retries(group)) >= 150, 60, "all deliveries")
-            lose_offsets(one, scheduler, lanes)
-            kafka.kill()
-            kafka.start()
-            assert {where for where in one.all_committed(scheduler) if where[0] in lanes} == set(), "nothing was lost"
-            produce(range(50, 60))
-            wait_until(lambda: len(one.retries(group)) >= 180, 120, "the new ones")
-            wait_until(lambda: service._observer.waiting.heads != (), 30, "the worker has its partitions")
+        lose_offsets(one, group_of_workers, lanes)
+        kafka.kill()
+        kafka.start()
+        assert {where for where in one.all_committed(group_of_workers) if where[0] in lanes} == set()
+        for lane in lanes:
+            one.produce(lane, *(b"%d" % value for value in range(50, 60)), headers=retry)
+        with scheduler(one.settings), scheduler(second_worker(one)):
+            wait_until(lambda: len(one.retries(group)) >= 180, 60, "the new ones")
             wait_until(
-                lambda: all(one.all_committed(scheduler).get((lane, 0), 0) > 50 for lane in lanes), 60, "commits"
+                lambda: all(one.all_committed(group_of_workers).get((lane, 0), 0) > 50 for lane in lanes), 60, "commits"
             )
         assert Counter(record.value for record in one.retries(group)) == Counter({b"%d" % n: 3 for n in range(60)})
-        assert "restoring" in caplog.text
 
 
-def test_an_idle_worker_restores_them_too() -> None:
-    """Nothing is delivered after the loss, so no batch tells of it; the next worker would begin anew."""
+def test_a_worker_that_lives_delivers_nothing_again() -> None:
     with kafka_to_kill() as kafka:
-        one = Installation(settings_for(kafka.bootstrap_servers))
-        one.make_topics()
-        one.write_groups()
-        names, scheduler = one.settings.names, one.settings.topic_prefix + "scheduler"
-        group, lane = one.name("g"), names.delay(1_000)
-        with worker(one):
-            one.produce(
-                lane, *(b"%d" % value for value in range(50)), headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())]
-            )
-            wait_until(lambda: len(one.retries(group)) >= 50, 60, "all deliveries")
-            before = one.all_committed(scheduler)[lane, 0]
-            lose_offsets(one, scheduler, [lane])
+        one, group = installed(kafka)
+        names, group_of_workers = one.settings.names, one.settings.topic_prefix + "scheduler"
+        busy, idle = names.delay(1_000), names.delay(2_000)
+        retry = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
+        with scheduler(one.settings):
+            for lane in (busy, idle):
+                one.produce(lane, *(b"%d" % value for value in range(50)), headers=retry)
+            wait_until(lambda: len(one.retries(group)) >= 100, 60, "all deliveries")
+            lose_offsets(one, group_of_workers, [busy, idle])
             kafka.kill()
             kafka.start()
-            assert (lane, 0) not in one.all_committed(scheduler), "nothing was lost"
-            wait_until(lambda: one.all_committed(scheduler).get((lane, 0)) == before, 60, "the offset is back")
-        with worker(one):
-            one.produce(lane, b"50", headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
+            assert not {(busy, 0), (idle, 0)} & one.all_committed(group_of_workers).keys(), "nothing was lost"
+            one.produce(busy, b"50", headers=retry)
             wait_until(lambda: b"50" in {record.value for record in one.retries(group)}, 60, "the next one")
-        assert Counter(record.value for record in one.retries(group)) == Counter(b"%d" % value for value in range(51))
+        with scheduler(one.settings):
+            one.produce(idle, b"50", headers=retry)
+            wait_until(lambda: len(one.retries(group)) >= 102, 60, "the one of the idle lane")
+        assert Counter(record.value for record in one.retries(group)) == Counter({b"%d" % n: 2 for n in range(51)})
+
+
+def installed(kafka: LocalKafka) -> tuple[Installation, str]:
+    """An installation, and a group of it."""
+    one = Installation(settings_for(kafka.bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    return one, one.name("g")
+
+
+def second_worker(one: Installation) -> Settings:
+    identity = f"{one.settings.topic_prefix}2"
+    return one.settings.model_copy(
+        update={"scheduler": one.settings.scheduler.model_copy(update={"instance_id": identity})}
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""The identity of a process: unique by itself, and the same after a restart on the same machine."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Self
+from weakref import WeakSet
+
+__all__ = ["Identity", "stable_identity"]
+
+logger = logging.getLogger(__name__)
+
+_SLOTS: Final = 1_000
+_TOKEN: Final = re.compile(rb"[0-9a-f]{16}", re.ASCII)
+_held: Final = WeakSet["Identity"]()
+
+
+class Identity:
+    """A name that no other live process has, and the lock that keeps it so until the process ends.
+
+    Attributes:
+        name: of letters, digits, `.`, `_` and `-`; fits a transactional id and a `group.instance.id`.
+        is_stable: whether a process that takes the place of this one on this machine gets the same name.
+    """
+
+    def __init__(self, name: str, lock: int | None = None) -> None:
+        self.name, self.is_stable, self._lock = name, lock is not None, lock
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let the next process have the name."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def stable_identity(role: str, scope: str) -> Identity:
+    """Take the lowest slot that is free on this machine, with the name that its file holds.
+
+    The name is a random token that is kept in the file of the slot, which the process locks. So it is unique without
+    any trust in host names, and a file system that does not last gives a new name. The host's name stands in front for
+    people, and in the file's name for home folders that hosts share. Where no file can be locked the name is random.
+
+    Args:
+        role: what the process is, such as `scheduler`.
+        scope: what its slots are counted for, such as an installation and a group.
+    """
+    host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname())[:63] or "host"
+    slots = f"{role}-{hashlib.sha256(scope.encode()).hexdigest()[:16]}-{host}"
+    for folder in _folders():
+        try:
+            if (found := _identity_in(folder, slots, host)) is not None:
+                return found
+        except (OSError, ImportError) as error:
+            logger.debug("no identity in folder=%s error=%s", folder, error)
+    name = f"{host}-{secrets.token_hex(8)}"
+    logger.warning(
+        "identity is random role=%s name=%s: no folder takes a lock file, so a restart has another identity; "
+        "set XDG_STATE_HOME to a folder that can be written and outlives the process",
+        role,
+        name,
+    )
+    return Identity(name)
+
+
+def _folders() -> Iterator[Path]:
+    """Where slots may be, the best first; in a shared folder each user has one of their own."""
+    if state := os.environ.get("XDG_STATE_HOME"):
+        yield Path(state, "reconsume")
+    mine = f"reconsume-{os.getuid()}" if hasattr(os, "getuid") else "reconsume"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        # It belongs to the pod and can be written with a read-only root; a container's own files go with each restart.
+        yield Path("/dev/shm", mine)  # noqa: S108 - its owner is checked
+    if home := os.environ.get("HOME"):
+        yield Path(home, ".local", "state", "reconsume")
+    yield Path(os.environ.get("TMPDIR", "/tmp"), mine)  # noqa: S108 - its owner is checked
+
+
+def _identity_in(folder: Path, slots: str, host: str) -> Identity | None:
+    import fcntl  # noqa: PLC0415 - Windows has none, and all else works there
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    for slot in range(_SLOTS):
+        file = os.open(folder / f"{slots}-{slot}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            token = os.pread(file, 64, 0)
+            if _TOKEN.fullmatch(token) is None:
+                token = secrets.token_hex(8).encode()
+                os.ftruncate(file, 0)
+                os.pwrite(file, token, 0)
+        except OSError as error:
+            os.close(file)
+            if not isinstance(error, BlockingIOError):
+                raise
+        else:
+            return Identity(f"{host}-{slot}-{token.decode()}", file)
+    return None
+
+
+def _release_all() -> None:
+    for identity in list(_held):
+        identity.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child that outlives its parent must not keep its parent's place.
+    os.register_at_fork(after_in_child=_release_all)

@@ -1,0 +1,87 @@
+"""Positions as people see and reset them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconsume.bridge.admin import KafkaAdmin, Partition
+from reconsume.bridge.compacted_topics import write_records
+from reconsume.bridge.scheduler.positions import PositionLog
+from reconsume.bridge.settings import Settings
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.positions import position_key
+
+__all__ = ["ListedPosition", "list_positions", "parse_partition", "reset_positions"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPosition:
+    """A partition's position beside its committed offset.
+
+    Attributes:
+        committed: by the schedulers' group; None where nothing is.
+        worker: the transactional id of the worker that wrote it; empty without transactions.
+        counts: whether the topic is still the one that the position is about.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    committed: int | None
+    worker: str
+    counts: bool
+
+
+def list_positions(settings: Settings) -> list[ListedPosition]:
+    """All positions, as committed.
+
+    Raises:
+        TopicNotReady: the POSITIONS topic is missing.
+    """
+    base, topic = settings.client_settings(), settings.names.positions
+    admin = KafkaAdmin(base)
+    if topic not in admin.partitions([topic]):
+        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+    last = PositionLog(base, topic).committed().last
+    ids = admin.topic_ids({lane for lane, _ in last})
+    committed = admin.committed(settings.names.scheduler_group, [where for where in last if where[0] in ids])
+    return [
+        ListedPosition(
+            *where, one.offset, committed.get(where), one.transactional_id, counts=ids.get(where[0]) == one.topic_id
+        )
+        for where, (_, one) in sorted(last.items())
+        if one is not None
+    ]
+
+
+def parse_partition(text: str) -> Partition:
+    """TOPIC-PARTITION.
+
+    Raises:
+        IllegalSetting: it is something else.
+    """
+    topic, _, partition = text.rpartition("-")
+    if not (topic and partition.isascii() and partition.isdigit()):
+        raise IllegalSetting(f"{text!r}: write TOPIC-PARTITION, such as reconsume.DELAY.10s-0")
+    return topic, int(partition)
+
+
+def reset_positions(settings: Settings, wanted: Sequence[Partition] | None) -> list[ListedPosition]:
+    """Remove some positions, or all, and give what they were.
+
+    Raises:
+        IllegalSetting: a partition has no position, or a worker runs, which would write it again.
+    """
+    found = {(one.topic, one.partition): one for one in list_positions(settings)}
+    wheres = list(found) if wanted is None else list(dict.fromkeys(wanted))
+    if unknown := [f"{topic}-{partition}" for topic, partition in wheres if (topic, partition) not in found]:
+        raise IllegalSetting(f"no position of {', '.join(unknown)}; `reconsume positions list` shows them")
+    group = settings.names.scheduler_group
+    if members := KafkaAdmin(settings.client_settings()).member_names(group):
+        raise IllegalSetting(
+            f"group {group} has {len(members)} members; stop all scheduler workers first: a running one goes on "
+            "where it is and writes its position again, and a killed one stays a member for its session"
+        )
+    write_records(settings, settings.names.positions, [(position_key(*where), None) for where in wheres])
+    return [found[where] for where in wheres]

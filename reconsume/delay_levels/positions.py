@@ -1,0 +1,82 @@
+"""Records of the POSITIONS topic: where a scheduler worker stands in a partition.
+
+The key is `<topic>/<partition>`, the value a JSON object with `offset`, `metadata`, `topicId` and `transactionalId`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from reconsume.delay_levels.errors import MalformedProperty
+
+__all__ = ["StoredPosition", "decode_position", "encode_position", "partition_of_key", "position_key"]
+
+_LARGEST_OFFSET: Final = 2**63 - 1
+_NUMBER: Final = re.compile("[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """Where the next worker goes on.
+
+    Attributes:
+        offset: the next record to deliver.
+        metadata: the records above it that are delivered, as the metadata of a committed offset.
+        topic_id: Kafka's id of the topic; a topic that was made again has another one.
+        transactional_id: of the worker; empty where it works without transactions.
+    """
+
+    offset: int
+    metadata: str
+    topic_id: str
+    transactional_id: str
+
+
+def position_key(topic: str, partition: int) -> str:
+    """The key of a partition's position."""
+    return f"{topic}/{partition}"
+
+
+def partition_of_key(key: bytes | None) -> tuple[str, int]:
+    """The topic and the partition that `position_key` wrote.
+
+    Raises:
+        MalformedProperty: the key is something else.
+    """
+    topic, slash, partition = (key or b"").decode(errors="replace").rpartition("/")
+    if not (topic and slash and _NUMBER.fullmatch(partition)):
+        raise MalformedProperty(f"key {key!r} is no <topic>/<partition>")
+    return topic, int(partition)
+
+
+def encode_position(position: StoredPosition) -> str:
+    """The value of a record."""
+    value = {
+        "offset": position.offset,
+        "metadata": position.metadata,
+        "topicId": position.topic_id,
+        "transactionalId": position.transactional_id,
+    }
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode_position(value: bytes) -> StoredPosition:
+    """The position that `encode_position` wrote; fields of later versions are ignored.
+
+    Raises:
+        MalformedProperty: the value is something else.
+    """
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+    offset = found.get("offset")
+    texts = [found.get(name, "") for name in ("metadata", "topicId", "transactionalId")]
+    if type(offset) is not int or not 0 <= offset <= _LARGEST_OFFSET or not all(isinstance(one, str) for one in texts):
+        raise MalformedProperty(f"value {value[:80]!r} needs an offset of 0 or more, and texts")
+    return StoredPosition(offset, *texts)

@@ -1,0 +1,71 @@
+"""A POSITIONS topic in memory, with transactions that are open, committed or aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.admin import Partition
+from reconsume.bridge.scheduler.positions import Written
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.positions import StoredPosition
+
+__all__ = ["PositionsInMemory", "Transaction"]
+
+
+@dataclass(eq=False)
+class Transaction:
+    """Of one worker."""
+
+    state: Literal["open", "committed", "aborted"] = "open"
+
+
+@dataclass
+class PositionsInMemory:
+    """As `PositionLog` reads it.
+
+    Attributes:
+        ids: of topics; any other topic has the id "1".
+        refusal: raised to readers.
+        reads: how often each kind was read.
+    """
+
+    log: list[tuple[Partition, StoredPosition | None, Transaction]] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    refusal: ReconsumeError | None = None
+    reads: dict[str, int] = field(default_factory=lambda: {"uncommitted": 0, "committed": 0})
+
+    def write(self, offsets: Iterable[TopicPartition], transaction: Transaction) -> Transaction:
+        """The records that go with these commits."""
+        for one in offsets:
+            position = StoredPosition(one.offset, one.metadata or "", self.id_of(one.topic), "somebody")
+            self.log.append(((one.topic, one.partition), position, transaction))
+        return transaction
+
+    def reset(self, where: Partition) -> None:
+        self.log.append((where, None, Transaction("committed")))
+
+    def meet(self, topics: Iterable[str]) -> None: ...
+
+    def id_of(self, topic: str) -> str:
+        return self.ids.get(topic, "1")
+
+    def uncommitted(self) -> Written:
+        return self._read("uncommitted", len(self.log))
+
+    def committed(self) -> Written:
+        still_open = (at for at, (_, _, transaction) in enumerate(self.log) if transaction.state == "open")
+        return self._read("committed", next(still_open, len(self.log)))
+
+    def _read(self, kind: str, end: int) -> Written:
+        self.reads[kind] += 1
+        if self.refusal is not None:
+            raise self.refusal
+        counts = ("open", "committed", "aborted") if kind == "uncommitted" else ("committed",)
+        return Written(
+            end,
+            {where: (at, one) for at, (where, one, of) in enumerate(self.log[:end]) if of.state in counts},
+        )
