@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.clients import make_admin, make_consumer
 from reconsume.bridge.kafka import client_settings, metadata_of, translate
@@ -37,6 +38,7 @@ _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"
 """In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
 _UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
+_MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _QUESTION_SECONDS: Final = 4.0
 """Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 
@@ -62,9 +64,18 @@ class KafkaAdmin:
 
     All methods raise `KafkaNotReachable` when no broker answers within 16 s, of `create` 22 s, and `KafkaRefused` when
     the cluster says no.
+
+    Args:
+        base: librdkafka's settings for any client.
+        client_id: shown in the brokers' logs.
+        patience: seconds after which nothing is asked again; less for those who have other work to do.
     """
 
-    def __init__(self, base: Mapping[str, Any], client_id: str = "reconsume-admin") -> None:
+    def __init__(
+        self, base: Mapping[str, Any], client_id: str = "reconsume-admin", *, patience: float = _TIMEOUT
+    ) -> None:
+        self._patience = patience
+        self._question_seconds = min(_QUESTION_SECONDS, patience)
         # Nobody asks this client for news of the cluster but itself; librdkafka's 5 minutes are too long to wait.
         self._settings = {"topic.metadata.refresh.interval.ms": 10_000} | client_settings(base, client_id)
         self._client = make_admin(self._settings)
@@ -79,28 +90,71 @@ class KafkaAdmin:
 
     def _ask_for_metadata(self, doing: str) -> ClusterMetadata:
         try:
-            return self._client.list_topics(timeout=_QUESTION_SECONDS)
+            return self._client.list_topics(timeout=self._question_seconds)
         except KafkaException as error:
             raise self._explain(error, doing) from error
 
-    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each of these topics has; a topic that does not exist is left out."""
-        return {topic: len(one.partitions) for topic, one in self._described(topics).items()}
+    def partitions(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
+        """How many partitions each of these topics has; a topic that does not exist is left out.
 
-    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        Args:
+            topics: to look for.
+            refused: takes what the cluster refuses to tell, by topic; without it the first refusal is raised.
+        """
+        return {topic: len(one.partitions) for topic, one in self._described(topics, refused).items()}
+
+    def _described(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, Any]:
         wanted = list(topics)
-        return self._patiently(lambda: self._describe(wanted)) if wanted else {}
+        return self._patiently(lambda: self._describe(wanted, refused)) if wanted else {}
 
-    def _describe(self, topics: list[str]) -> dict[str, Any]:
+    def _describe(self, topics: list[str], refused: dict[str, ReconsumeError] | None) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        question = Question(self._client.describe_topics, TopicCollection(topics), seconds=_QUESTION_SECONDS)
+        question = Question(self._client.describe_topics, TopicCollection(topics), seconds=self._question_seconds)
         for topic in question:
             try:
                 found[topic] = question.answer(topic)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._explain(error, f"looking for topic {topic}") from error
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                told = self._explain(error, f"looking for topic {topic}")
+                if refused is None or isinstance(told, KafkaNotReachable):
+                    raise told from error
+                refused[topic] = told
         return found
+
+    def unwritable(self, topics: Collection[str]) -> dict[str, str]:
+        """Why this client may not write to some of these topics; those that it may write to are left out."""
+        if not topics:
+            return {}
+        found: dict[str, str] = {}
+        question = Question(
+            self._client.describe_topics,
+            TopicCollection(list(topics)),
+            seconds=self._question_seconds,
+            include_authorized_operations=True,
+        )
+        for topic in question:
+            try:
+                operations = question.answer(topic).authorized_operations
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    found[topic] = str(self._explain(error, f"writing to topic {topic}"))
+                elif cause.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._explain(error, f"looking for topic {topic}") from error
+            else:
+                if operations is not None and AclOperation.WRITE not in operations:
+                    refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                    found[topic] = str(translate(refusal, f"writing to topic {topic}"))
+        return found
+
+    def max_message_bytes(self, topic: str) -> int | None:
+        """The limit of a topic for record batches; None where the brokers do not say, or may not."""
+        try:
+            return int(self.settings([topic])[topic]["max.message.bytes"])
+        except (ReconsumeError, KeyError) as error:
+            logger.debug("max.message.bytes of %s is not known: %s", topic, error)
+            return None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The id that Kafka gave each of these topics when it was made; a topic that does not exist is left out."""
@@ -112,7 +166,7 @@ class KafkaAdmin:
         return self._patiently(lambda: self._settings_of(resources)) if resources else {}
 
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
-        question = Question(self._client.describe_configs, resources, seconds=_QUESTION_SECONDS)
+        question = Question(self._client.describe_configs, resources, seconds=self._question_seconds)
         return {
             one.name: _values(
                 self._answer(question, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
@@ -158,7 +212,7 @@ class KafkaAdmin:
         return made
 
     def _create(self, topic: str, new: NewTopic) -> bool:
-        question = Question(self._client.create_topics, [new], seconds=_TIMEOUT, operation_timeout=_TIMEOUT)
+        question = Question(self._client.create_topics, [new], seconds=self._patience, operation_timeout=self._patience)
         try:
             question.answer(topic)
         except KafkaException as error:
@@ -172,7 +226,7 @@ class KafkaAdmin:
 
     def _require_leaders(self, topic: str, partitions: int) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
-        question = Question(self._client.describe_topics, TopicCollection([topic]), seconds=_TIMEOUT)
+        question = Question(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
         try:
             described = question.answer(topic)
         except KafkaException as error:
@@ -204,7 +258,7 @@ class KafkaAdmin:
         )
 
     def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
-        question = Question(self._client.list_offsets, request, seconds=_QUESTION_SECONDS, isolation_level=level)
+        question = Question(self._client.list_offsets, request, seconds=self._question_seconds, isolation_level=level)
         return {
             (one.topic, one.partition): self._answer(
                 question, one, f"reading offsets of {one.topic}-{one.partition}"
@@ -237,9 +291,25 @@ class KafkaAdmin:
         finally:
             consumer.close()
 
+    def member_names(self, group: str) -> set[str]:
+        """The members of a group by their `group.instance.id`, or `client.id`, which Kafka puts before a UUID.
+
+        Asked of all brokers, in the older way that confluent-kafka calls deprecated: the newer one, a question to the
+        group's coordinator, kills the process when the connection breaks (librdkafka issue 4605, pull request 5397).
+
+        Raises:
+            KafkaNotReachable: a broker does not answer.
+        """
+        try:
+            found = self._client.list_groups(group, timeout=_ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._explain(error, f"looking at the members of group {group}") from error
+        members = (member.id for one in found if one.id == group for member in one.members)
+        return {name[1] for one in members if one and (name := _MEMBER_ID.fullmatch(one))}
+
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while there is no answer, or a partition or group has no leader yet, for 10 s."""
-        deadline = time.monotonic() + _TIMEOUT
+        """Ask again while there is no answer, or a partition or group has no leader yet, as long as patience lasts."""
+        deadline = time.monotonic() + self._patience
         while True:
             try:
                 return ask()

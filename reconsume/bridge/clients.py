@@ -51,9 +51,11 @@ class Clients:
 
     Attributes:
         can_lose_offsets: whether a group's coordinator may say that less is committed than is.
+        outlive_the_process: whether what a process has left open is still there when it is started again.
     """
 
     can_lose_offsets = True
+    outlive_the_process = True
 
     @property
     def clock(self) -> Clock:

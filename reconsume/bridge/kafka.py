@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from gc import get_referents
@@ -23,6 +24,7 @@ from reconsume.delay_levels.properties import Header
 __all__ = [
     "FLUSHED_LINGER_MS",
     "client_settings",
+    "compresses",
     "consumer_settings",
     "headers_of",
     "is_passing",
@@ -30,6 +32,7 @@ __all__ = [
     "is_refusal",
     "metadata_of",
     "producer_settings",
+    "refusing_topic",
     "transactional_settings",
     "translate",
     "why_failed",
@@ -139,6 +142,12 @@ def is_refusal(error: KafkaError) -> bool:
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.TOPIC_EXCEPTION,
     )
+
+
+def refusing_topic(cause: KafkaError) -> str:
+    """Return the topic that librdkafka (2.16) names where a produce request was refused, else nothing."""
+    named = re.search(r"ProduceRequest for (\S+) \[\d+\]", cause.str())
+    return named[1] if named else ""
 
 
 def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
@@ -257,6 +266,11 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,
     }
+
+
+def compresses(base: Mapping[str, Any]) -> bool:
+    """Whether producers with these settings compress what they send."""
+    return any(base.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))
 
 
 def why_failed(producer: Producer, error: KafkaException) -> KafkaException:

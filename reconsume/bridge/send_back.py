@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import clock_of
+from reconsume.bridge.existing_topics import ExistingTopics
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.lasting_producer import LastingProducer
@@ -22,13 +23,12 @@ from reconsume.delay_levels.errors import (
     ReconsumeError,
     RecordTooLarge,
     SendBackFailed,
-    TopicNotReady,
 )
 from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
 
-__all__ = ["ExistingTopics", "OnDone", "OnWritten", "SendBackWriter", "direct_copy"]
+__all__ = ["OnDone", "OnWritten", "SendBackWriter", "direct_copy"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,30 +81,6 @@ def direct_copy(
         real_qid=choose_partition(key, config.retry_queue_nums),
         failed_ms=failed_ms,
     )
-
-
-class ExistingTopics:
-    """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps."""
-
-    def __init__(self, admin: KafkaAdmin) -> None:
-        self._admin = admin
-        self._known: set[str] = set()
-
-    def knows(self, topic: str) -> bool:
-        """Whether it is known to exist, without asking."""
-        return topic in self._known
-
-    def require(self, topic: str) -> None:
-        """Raises `TopicNotReady` if it does not exist, `KafkaNotReachable` if nobody can tell."""
-        if topic in self._known:
-            return
-        if topic not in self._admin.partitions([topic]):
-            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
-        self._known.add(topic)
-
-    def forget(self, topic: str) -> None:
-        """Look again the next time."""
-        self._known.discard(topic)
 
 
 class SendBackWriter:
@@ -264,10 +240,12 @@ class SendBackWriter:
             on_delivery(error.args[0], None)
 
     def _look_up(self) -> None:
+        """One topic after the other; one that nobody tells of holds up no other."""
+        unanswered: Counter[str] = Counter()
         while not self._stop.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
-                topic = next(iter(self._waiting), "")
+                topic = min(self._waiting, key=lambda one: unanswered[one], default="")
             if not topic:
                 continue
             try:
@@ -275,10 +253,13 @@ class SendBackWriter:
             except KafkaNotReachable as error:
                 # Nobody knows whether it exists, so nothing has failed yet.
                 logger.warning("%s; trying again", error)
+                unanswered[topic] += 1
                 self._stop.wait(_AGAIN_SECONDS)
             except ReconsumeError as error:
+                unanswered.pop(topic, None)
                 self._settle(topic, error)
             else:
+                unanswered.pop(topic, None)
                 self._settle(topic, None)
 
     def _settle(self, topic: str, error: ReconsumeError | None) -> None:

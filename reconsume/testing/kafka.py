@@ -209,7 +209,8 @@ class InMemoryKafka:
 
     def _make_lanes(self) -> None:
         """As `reconsume topics apply` does: the lanes of the groups' own policies."""
-        maker = TopicMaker(KafkaAdmin(self._settings.client_settings()), self._names, self._settings.topics)
+        admin = KafkaAdmin(self._settings.client_settings())
+        maker = TopicMaker(admin, self._names, self._settings.topics, self._groups)
         groups = self._groups()
         lanes = {delay for one in groups.by_name.values() for delay in one.policy(groups.table).distinct_delays_ms()}
         for topic in map(maker.delay_topic, sorted(lanes)):
@@ -316,6 +317,7 @@ class _InMemoryClients(Clients):
     """Makes the clients of one Kafka in memory, and steps the loops of its consumers."""
 
     can_lose_offsets = False
+    outlive_the_process = False
 
     def __init__(self, cluster: Cluster, clock: FakeClock) -> None:
         self._cluster = cluster

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import clock_of, make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
-from reconsume.bridge.scheduler.cancels import CancelledKeys
+from reconsume.bridge.scheduler.look_ups import LookUps
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Router
@@ -20,8 +20,9 @@ from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import TransactionalWriter
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker
-from reconsume.testing.cluster import Cluster, Unwritten
-from reconsume.testing.producer import as_message
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.withdrawals import Withdrawals, requested_withdrawal
+from reconsume.testing.cluster import Cluster
 
 __all__ = ["SteppedScheduler"]
 
@@ -39,12 +40,16 @@ class SteppedScheduler:
         names, base, scheduler = settings.names, settings.client_settings(), settings.scheduler
         clock = clock_of(base)
         admin = KafkaAdmin(base)
-        targets = Targets(names, settings.allowed_real_topics, admin, TopicMaker(admin, names, settings.topics), groups)
+        maker = TopicMaker(admin, names, settings.topics, groups)
+        targets = Targets(
+            *(names, settings.allowed_real_topics, admin, maker, groups),
+            look_ups=LookUps(refused_ms=0),  # what a test makes counts at once
+        )
         timers = Timers(names, Lanes(names, admin, groups), _Cancels(cluster, names.cancel), clock)
-        self._read_ahead = ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024)
-        self._writer = TransactionalWriter(base, names.prefix + "scheduler", scheduler.transaction_timeout_ms)
+        self._read_ahead = ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, clock)
+        self._writer = TransactionalWriter(base, names.scheduler_group, scheduler.transaction_timeout_ms)
         self._writer.start()
-        self.group = names.prefix + "scheduler"
+        self.group = names.scheduler_group
         self._consumer = make_consumer(
             consumer_settings(base, "reconsume-scheduler")
             | {"group.id": self.group, "partition.assignment.strategy": "cooperative-sticky"}
@@ -59,7 +64,6 @@ class SteppedScheduler:
             refused=lambda _topic: None,
             max_batch_records=scheduler.max_batch_records,
             clock=clock,
-            known=KnownOffsets(admin.topic_ids, steady_ms=0),
         )
         self._worker.join_group()
 
@@ -83,19 +87,22 @@ class _Cancels:
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._keys = CancelledKeys()
+        self._withdrawals = Withdrawals()
         self._read = 0
 
-    def __contains__(self, uniq_key: str) -> bool:
+    def __contains__(self, withdrawal: bytes) -> bool:
         self._catch_up()
-        return uniq_key in self._keys
+        return withdrawal in self._withdrawals
 
     def require(self, due_ms: float) -> None:
         """Everything is known always."""
 
+    def met(self, withdrawals: Iterable[bytes]) -> None:
+        """Nothing is forgotten: a test is short."""
+
     def _catch_up(self) -> None:
         records = self._cluster.records(self._topic)
-        for (topic, partition), one in records[self._read :]:
-            record = Unwritten(topic, partition, one.key, one.value, one.headers)
-            self._keys.learn(as_message(record, partition, one.offset, one.timestamp), self._cluster.clock())
+        for _, one in records[self._read :]:
+            with suppress(MalformedProperty):
+                self._withdrawals.add(*requested_withdrawal(one.headers, one.timestamp[1]), self._cluster.clock())
         self._read = len(records)

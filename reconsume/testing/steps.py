@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Final, Generic, TypeVar, cast
 
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.listener_pool import ListenerPool, is_async
+from reconsume.consumers.listener_pool import ListenerPool, is_async, survive
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.testing.clock import FakeClock
@@ -105,7 +105,7 @@ class Steps:
             yield call
         except BaseException as error:
             call.error = error
-            if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
+            if not issubclass(type(error), Exception | SystemExit | GeneratorExit | asyncio.CancelledError):
                 # Ctrl-C, pytest.fail, a timeout of pytest: for the test, whatever the listener's service makes of it.
                 self._interrupt = error
             raise
@@ -256,9 +256,13 @@ class _EventLoopThread:
     """One event loop for all `async def` listeners, so that the test may have its own."""
 
     def __init__(self) -> None:
+        self._is_over = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="reconsume-listeners", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reconsume-listeners", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        survive(self._loop.run_forever, lambda: self._is_over)
 
     def run(self, coroutine: Awaitable[None]) -> None:
         """Run it to its end."""
@@ -266,6 +270,7 @@ class _EventLoopThread:
 
     def close(self) -> None:
         """End the thread."""
+        self._is_over = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

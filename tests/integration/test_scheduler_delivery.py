@@ -208,7 +208,9 @@ def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
             if (type(self).made, type(self).taken) == (1, 3):
                 fail_fatally(self)
 
-    monkeypatch.setattr("reconsume.bridge.scheduler.writers.make_producer", lambda settings: Failing(dict(settings)))
+    monkeypatch.setattr(
+        "reconsume.bridge.scheduler.at_least_once_writer.make_producer", lambda settings: Failing(dict(settings))
+    )
     one = at_least_once(bootstrap_servers)
     group = one.name("g")
     with scheduler(one.settings):

@@ -12,10 +12,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from reconsume.bridge.scheduler import service
+from reconsume.bridge.scheduler.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, TransactionalWriter
+from reconsume.bridge.scheduler.writers import TransactionalWriter
 from reconsume.bridge.settings import SchedulerSettings, Settings
 from reconsume.delay_levels.done_apart import decode_either
 from tests.integration.installation import Installation, scheduler, settings_for

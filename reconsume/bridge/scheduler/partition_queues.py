@@ -9,14 +9,17 @@ from itertools import islice, takewhile
 from math import ceil
 from operator import itemgetter
 
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
+from reconsume.bridge.brokers_clock import stored_ms
+from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.scheduler.out_of_turn import OutOfTurn, Waits, offset_of
 from reconsume.bridge.scheduler.waiting import PartitionHead
 from reconsume.delay_levels.done_ahead import DoneAhead
 
 __all__ = ["HeldQueue", "PartitionQueue"]
 
+_timestamp = Message.timestamp
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
 """About what a message costs in Python and librdkafka besides its value."""
@@ -26,19 +29,22 @@ class PartitionQueue:
     """The first waiting records of one partition, in order of their offsets, each once.
 
     Attributes:
+        is_at_end: whether it was read to its end and is not paused: the next record is a new one.
         out_of_turn: what is delivered before those in front of it; None as long as that is nothing.
     """
 
     __slots__ = (
-        *("_end", "_next", "_records", "bytes", "delay_ms", "held_until_ms", "out_of_turn", "partition", "paused"),
-        "topic",
+        *("_clock", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms", "is_at_end"),
+        *("out_of_turn", "partition", "topic"),
     )
 
-    def __init__(self, topic: str, partition: int, delay_ms: int) -> None:
+    def __init__(self, topic: str, partition: int, delay_ms: int, clock: Clock = now_ms) -> None:
         self.topic = topic
         self.partition = partition
         self.delay_ms = delay_ms
-        self.paused = False
+        self.is_at_end = False
+        self._clock = clock
+        self._paused = False
         self.held_until_ms = 0.0
         self.bytes = 0
         self._next = 0
@@ -49,15 +55,30 @@ class PartitionQueue:
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def paused(self) -> bool:
+        """Whether it is not read for now."""
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused, self.is_at_end = paused, False
+
     def extend(self, messages: Sequence[Message]) -> None:
         """Add the records that were read next; around a rebalance librdkafka may give again what it has given."""
-        first, last = offset_of(messages[0]), offset_of(messages[-1])
-        if first < self._next or self.out_of_turn is not None:
+        self.is_at_end = False
+        first, last, delay_ms = offset_of(messages[0]), offset_of(messages[-1]), self.delay_ms
+        # stored_ms() and due_ms(), spelled out: a hot path.
+        waiting = [
+            (timestamp_ms + delay_ms, message)
+            for (kind, timestamp_ms), message in zip(map(_timestamp, messages), messages, strict=True)
+            if kind == TIMESTAMP_LOG_APPEND_TIME
+        ]
+        if first < self._next or self.out_of_turn is not None or len(waiting) < len(messages):
             for message in messages:
                 self.append(message)
             return
-        delay_ms = self.delay_ms
-        self._records.extend([(message.timestamp()[1] + delay_ms, message) for message in messages])
+        self._records.extend(waiting)
         self.bytes += sum(map(len, messages)) + len(messages) * _RECORD_OVERHEAD_BYTES
         self._next = last + 1
 
@@ -65,7 +86,7 @@ class PartitionQueue:
         """Add the record that was read next, unless it was read before, or is done."""
         if self._is_known(message) or (self.out_of_turn is not None and message.offset() in self.out_of_turn.done):
             return
-        self._records.append((message.timestamp()[1] + self.delay_ms, message))  # due_ms(), spelled out: a hot path
+        self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
 
     def _is_known(self, message: Message) -> bool:
@@ -77,7 +98,7 @@ class PartitionQueue:
 
     def reached_end(self, offset: int) -> None:
         """Everything before that offset was read; the marks of transactions are no records and are passed over."""
-        self._end = offset
+        self._end, self.is_at_end = offset, not self._paused
 
     def look(self, now_ms: float) -> PartitionHead:
         """What waits here."""
@@ -220,6 +241,7 @@ class HeldQueue(PartitionQueue):
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Add the records that were read next, unless they are done already."""
+        self.is_at_end = False
         for message in messages:
             self.append(message)
 
@@ -230,6 +252,10 @@ class HeldQueue(PartitionQueue):
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
         self._behind.append(message)
         self._hold()
+
+    def learn(self, done: Iterable[int]) -> None:
+        """Before the first record: what an earlier owner has delivered ahead."""
+        self._progress = DoneAhead(done)
 
     def _hold(self) -> None:
         while self._behind and self._progress.in_reach(offset_of(self._behind[0])):

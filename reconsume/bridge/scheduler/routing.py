@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from confluent_kafka import Message, murmur2
 
+from reconsume.bridge.brokers_clock import stored_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
@@ -20,6 +21,7 @@ from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, He
 from reconsume.delay_levels.quarantine import quarantine_headers
 from reconsume.delay_levels.send_back import Position, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
+from reconsume.delay_levels.withdrawals import withdrawal_id
 
 __all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition"]
 
@@ -32,6 +34,7 @@ class Delivery(NamedTuple):
     Attributes:
         topic: Kafka topic.
         partition: -1 lets the partitioner choose by key, as a Java client would.
+        key: of a withdrawn message, of which nothing is written, the id of its withdrawal.
         headers: as they go out.
         outcome: `delivered`, `dead_lettered`, `sent_back`, `rolled` (to the next lane), `quarantined`, or one of
             `UNWRITTEN`: `dropped`, `cancelled`.
@@ -126,8 +129,8 @@ class Router:
         if uniq_key is not None:
             if not waits:
                 cancels.require(now if deliver_ms is None else deliver_ms)
-            if uniq_key in cancels:
-                return Delivery("", _ANY, None, None, [], "cancelled", "")
+            if (withdrawal := withdrawal_id(uniq_key)) in cancels:
+                return Delivery("", _ANY, withdrawal, None, [], "cancelled", "")
         if deliver_ms is None or not waits:
             return None
         lane = self.timers.next_lane(deliver_ms, now)
@@ -139,12 +142,16 @@ class Router:
         if real_topic is None or not is_delayed_message(real_topic):
             return self._send_back(message, headers)
         self.targets.find(real_topic.encode())  # what may not be delivered is refused now, not in forty days
-        position, stored_ms, table = _position(message), message.timestamp()[1], self.groups().table
-        deliver_ms, lane, kept = delayed_copy(headers, position, stored_ms, table, self.names)
+        position, stored, table = _position(message), int(stored_ms(message, self.timers.clock)), self.groups().table
+        deliver_ms, lane, kept = delayed_copy(headers, position, stored, table, self.names)
         if deliver_ms is not None:
             lane = self.timers.next_lane(deliver_ms, self.timers.clock())
         self.targets.require_lane(lane)
         return Delivery(lane, _ANY, message.key(), message.value(), kept, "rolled", "")
+
+    def committed(self, batch: Sequence[Delivery]) -> None:
+        """Take note of a batch with withdrawn messages: their withdrawals are done."""
+        self.timers.cancels.met([one.key for one in batch if one.outcome == "cancelled" and one.key is not None])
 
     def forget(self) -> None:
         """Look up all topics again: one that was known is gone."""

@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.brokers_clock import monotonic_ms
@@ -79,8 +86,11 @@ class _Survey:
     def due(self, now_ms: float) -> Iterator[Waits]:
         """Takes what is due of what was read."""
         delay_ms = self.queue.delay_ms
-        while self.unseen and (due := self.unseen[0].timestamp()[1] + delay_ms) <= now_ms:
-            yield due, self.unseen.popleft()
+        while self.unseen:
+            kind, append_ms = self.unseen[0].timestamp()
+            if kind != TIMESTAMP_LOG_APPEND_TIME or append_ms + delay_ms > now_ms:
+                return
+            yield append_ms + delay_ms, self.unseen.popleft()
 
 
 class Scout:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -15,33 +14,43 @@ from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.known_offsets import KnownOffsets, asking
+from reconsume.bridge.identity import stable_identity
+from reconsume.bridge.kafka import compresses, consumer_settings
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.membership import Membership, MembershipLost
 from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.scheduler.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.deletions import Deletions
+from reconsume.bridge.scheduler.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.orphaned_transactions import OrphanedTransactions, end_transactions
+from reconsume.bridge.scheduler.positions import PositionLog
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.refusals import Refusals
 from reconsume.bridge.scheduler.routing import Router
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.stalls import ReadingStopped, StallWatch
-from reconsume.bridge.scheduler.targets import Targets
+from reconsume.bridge.scheduler.targets import ListedTopics, Targets
 from reconsume.bridge.scheduler.timers import Lanes, Timers
 from reconsume.bridge.scheduler.waiting import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.scheduler.writers import AtLeastOnceWriter, BatchWriter, TransactionalWriter, WriterBroken
+from reconsume.bridge.scheduler.writers import BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady, WorkerFenced
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady, WorkerFenced
 from reconsume.delay_levels.levels import DelayLevels
 
 __all__ = ["FencedLives", "SchedulerService", "starting_groups"]
 
 logger = logging.getLogger(__name__)
 
+_MEMBER: Final = "reconsume-scheduler-"
+"""Stands before a worker's instance id in its client id and `group.instance.id`."""
 _AGAIN_SECONDS: Final = 2.0
+_LOOK_UP_SECONDS: Final = 2.0
+"""Patience of the worker's own questions: nothing is delivered meanwhile."""
+_UNANSWERED_MS: Final = 5_000
 _FENCED_TOO_OFTEN: Final = 3
 _LONG_LIFE_MS: Final = 60_000
 """Two workers with one identity push each other out within seconds, and both deliver something in between."""
@@ -62,13 +71,16 @@ class FencedLives:
     def __init__(self) -> None:
         self._fenced = 0
 
-    def is_too_much(self, error: ReconsumeError, lived_ms: float) -> bool:
+    def is_too_much(self, error: ReconsumeError, lived_ms: float, *, was_shut_out: bool = False) -> bool:
         """Take note of the end of a life; True if another live worker must have this one's identity.
 
         Args:
             error: what ended it.
             lived_ms: how long it was; after a long one being pushed out is an upgrade or a restart elsewhere.
+            was_shut_out: the group took the worker for dead, as after a pause; others then end its transactions.
         """
+        if was_shut_out:
+            return False
         if not isinstance(error, WorkerFenced):
             self._fenced = 0
             return False
@@ -99,14 +111,21 @@ class SchedulerService:
         self._clock = BrokersClock()
         self._observer = WorkerObserver(settings.names, self._metrics, self._clock)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
-        self._known = KnownOffsets(self._admin.topic_ids)
-        self._group = settings.topic_prefix + "scheduler"
+        self._look_up_admin = KafkaAdmin(self._base, "reconsume-scheduler", patience=_LOOK_UP_SECONDS)
+        self._group = settings.names.scheduler_group
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
         self._metrics.scraped.table = lambda: str(self._follower.groups.table)
-        self._cancels = CancelsFollower(self._base, settings.names.cancel, self._clock)
-        self._instance = settings.scheduler.instance_id or socket.gethostname()
+        self._cancels = CancelsFollower(self._base, settings.names, self._clock)
+        self._metrics.scraped.withdrawals = lambda: len(self._cancels)
+        own = settings.scheduler.instance_id
+        self._identity = None if own else stable_identity("scheduler", f"{settings.bootstrap_servers} {self._group}")
+        self._instance = own or (self._identity.name if self._identity else "")
+        self._orphans = OrphanedTransactions(self._other_workers, self._end_transactions)
+        self._was_shut_out = False
         self._stalls = StallWatch()
         self._deletions = Deletions()
+        self._listed = ListedTopics()
+        self._settings_asked_again_at = float("-inf")
         self._at_work: Worker | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -115,7 +134,7 @@ class SchedulerService:
         Raises:
             TopicNotReady: the topics of the scheduler are missing.
             WorkerFenced: another live worker has the same instance id.
-            KafkaRefused: rights are missing.
+            KafkaRefused: rights are missing, or the brokers refuse the session timeout.
         """
         management = self._settings.management
         server = ManagementServer(
@@ -125,19 +144,22 @@ class SchedulerService:
         self._follower.start()
         self._cancels.start()
         sampler_stop = threading.Event()
-        sampler = EndsSampler(
-            self._observer.waiting, self._admin, self._clock, self._note_commits, self._look_for_stalls
-        )
+        sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._see_topics, self._look_for_stalls)
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
+        if self._settings.scheduler.delivery == "transactional":
+            self._orphans.start()
         try:
             self._run(stop)
         finally:
             sampler_stop.set()
+            self._orphans.close()
             self._follower.close()
             self._cancels.close()
             server.close()
             sampling.join()
+            if self._identity is not None:
+                self._identity.release()
 
     def _run(self, stop: threading.Event) -> None:
         """One life after the other."""
@@ -150,67 +172,99 @@ class SchedulerService:
                 logger.warning("waiting for Kafka: %s", error)
             except (ReadingStopped, MembershipLost) as error:
                 logger.error("reading has stopped, starting afresh: %s", error)  # noqa: TRY400 - it is no surprise
-            except WriterBroken as broken:
-                if lives.is_too_much(broken.error, monotonic_ms() - born):
-                    raise broken.error from broken
-                logger.warning("starting afresh: %s", broken.error)
+            except (WriterBroken, WorkerFenced) as ended:
+                why = ended.error if isinstance(ended, WriterBroken) else ended
+                # By a second one of its instance id, if the group says so.
+                self._was_shut_out &= isinstance(ended, WriterBroken)
+                if lives.is_too_much(why, monotonic_ms() - born, was_shut_out=self._was_shut_out):
+                    raise why from ended
+                logger.warning("starting afresh: %s", why)
             self._observer.not_ready()
             self._observer.alive(self._clock())
-            stop.wait(_AGAIN_SECONDS if not stop.is_set() else 0)
+            stop.wait(0 if stop.is_set() or self._was_shut_out else _AGAIN_SECONDS)
 
     def _work(self, stop: threading.Event) -> None:
         """One life of a worker: until stopped, or until its producer breaks."""
+        self._was_shut_out = False
         self._check_topics()
         if not self._follower.wait_until_loaded(stop):
             return
-        writer = self._writer()
+        positions = PositionLog(self._base, self._settings.names.positions, self._transactional_id(self._instance))
+        writer = self._writer(positions)
         try:
             writer.start()
+            # Rights that are missing end the process here, not with the first partition.
+            positions.uncommitted()
             membership = Membership(self._consumer_settings())
             consumer = make_consumer(membership.settings)
+            is_static = self._settings.scheduler.static_membership
+            member = GroupMember(consumer, self._settings.names, is_static=is_static, noticed=self._orphans.noticed)
             scout = Scout(lambda: make_consumer(self._scout_settings()))
             try:
-                self._at_work = self._worker(consumer, writer, scout, membership)
+                self._at_work = self._worker(consumer, writer, scout, membership, member, positions)
                 self._at_work.run(stop)
+            except WorkerFenced as error:
+                # Without an answer for a session librdkafka (2.16) forgets its member id, and until the callback has
+                # run it sends heartbeats without one: brokers then take it for a second one of its instance id.
+                if member.was_shut_out:
+                    raise KafkaNotReachable("no answer from the group's coordinator for a session") from error
+                raise
             finally:
                 self._at_work = None
+                if stop.is_set():
+                    member.leave()
                 scout.close()
                 consumer.close()
+                self._was_shut_out = member.was_shut_out
         finally:
             writer.close()
 
-    def _worker(self, consumer: Consumer, writer: BatchWriter, scout: Scout, membership: Membership) -> Worker:
+    def _worker(
+        self,
+        consumer: Consumer,
+        writer: BatchWriter,
+        scout: Scout,
+        membership: Membership,
+        member: GroupMember,
+        positions: PositionLog,
+    ) -> Worker:
         settings, names = self._settings, self._settings.names
-        maker = TopicMaker(self._admin, names, settings.topics)
-        targets = Targets(names, settings.allowed_real_topics, self._admin, maker, self._groups, self._deletions)
-        timers = Timers(names, Lanes(names, self._admin, self._groups), self._cancels, self._clock)
-        scheduler = settings.scheduler
+        admin = self._look_up_admin
+        maker = TopicMaker(admin, names, settings.topics, self._groups)
+        targets = Targets(
+            *(names, settings.allowed_real_topics, admin, maker, self._groups, self._deletions), listed=self._listed
+        )
+        timers = Timers(names, Lanes(names, admin, self._groups), self._cancels, self._clock)
+        scheduler, router = settings.scheduler, Router(names, targets, self._groups, timers)
+        trials = writer if isinstance(writer, TransactionalWriter) else None
         return Worker(
             consumer,
             writer,
-            router=Router(names, targets, self._groups, timers),
+            router=router,
+            refusals=Refusals(router, trials, self._look_up_admin.unwritable, compresses=compresses(self._base)),
             names=names,
-            read_ahead=ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024),
+            read_ahead=ReadAhead(
+                scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, self._clock, self._clock.saw
+            ),
             observer=self._observer,
             refused=self._refused,
             max_batch_records=scheduler.max_batch_records,
             clock=self._clock,
-            saw=self._clock.saw,
+            is_time_in_doubt=lambda: self._clock.is_in_doubt,
             scout=scout,
-            known=self._known,
+            positions=positions,
             membership=membership,
+            member=member,
         )
 
-    def _note_commits(self) -> None:
-        """What other workers commit too: any of their partitions may come here."""
-        is_scheduled, topics = self._settings.names.is_scheduled, self._admin.topics()
-        scheduled = {topic: count for topic, count in topics.items() if is_scheduled(topic)}
-        for topic in scheduled:
+    def _see_topics(self) -> None:
+        names, topics, worker = self._settings.names, self._admin.topics(), self._at_work
+        self._listed.topics = topics
+        for topic in filter(names.is_scheduled, topics):
             self._deletions.saw(topic)
-        lanes = [(topic, one) for topic, count in scheduled.items() for one in range(count)]
-        worker = self._at_work
-        if self._known.look(asking(self._admin, self._group), lanes) and worker is not None:
-            worker.look_at_offsets()
+        if names.positions not in topics and worker is not None:
+            # No transaction is committed without it; the next life makes it.
+            worker.give_up(f"topic {names.positions} is gone")
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)
@@ -220,25 +274,39 @@ class SchedulerService:
     def _groups(self) -> Groups:
         return self._follower.groups
 
-    def _writer(self) -> BatchWriter:
-        scheduler = self._settings.scheduler
-        identity = f"{self._settings.topic_prefix}scheduler-{self._instance}"
+    def _writer(self, positions: PositionLog) -> BatchWriter:
+        scheduler, identity = self._settings.scheduler, self._transactional_id(self._instance)
         if scheduler.delivery == "at_least_once":
-            return AtLeastOnceWriter(self._base, identity, self._clock)
-        asked = self._settings.names.quarantine
-        return TransactionalWriter(self._base, identity, scheduler.transaction_timeout_ms, self._clock, asked)
+            return AtLeastOnceWriter(self._base, identity, self._clock, positions)
+        asked, limit_of = self._settings.names.quarantine, self._look_up_admin.max_message_bytes
+        timeout_ms = scheduler.transaction_timeout_ms
+        return TransactionalWriter(self._base, identity, timeout_ms, self._clock, asked, positions, limit_of)
+
+    def _transactional_id(self, instance: str) -> str:
+        return f"{self._group}-{instance}"
+
+    def _other_workers(self) -> set[str]:
+        """The instance ids of the other members of the group."""
+        names = self._admin.member_names(self._group)
+        return {name.removeprefix(_MEMBER) for name in names if name.startswith(_MEMBER)} - {self._instance}
+
+    def _end_transactions(self, instance: str) -> None:
+        timeout_ms = self._settings.scheduler.transaction_timeout_ms
+        end_transactions(self._base, self._transactional_id(instance), timeout_ms)
 
     def _consumer_settings(self) -> dict[str, object]:
         """Small prefetch, because what is paused is fetched again; short waits, because being late is a defect."""
-        return consumer_settings(self._base, f"reconsume-scheduler-{self._instance}") | {
+        scheduler, name = self._settings.scheduler, _MEMBER + self._instance
+        return consumer_settings(self._base, name) | {
             "group.id": self._group,
+            **({"group.instance.id": name} if scheduler.static_membership else {}),
             "auto.offset.reset": "earliest",
             "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": 10_000,
-            "heartbeat.interval.ms": 1_000,
+            "session.timeout.ms": scheduler.session_timeout_ms,
+            "heartbeat.interval.ms": min(1_000, scheduler.session_timeout_ms // 3),
             # So long at most a rebalance waits for a member that is no more: a coordinator that was elected twice
             # within a moment does not see sessions expire. The worker polls more often.
-            "max.poll.interval.ms": 60_000,
+            "max.poll.interval.ms": scheduler.max_poll_interval_ms,
             "fetch.wait.max.ms": 50,
             "fetch.queue.backoff.ms": 10,
             "queued.min.messages": 10_000,
@@ -264,14 +332,32 @@ class SchedulerService:
         missing = [topic for topic in needed if topic not in existing]
         if missing:
             raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
+        if names.positions not in self._admin.partitions([names.positions]):
+            self._make_positions()
+
+    def _make_positions(self) -> None:
+        """Add the topic to an installation of an earlier version."""
+        maker = TopicMaker(self._admin, self._settings.names, self._settings.topics)
+        try:
+            maker.make(maker.positions_topic())
+        except KafkaRefused as error:
+            raise TopicNotReady(
+                f"topic {self._settings.names.positions} is missing and this worker may not make it ({error}); "
+                "make it: reconsume topics apply"
+            ) from error
 
     def _refused(self, topic: str) -> str | None:
         """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
         try:
-            kind = self._admin.settings([topic])[topic].get("message.timestamp.type")
+            if monotonic_ms() < self._settings_asked_again_at:
+                # A rebalance may bring a hundred topics, and to wait for each would end the membership.
+                raise KafkaNotReachable("no answer for another topic a moment ago")
+            kind = self._look_up_admin.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:
-            # Without the right to look, the topic is trusted; the records' own timestamps tell the same.
+            # Without the right to look, the topic is trusted; each record tells whose timestamp it has.
             logger.warning("cannot check the settings of %s: %s", topic, error)
+            if isinstance(error, KafkaNotReachable):
+                self._settings_asked_again_at = monotonic_ms() + _UNANSWERED_MS
             return None
         if kind == "LogAppendTime":
             return None

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.scheduler.deletions import Deletions
+from reconsume.bridge.scheduler.look_ups import LookUps
 from reconsume.bridge.topics import TopicMaker
-from reconsume.delay_levels.errors import IllegalName, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
-__all__ = ["Target", "Targets", "Undeliverable"]
+__all__ = ["ListedTopics", "Target", "Targets", "Undeliverable"]
 
-logger = logging.getLogger(__name__)
+_MOST_KNOWN: Final = 20_000
+"""Headers name targets, and anybody may write headers."""
+_AT_ONCE: Final = 500
+"""So many topics in one question; of more the answer takes long."""
 
 
 class Undeliverable(Exception):
@@ -41,8 +47,22 @@ class Target:
 
 
 @dataclass(slots=True)
+class ListedTopics:
+    """The topics of the cluster with their number of partitions, as another thread lists them now and then.
+
+    Attributes:
+        topics: replaced as a whole, never changed.
+    """
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Targets:
     """Finds targets, makes retry and dead-letter topics on demand, and remembers what exists.
+
+    Topics that are listed need no question, and each list tells of partitions that were added to a target. A topic
+    that is missing there may have been made meanwhile, so it is looked up.
 
     Args:
         names: the installation's topics.
@@ -51,6 +71,8 @@ class Targets:
         maker: to make them.
         groups: the groups as known now, for `retryQueueNums`.
         deletions: when a topic that was deleted may be made again.
+        look_ups: what failed lately, and the time that look-ups may take.
+        listed: the topics of the cluster.
     """
 
     names: TopicNames
@@ -59,10 +81,13 @@ class Targets:
     maker: TopicMaker
     groups: Callable[[], Groups]
     deletions: Deletions = field(default_factory=Deletions)
-    _known: dict[bytes, Target] = field(default_factory=dict)
+    look_ups: LookUps = field(default_factory=LookUps)
+    listed: ListedTopics = field(default_factory=ListedTopics)
+    _known: OrderedDict[bytes, Target] = field(default_factory=OrderedDict)
     _lanes: set[str] = field(default_factory=set)
     _unsure: set[str] = field(default_factory=set)
-    _there: dict[str, int] = field(default_factory=dict)
+    _there: Mapping[str, int] = field(default_factory=dict)
+    _taken: Mapping[str, int] | None = None
 
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
@@ -71,9 +96,14 @@ class Targets:
             Undeliverable: the header may not name this topic, or it cannot be made.
             KafkaNotReachable: ask again later.
         """
+        if self.listed.topics is not self._taken:
+            self._take_listed()
         known = self._known.get(real_topic)
         if known is None:
-            known = self._known[real_topic] = self._look_up(real_topic)
+            known = self._look_up(real_topic)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.popitem(last=False)
+            self._known[real_topic] = known
         return known
 
     def require_lane(self, topic: str) -> None:
@@ -85,34 +115,36 @@ class Targets:
             Undeliverable: it cannot be made.
             KafkaNotReachable: ask again later.
         """
-        if topic in self._lanes:
-            return
-        try:
-            if self._found(topic) is None:
-                self.deletions.missed(topic)
-                self.maker.make(self.maker.delay_topic(self.names.delay_ms(topic)))
-        except (KafkaRefused, TopicNotReady) as error:
-            raise Undeliverable(str(error)) from error
-        self.deletions.saw(topic)
-        self._lanes.add(topic)
+        if topic not in self._lanes:
+            self._partitions(topic, lambda: self._find_or_make_lane(topic))
+            self._lanes.add(topic)
 
     def forget(self) -> None:
-        """Look everything up again: a topic that was known may be gone."""
+        """Look everything up again: a topic that was known may be gone. Failures of a moment ago are remembered."""
         self._unsure = {one.topic for one in self._known.values()} | self._lanes
         self._known.clear()
         self._lanes.clear()
-        self._there.clear()
+        self._there = {}
+        self._taken = self.listed.topics
+
+    def _take_listed(self) -> None:
+        self._taken = self._there = self.listed.topics
+        for target in self._known.values():
+            target.partitions = self._there.get(target.topic) or target.partitions
 
     def _found(self, topic: str) -> int | None:
-        """Its partitions; what was forgotten is asked for in one question, for it may be hundreds of topics."""
-        if self._unsure:
-            try:
-                self._there.update(self.admin.partitions(self._unsure))
-            except (KafkaRefused, TopicNotReady) as error:
-                logger.debug("each target is looked up alone: %s", error)
-            self._unsure.clear()
-        partitions = self._there.pop(topic, None)
-        return self.admin.partitions([topic]).get(topic) if partitions is None else partitions
+        """Its partitions; what was forgotten is asked for in few questions, for it may be thousands of topics."""
+        if topic not in self._unsure:
+            return self.admin.partitions([topic]).get(topic)
+        some = {topic, *islice(self._unsure, _AT_ONCE)}
+        refused: dict[str, ReconsumeError] = {}
+        self._there = {**self._there, **self.admin.partitions(some, refused)}
+        self._unsure -= some
+        for one, error in refused.items():
+            self.look_ups.remember(one, error)
+        if topic in refused:
+            raise refused[topic]
+        return self._there.get(topic)
 
     def _look_up(self, real_topic: bytes) -> Target:
         try:
@@ -130,7 +162,7 @@ class Targets:
             raise Undeliverable(
                 f"REAL_TOPIC {name!r} is no %RETRY% or %DLQ% name and matches no pattern of allowed_real_topics"
             )
-        return Target(topic, self._partitions(topic, kind, group), kind, group)
+        return Target(topic, self._partitions(topic, lambda: self._find_or_make(topic, kind, group)), kind, group)
 
     def _is_allowed(self, name: str) -> bool:
         """Never one of our own topics: a record must not be able to come back as a delay, or as a setting."""
@@ -138,16 +170,32 @@ class Targets:
             re.fullmatch(pattern, name) for pattern in self.allowed_real_topics
         )
 
-    def _partitions(self, topic: str, kind: str, group: str) -> int:
-        try:
-            found = self._found(topic)
-            if found is None and kind == "topic":
-                raise Undeliverable(f"topic {topic} does not exist")
-            if found is None:
-                if kind == "retry":
-                    self.deletions.missed(topic)
-                found = self.maker.make_for_group(topic, kind, group, self.groups())
-        except (KafkaRefused, TopicNotReady) as error:
-            raise Undeliverable(str(error)) from error
+    def _partitions(self, topic: str, ask: Callable[[], int]) -> int:
+        """As listed, or as the cluster answers."""
+        found = self._there.get(topic)
+        if found is None:
+            try:
+                found = self.look_ups.run(topic, ask)
+            except (KafkaRefused, TopicNotReady) as error:
+                raise Undeliverable(str(error)) from error
         self.deletions.saw(topic)
         return found
+
+    def _find_or_make(self, topic: str, kind: str, group: str) -> int:
+        found = self._found(topic)
+        if found is not None:
+            return found
+        if kind == "topic":
+            raise TopicNotReady(f"topic {topic} does not exist")
+        if kind == "retry":
+            self.deletions.missed(topic)
+        return self.maker.make_for_group(topic, kind, group, self.groups())
+
+    def _find_or_make_lane(self, topic: str) -> int:
+        found = self._found(topic)
+        if found is not None:
+            return found
+        self.deletions.missed(topic)
+        lane = self.maker.delay_topic(self.names.delay_ms(topic))
+        self.maker.make(lane)
+        return lane.partitions

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from confluent_kafka import Message
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.brokers_clock import stored_ms
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import headers_of
@@ -28,12 +29,15 @@ _LOOK_AGAIN_MS: Final = 5_000
 
 
 class Cancels(Protocol):
-    """The withdrawn messages, by UNIQ_KEY."""
+    """The withdrawn messages, by `withdrawal_id` of their UNIQ_KEY."""
 
-    def __contains__(self, uniq_key: str) -> bool: ...
+    def __contains__(self, withdrawal: bytes) -> bool: ...
 
     def require(self, due_ms: float) -> None:
         """Raises `CancelsNotRead` while withdrawals made before this moment may be unknown."""
+
+    def met(self, withdrawals: Iterable[bytes]) -> None:
+        """These messages were dropped, and that is committed."""
 
 
 @dataclass(slots=True)
@@ -97,15 +101,15 @@ class Timers:
 
     def due_ms(self, message: Message) -> float:
         """When a record of `DELAY.0s` leaves it; whatever is no delayed message in its last stretch leaves at once."""
-        stored_ms = message.timestamp()[1]
         now = self.clock()
+        stored = stored_ms(message, self.clock)
         try:
             headers = headers_of(message)
             deliver_ms = deliver_ms_of(headers, now)
             if deliver_ms is None or not is_delayed_message(text_property(headers, REAL_TOPIC) or ""):
-                return stored_ms
+                return stored
         except MalformedProperty:
             # The router says so, in the quarantine.
-            return stored_ms
+            return stored
         held = next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) is None
-        return max(stored_ms, deliver_ms) if held else stored_ms
+        return max(stored, deliver_ms) if held else stored

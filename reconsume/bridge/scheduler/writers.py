@@ -1,10 +1,9 @@
-"""Write a batch and commit where it came from: in one Kafka transaction, or at least once."""
+"""Write a batch and commit where it came from, in one Kafka transaction."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from confluent_kafka import (
@@ -18,16 +17,17 @@ from confluent_kafka import (
 )
 
 from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
-from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.kafka import (
-    FLUSHED_LINGER_MS,
-    is_passing,
     is_refusal,
-    producer_settings,
+    refusing_topic,
     transactional_settings,
     translate,
 )
+from reconsume.bridge.scheduler.positions import ONLY_PARTITION, PositionLog, PositionRecord
+from reconsume.bridge.scheduler.record_size import MessageSets
 from reconsume.bridge.scheduler.routing import UNWRITTEN, Delivery
+from reconsume.bridge.scheduler.topics_seen import TopicsSeen
+from reconsume.bridge.scheduler.trials import Trials
 from reconsume.bridge.transactions import (
     PATIENCE_SECONDS,
     SHUT_OUT,
@@ -39,16 +39,23 @@ from reconsume.bridge.transactions import (
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 
-__all__ = ["AtLeastOnceWriter", "BatchAborted", "BatchInDoubt", "BatchWriter", "TransactionalWriter", "WriterBroken"]
+__all__ = [
+    "DELIVERING",
+    "WRITING_POSITIONS",
+    "BatchAborted",
+    "BatchInDoubt",
+    "BatchWriter",
+    "TransactionalWriter",
+    "WriterBroken",
+    "produce_patiently",
+]
 
 logger = logging.getLogger(__name__)
 
-_SERVE_EVERY: Final = 500
-"""Records between two looks at the delivery reports, so that the queue of reports stays short."""
-_LAST_SECONDS: Final = 10.0
-"""For what is on its way at the end."""
+_ASK_AGAIN_MS: Final = 1_000.0
+WRITING_POSITIONS: Final = "writing positions"
 _REGISTERING: Final = "registering the transactional id"
-_DELIVERING: Final = "delivering a batch"
+DELIVERING: Final = "delivering a batch"
 
 
 class BatchAborted(Exception):
@@ -58,13 +65,17 @@ class BatchAborted(Exception):
         error: why.
         passing: True when the same batch may succeed later, False when one of its records was refused.
         written: indices of records that are stored all the same (never in a transaction).
+        topic: the Kafka topic that refused a request, empty where librdkafka does not name it.
     """
 
-    def __init__(self, error: ReconsumeError, *, passing: bool, written: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, error: ReconsumeError, *, passing: bool, written: frozenset[int] = frozenset(), topic: str = ""
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.passing = passing
         self.written = written
+        self.topic = topic
 
 
 class BatchInDoubt(Exception):
@@ -102,6 +113,9 @@ class BatchWriter(Protocol):
     ) -> None:
         """Write all of `batch` and commit the offsets; raises `BatchAborted`, `BatchInDoubt` or `WriterBroken`."""
 
+    def ask_time(self) -> None:
+        """Hear the brokers' time, where that is possible; raises `KafkaNotReachable` or `WriterBroken`."""
+
     def recover(self) -> None:
         """After `BatchInDoubt`: have the brokers decide; raises `KafkaNotReachable` while they do not answer."""
 
@@ -117,8 +131,10 @@ class TransactionalWriter:
         transactional_id: stable per worker.
         transaction_timeout_ms: of the brokers.
         time: is told the append times of what is written, so that it knows the brokers' clock.
-        asked: a topic whose append time is asked for at the start: by a record in a transaction that is aborted, which
-            no reader of committed records sees.
+        asked: a topic whose append time is asked for: by a record in a transaction that is aborted, which no reader of
+            committed records sees.
+        positions: gives the records of the POSITIONS topic that go with a batch.
+        limit_of: the `max.message.bytes` of a topic, None where the brokers do not say.
     """
 
     def __init__(
@@ -128,19 +144,30 @@ class TransactionalWriter:
         transaction_timeout_ms: int,
         time: BrokersClock | None = None,
         asked: str = "",
+        positions: PositionLog | None = None,
+        limit_of: Callable[[str], int | None] = lambda _topic: None,
     ) -> None:
         self._time = time
+        self._positions = positions
+        self._position_refusal: KafkaError | None = None
         self._asked = asked
         self._transactional_id = transactional_id
+        self._ask_at = float("-inf")
         self._is_first_refused = False
         settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
         self._transactions = Transactions(settings)
+        of_trials = transactional_settings(base, f"{transactional_id}-trial", transaction_timeout_ms) | {"linger.ms": 0}
+        self._trials = Trials(of_trials)
+        self._sets = MessageSets()
+        self._topics = TopicsSeen()
+        self.limit_of = limit_of
 
     def start(self) -> None:
         """Register the transactional id; this ends what a dead predecessor with it left open."""
         self._register(START_SECONDS)
-        if self._time is not None:
-            self._ask_once()
+        self.ask_time()
+        if self._positions is not None:
+            self._try_positions(self._positions)
 
     def recover(self) -> None:
         """After `BatchInDoubt`: the brokers end what is open; raises `WriterBroken` if they refuse to."""
@@ -155,19 +182,49 @@ class TransactionalWriter:
         except KafkaException as error:
             raise self._explain(error.args[0], _REGISTERING) from error
 
-    def _ask_once(self) -> None:
-        """Before anything is delivered; without the right to ask, the machine's own clock holds until then."""
+    def ask_time(self) -> None:
+        """At most once in a second: brokers whose clocks differ contradict each other all the time.
+
+        Without the right to ask, what was heard holds; before that the machine's own clock.
+        """
+        if self._time is None or monotonic_ms() < self._ask_at:
+            return
         try:
             self._transactions.try_out(lambda producer: producer.produce(self._asked, on_delivery=self._on_stored()))
         except Undone as error:
             why = translate(error.cause, "asking for the brokers' time")
             if not is_refusal(error.cause):
                 raise KafkaNotReachable(str(why)) from error
-            logger.warning("due times go by this machine's clock until the first delivery: %s", why)
+            logger.warning("due times go by what is known until the next delivery: %s", why)
+            self._time.is_in_doubt = False
         except ShutOut as error:
             raise WriterBroken(self._explain(error.cause, "asking for the brokers' time")) from error
         except KafkaException as error:
             raise self._explain(error.args[0], _REGISTERING) from error
+        self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
+
+    def _try_positions(self, positions: PositionLog) -> None:
+        """Without the right to write them no batch would be committed; raises `KafkaRefused` with what to do."""
+        self._position_refusal = None
+        try:
+            self._transactions.try_out(lambda producer: self._produce_positions(producer, [positions.trial]))
+        except Undone as error:
+            why = translate(self._position_refusal or error.cause, WRITING_POSITIONS)
+            if self._position_refusal is None:
+                raise KafkaNotReachable(str(why)) from error
+            raise why from error
+        except ShutOut as error:
+            raise WriterBroken(self._explain(error.cause, WRITING_POSITIONS)) from error
+        except KafkaException as error:
+            raise self._explain(error.args[0], _REGISTERING) from error
+
+    def _produce_positions(self, producer: Producer, records: Iterable[PositionRecord]) -> None:
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and is_refusal(error):
+                self._position_refusal = error
+
+        for one in records:
+            producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=told)
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
         """Hears the append time of the record that it is given to, or that it was refused."""
@@ -186,37 +243,60 @@ class TransactionalWriter:
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
-        positions, metadata = offsets(), consumer.consumer_group_metadata()
-        self._is_first_refused = False
+        commits, metadata = offsets(), consumer.consumer_group_metadata()
+        positions = [] if self._positions is None else self._positions.records(commits)
+        self._is_first_refused, self._position_refusal = False, None
+
+        def produce(producer: Producer) -> None:
+            self._produce(producer, batch)
+            self._produce_positions(producer, positions)
+
         try:
-            self._transactions.write(lambda producer: self._produce(producer, batch), positions, metadata)
+            self._transactions.write(produce, commits, metadata)
         except Undone as error:
+            if self._position_refusal is not None:
+                # No record of the batch is to blame.
+                raise BatchAborted(translate(self._position_refusal, WRITING_POSITIONS), passing=True) from error
             # Offsets are refused as records are, where the right to read their partition was taken: no record is to
             # blame for that, so of one alone it must be known that it was refused itself.
             several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
             refused = is_refusal(error.cause) and (several or self._is_first_refused)
-            raise BatchAborted(translate(error.cause, _DELIVERING), passing=not refused) from error
+            topic = refusing_topic(error.cause) if refused else ""
+            raise BatchAborted(translate(error.cause, DELIVERING), passing=not refused, topic=topic) from error
         except InDoubt as error:
-            raise BatchInDoubt(translate(error.cause, _DELIVERING)) from error
+            raise BatchInDoubt(translate(error.cause, DELIVERING)) from error
         except ShutOut as error:
-            raise WriterBroken(self._explain(error.cause, _DELIVERING)) from error
+            raise WriterBroken(self._explain(error.cause, DELIVERING)) from error
         except KafkaException as error:
             why = self._explain(error.args[0], _REGISTERING)
             if isinstance(why, KafkaNotReachable):
                 raise BatchAborted(why, passing=True) from error
             raise WriterBroken(why) from error
+        if self._topics.are_too_many(batch):
+            self._transactions.renew()
+
+    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
+        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        return self._trials.try_alone(delivery)
+
+    def limit_sets(self, topic: str, max_bytes: int | None) -> None:
+        """Send the topic no more than that in one request for a partition; None ends the limit."""
+        self._sets.limit(topic, max_bytes)
 
     def _produce(self, producer: Producer, batch: Sequence[Delivery]) -> None:
         """With a callback for the first record alone: the commit fails if one of them does, and says why."""
-        produce = producer.produce
+        produce, sets = producer.produce, self._sets or None
+        self._sets.begin()
         on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
         for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
             if outcome in UNWRITTEN:
                 continue
+            if sets is not None and not sets.has_room(batch[count]):
+                producer.flush(PATIENCE_SECONDS)
             try:
                 produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
             except BufferError:
-                _produce_patiently(producer, batch[count], on_delivery)
+                produce_patiently(producer, batch[count], on_delivery)
             except KafkaException as error:
                 self._is_first_refused = is_refusal(error.args[0])
                 raise
@@ -233,73 +313,10 @@ class TransactionalWriter:
     def close(self) -> None:
         """Let go at once; an open transaction was aborted before."""
         self._transactions.close()
+        self._trials.close()
 
 
-class AtLeastOnceWriter:
-    """For clusters without transactions: produce, wait for every acknowledgement, then commit.
-
-    A crash between the two delivers the batch again; readers recognise copies by their identity.
-    """
-
-    def __init__(self, base: Mapping[str, Any], client_id: str, time: BrokersClock | None = None) -> None:
-        self._time = time
-        self._sent = 0.0
-        self._producer = make_producer(producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS})
-        self._stored: set[int] = set()
-        self._refused: list[KafkaError] = []
-
-    def start(self) -> None:
-        """Nothing to register."""
-
-    def recover(self) -> None:
-        """Nothing is in doubt here: what is not acknowledged is written again."""
-
-    def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
-    ) -> None:
-        """Produce all, wait, commit."""
-        self._stored.clear()
-        self._refused.clear()
-        self._sent = monotonic_ms()
-        try:
-            for index, one in enumerate(batch):
-                if one.outcome not in UNWRITTEN:
-                    _produce_patiently(self._producer, one, partial(self._note, index))
-                if index % _SERVE_EVERY == 0:
-                    self._producer.poll(0)
-            self._producer.flush()
-        except KafkaException as error:
-            raise WriterBroken(translate(error, _DELIVERING)) from error
-        except SystemError as error:
-            # As `fatal_errors` says; no report counts any more.
-            raise WriterBroken(KafkaNotReachable(f"{_DELIVERING}: {error.__cause__ or error}")) from error
-        if self._refused:
-            why = translate(self._refused[0], _DELIVERING)
-            raise BatchAborted(why, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
-        try:
-            consumer.commit(offsets=list(offsets()), asynchronous=False)
-        except KafkaException as error:
-            aborted = translate(error, "committing a batch")
-            raise BatchAborted(aborted, passing=True, written=frozenset(self._stored)) from error
-
-    def _note(self, index: int, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self._stored.add(index)
-            if self._time is not None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
-                self._time.heard(message.timestamp()[1], self._sent)
-        else:
-            self._refused.append(error)
-
-    def close(self) -> None:
-        """Wait for what is on its way, then let go."""
-        try:
-            self._producer.flush(_LAST_SECONDS)
-        except (KafkaException, SystemError) as error:
-            logger.debug("the producer has failed before its end: %s", error)
-        discard_producer(self._producer)
-
-
-def _produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:
+def produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:
     """Hand a record to librdkafka; while its queue is full, serve delivery reports and try again."""
     while True:
         try:

@@ -90,4 +90,16 @@ def test_clocks_within_half_a_second_are_in_order() -> None:
     check_clock([Stamp(1, 1_000, 1_600, 1_100)], report)
     assert not report.findings
     check_clock([Stamp(1, 1_000, 1_601, 1_100)], report)
-    assert report.findings[0].check == "clock"
+    assert [(one.check, one.weight) for one in report.findings] == [("clock", "warning")]
+
+
+@pytest.mark.parametrize(("stored_ms", "apart"), [(1_500, False), (1_499, True)])
+def test_brokers_whose_clocks_surely_differ_by_more_than_half_a_second_are_a_problem(
+    stored_ms: int, apart: bool
+) -> None:
+    report = Report()
+    check_clock([Stamp(1, 1_000, 1_600, 1_100), Stamp(2, 1_500, stored_ms, 1_600)], report)
+    problems = [one.what for one in report.findings if one.weight == "problem"]
+    assert [what.partition(":")[0] for what in problems] == (
+        ["the clock of broker 1 is 501 ms ahead of broker 2's"] if apart else []
+    )

@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
+from reconsume.bridge.groups import (
+    Groups,
+    SubscriptionGroupConfig,
+    SystemConfig,
+    parse_group_config,
+    parse_system_config,
+    parse_system_value,
+)
+from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.retry_policies import ExponentialRetryPolicy
@@ -87,3 +95,31 @@ def test_the_topic_is_followed_record_by_record(caplog: pytest.LogCaptureFixture
 def test_an_explicit_table_of_the_process_wins() -> None:
     own = Groups(own_table=DelayLevels.parse("9s")).with_record(b"%SYS%", b'{"messageDelayLevel": "7s"}')
     assert str(own.table) == "9s"
+
+
+def test_topic_settings_are_published_as_they_were_given_and_others_stay() -> None:
+    assert "topicSettings" not in SystemConfig().to_json()
+    assert SystemConfig().publishing(TopicSettings()) == SystemConfig()
+    first = SystemConfig().publishing(TopicSettings(max_message_bytes=6_000_000))
+    assert json.loads(first.to_json())["topicSettings"] == {"maxMessageBytes": 6_000_000}
+    second = parse_system_config(first.to_json()).publishing(TopicSettings(retention_days=30))
+    assert json.loads(second.to_json())["topicSettings"] == {"maxMessageBytes": 6_000_000, "retentionDays": 30.0}
+    assert second.publishing(TopicSettings()) is second
+    default = second.publishing(TopicSettings(max_message_bytes=None))
+    assert json.loads(default.to_json())["topicSettings"] == {"maxMessageBytes": None, "retentionDays": 30.0}
+
+
+def test_what_another_version_publishes_is_kept() -> None:
+    """Rolling upgrades: a version changes the record that another one, which knows more or less, has written."""
+    settings = '{"retentionDays": 3, "bulkPartitions": 2}'
+    newer = f'{{"messageDelayLevel": "1s", "topicSettings": {settings}, "allowedTopics": ["a"]}}'
+    changed = parse_system_value(parse_system_config(newer).model_dump(by_alias=True) | {"messageDelayLevel": "2s"})
+    published = json.loads(changed.publishing(TopicSettings(retention_days=9)).to_json())
+    assert published["messageDelayLevel"] == "2s"
+    assert published["topicSettings"] == {"retentionDays": 9.0, "bulkPartitions": 2}
+    assert published["allowedTopics"] == ["a"]
+
+
+def test_a_published_setting_that_cannot_be_is_told_with_its_name() -> None:
+    with pytest.raises(IllegalSetting, match=r"topicSettings\.maxMessageBytes: .*65536"):
+        parse_system_config('{"topicSettings": {"maxMessageBytes": 6}}')

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
-from reconsume.bridge.scheduler.cancels import CancelledKeys
 from reconsume.bridge.scheduler.partition_queues import HeldQueue
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.delay_levels.done_ahead import LONGEST_SPAN, decode_done
-from reconsume.delay_levels.timer import CANCELS_KEPT_MS
 from tests.support.read_ahead import add
 
 LANE = "reconsume.DELAY.0s"
@@ -58,7 +55,7 @@ def test_the_next_owner_does_not_deliver_again_what_was_done() -> None:
 
 def test_what_is_too_far_behind_the_first_waits_and_reading_stops() -> None:
     ahead = ReadAhead(1_000_000, 10**12)
-    ahead.assign_held(LANE, 0, due_of, ())
+    ahead.assign_held(LANE, 0, due_of)
     for offset in (0, LONGEST_SPAN - 1, LONGEST_SPAN, LONGEST_SPAN + 1):
         add(ahead, message(offset, 900 if offset == 0 else 10))
     (queue,) = ahead
@@ -77,19 +74,6 @@ def test_a_partition_that_is_held_back_delivers_nothing() -> None:
     queue = held(5)
     queue.held_until_ms = 100
     assert (offsets(queue, 50), queue.next_due_ms, offsets(queue, 100)) == ([], 100, [0])
-
-
-@pytest.mark.rule("TM-13")
-def test_withdrawals_are_forgotten_when_their_messages_cannot_wait_any_more() -> None:
-    keys = CancelledKeys()
-    for number in range(100):
-        keys.add(f"k{number}", 1_000 * number, now=0)
-        keys.add(f"k{number}", 1_000 * number, now=0)
-    assert (len(keys), "k7" in keys, "other" in keys) == (100, True, False)
-    keys.add("late", 90_000, now=50_000 + CANCELS_KEPT_MS)
-    assert (len(keys), "k50" in keys, "k51" in keys, "late" in keys) == (50, False, True, True)
-    keys.add("over", 0, now=50_000 + CANCELS_KEPT_MS)
-    assert "over" not in keys
 
 
 def test_what_is_read_before_a_batch_is_dropped_stays_also_if_it_is_due_earlier() -> None:

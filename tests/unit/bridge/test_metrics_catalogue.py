@@ -41,6 +41,7 @@ def busy_scheduler(groups: int) -> SchedulerMetrics:
     metrics = SchedulerMetrics()
     metrics.scraped.waiting = lambda: {level: LevelWaiting(1, 1, 1.0) for level in LEVELS}
     metrics.scraped.table = lambda: DEFAULT_LEVEL_TABLE
+    metrics.scraped.withdrawals = lambda: 1
     for level in LEVELS:
         metrics.lateness.observe(level, 1_000, [999])
     for outcome in OUTCOMES:

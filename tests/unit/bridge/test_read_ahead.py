@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
 from tests.support.read_ahead import add
@@ -58,6 +58,21 @@ def test_a_flooded_partition_leaves_room_for_the_others() -> None:
     assert len(taken["flood", 0]) == 5
 
 
+def test_a_batch_is_bounded_in_bytes_and_one_record_larger_than_that_goes_alone() -> None:
+    ahead = reading(("small", 0, 0), ("large", 0, 0), ("huge", 0, 0))
+    for offset in range(10):
+        add(ahead, message("large", 0, offset, 5, b"x" * 100))
+        add(ahead, message("small", 0, offset, 10, b"x"))
+    add(ahead, message("huge", 0, 0, 7, b"x" * 5_000))
+    first = ahead.take_due(60, 100, 900)
+    assert offsets(first) == {("large", 0): [0, 1, 2], ("small", 0): list(range(10))}
+    for run in first:
+        run.drop()
+    assert offsets(ahead.take_due(60, 100, 900)) == {("large", 0): [3, 4, 5, 6]}
+    ahead.revoke([("large", 0)])
+    assert offsets(ahead.take_due(60, 100, 900)) == {("huge", 0): [0]}
+
+
 def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
     ahead = reading(("d", 0, 1_000), records=10)
     for offset in range(10):
@@ -102,3 +117,35 @@ def test_a_record_that_is_given_again_is_kept_once() -> None:
     ahead.assign("d", 0, 0)
     add(ahead, message("d", 0, 5, 0))
     assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5]}, "an assignment begins anew"
+
+
+def test_a_record_is_new_if_its_partition_was_read_to_its_end_and_not_paused_since() -> None:
+    saw: list[tuple[int, bool]] = []
+    ahead = ReadAhead(100, 10**9, saw=lambda append_ms, is_new: saw.append((append_ms, is_new)))
+    ahead.assign("d", 0, 1_000)
+    (queue,) = ahead
+    add(ahead, message("d", 0, 0, 10))
+    add(ahead, message("d", 0, 1, 20))
+    ahead.reached_end(("d", 0), 2)
+    ahead.add(("d", 0), [message("d", 0, 2, 30), message("d", 0, 3, 40)])
+    add(ahead, message("d", 0, 4, 50))
+    ahead.reached_end(("d", 0), 5)
+    queue.paused = True
+    ahead.reached_end(("d", 0), 5)
+    queue.paused = False
+    add(ahead, message("d", 0, 5, 60))
+    assert saw == [(10, False), (20, False), (40, True), (50, False), (60, False)]
+
+
+@pytest.mark.parametrize("created_ms", [5, 90_000], ids=["behind", "ahead"])
+def test_a_record_with_its_producers_timestamp_waits_from_when_it_was_read_among_others_too(
+    created_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = ReadAhead(100, 10**9, clock=lambda: 20_000.0)
+    ahead.assign("d", 0, 1_000)
+    created = Message(topic="d", partition=0, offset=1, value=b"v", timestamp=(TIMESTAMP_CREATE_TIME, created_ms))
+    ahead.add(("d", 0), [message("d", 0, 0, 10), created, message("d", 0, 2, 20)])
+    add(ahead, Message(topic="d", partition=0, offset=3, timestamp=(TIMESTAMP_CREATE_TIME, created_ms)))
+    assert [due for run in ahead.take_due(10**6, 10) for due, _ in run.records] == [1_010, 21_000, 1_020, 21_000]
+    assert offsets(ahead.take_due(20_999, 10)) == {("d", 0): [0]}
+    assert "records of topic d have their producers' timestamps" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -26,10 +27,13 @@ class Lookups:
         self.asked: list[str] = []
         self.answer = threading.Event()
         self.found: dict[str, int] | KafkaNotReachable = {}
+        self.untold = ""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         self.asked += topics
         assert self.answer.wait(30)
+        if self.untold in topics:
+            raise KafkaNotReachable("no answer for this topic")
         if isinstance(self.found, KafkaNotReachable):
             raise self.found
         return self.found
@@ -113,6 +117,20 @@ def test_while_no_broker_answers_a_lookup_nothing_fails(
     lookups.found = {NAMES.delay(10_000): 1}
     wait_until(lambda: not writer._waiting, what="both are in the producer")
     assert (outcomes, set(lookups.asked)) == ([], {NAMES.delay(10_000)})
+
+
+def test_a_topic_that_nobody_tells_of_holds_up_no_other(writer: SendBackWriter, lookups: Lookups) -> None:
+    hidden = NAMES.delay(10_000)
+    lookups.untold = hidden
+    lookups.found = {NAMES.delay(30_000): 1}
+    outcomes = send_back(writer)
+    later: list[SendBackFailed | None] = []
+    writer.send_back(replace(REQUEST, delay_level=4), b"key", b"value", later.append)
+    lookups.answer.set()
+    wait_until(lambda: NAMES.delay(30_000) not in writer._waiting, what="the other is in the producer")
+    assert lookups.asked[:2] == [hidden, NAMES.delay(30_000)]
+    assert (outcomes, list(writer._waiting)) == ([], [hidden])
+    lookups.untold = ""
 
 
 def test_what_was_found_is_produced_and_known_from_then_on(writer: SendBackWriter, lookups: Lookups) -> None:

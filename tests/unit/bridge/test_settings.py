@@ -74,6 +74,10 @@ def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
         ({"RECONSUME_SCHEDULER__ID": "1"}, r"setting scheduler\.id .*known here: .*instance_id"),
         ({"RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "0"}, "greater than or equal to 1"),
         ({"RECONSUME_SCHEDULER__TRANSACTION_TIMEOUT_MS": "60000"}, "less than or equal to 15000"),
+        (
+            {"RECONSUME_SCHEDULER__SESSION_TIMEOUT_MS": "90000"},
+            r"max_poll_interval_ms \(60000\) must be session_timeout_ms \(90000\) or more",
+        ),
         ({"RECONSUME_MESSAGE_DELAY_LEVEL": "1s  5s"}, "put exactly one space between levels"),
         ({"RECONSUME_TOPIC_PREFIX": "a b"}, "illegal in Kafka"),
         ({"RECONSUME_ALLOWED_REAL_TOPICS": "ok ("}, "is not a regular expression"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.scheduler.timers import Lanes, Timers
@@ -99,3 +99,11 @@ def test_without_any_lane_a_message_is_held_to_its_moment() -> None:
 )
 def test_only_the_last_stretch_of_a_delayed_message_is_held(properties: dict[str, str], due_ms: int) -> None:
     assert timers(FakeAdmin([1_000, 10_000])).due_ms(record(**properties)) == due_ms
+
+
+@pytest.mark.parametrize("created_ms", [NOW - 5_000, NOW + 5_000])
+def test_what_leaves_the_last_lane_at_once_does_so_whatever_its_producers_clock_says(created_ms: int) -> None:
+    dead = Message(
+        topic=NAMES.delay(0), headers=[("REAL_TOPIC", b"%DLQ%g")], timestamp=(TIMESTAMP_CREATE_TIME, created_ms)
+    )
+    assert timers(FakeAdmin([1_000])).due_ms(dead) == NOW

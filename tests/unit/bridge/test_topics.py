@@ -29,7 +29,8 @@ def test_all_topics_of_the_table_the_policies_and_the_groups_are_wanted(monkeypa
     )
     names = [topic.name.removeprefix("reconsume.") for topic in wanted_topics(maker(monkeypatch), groups)]
     delays = ["DELAY.0s", "DELAY.1s", "DELAY.1500ms", "DELAY.5s", "DELAY.1m"]
-    assert names == ["GROUPS", "SEND_BACK", "QUARANTINE", "CANCEL", *delays, "RETRY.g", "DLQ.g"]
+    single = ["GROUPS", "SEND_BACK", "QUARANTINE", "CANCEL", "POSITIONS", "WITHDRAWN"]
+    assert names == [*single, *delays, "RETRY.g", "DLQ.g"]
 
 
 @pytest.mark.rule("T-21")
@@ -54,6 +55,24 @@ def test_three_replicas_where_there_are_three_brokers(
 
 def test_an_explicit_replication_factor_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert maker(monkeypatch, 3, replication_factor=1).send_back_topic().replication_factor == 1
+
+
+def test_published_settings_hold_for_all_who_make_topics(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    published = b'{"topicSettings": {"maxMessageBytes": 6000000, "replicationFactor": 2}}'
+    known = [Groups()]
+    make = maker(monkeypatch, retention_days=30, replication_factor=2)
+    make._groups = lambda: known[0]
+    own = make.retry_topic("g", known[0])
+    assert (own.settings["max.message.bytes"], own.settings["retention.ms"]) == ("1114124", str(30 * DAY_MS))
+    known[0] = Groups().with_record(b"%SYS%", published)
+    for topic in (make.retry_topic("g", known[0]), make.delay_topic(1_000), make.dead_letter_topic("g")):
+        assert (topic.settings["max.message.bytes"], topic.replication_factor) == ("6000000", 2)
+    assert make.retry_topic("g", known[0]).settings["retention.ms"] == str(7 * DAY_MS)
+    assert caplog.text.count("settings of this process are ignored") == 1
+    assert "topics.retention_days 30" in caplog.text
+    assert "replication_factor" not in caplog.text, "they are the same"
 
 
 def plan_with(monkeypatch: pytest.MonkeyPatch, partitions: int, **changed: str) -> TopicPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,9 +17,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.cancels import CancelsNotRead
+from reconsume.bridge.scheduler.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.routing import Delivery, Router
@@ -26,6 +27,7 @@ from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.names import TopicNames
+from tests.support.positions import PositionsInMemory, Transaction
 
 NAMES = TopicNames()
 TOPIC = NAMES.delay(1_000)
@@ -41,6 +43,7 @@ class FakeConsumer:
     refusal: KafkaError | None = None
     paused: set[tuple[str, int]] = field(default_factory=set)
     restored: list[TopicPartition] = field(default_factory=list)
+    sought: list[TopicPartition] = field(default_factory=list)
 
     def poll(self, _timeout: float) -> Message | None:
         return self.fed.pop(0) if self.fed else None
@@ -63,6 +66,9 @@ class FakeConsumer:
             raise KafkaException(self.refusal)
         return [TopicPartition(one.topic, one.partition, self.at) for one in partitions]
 
+    def seek(self, position: TopicPartition) -> None:
+        self.sought.append(position)
+
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         assert not asynchronous
         self.restored += offsets
@@ -78,10 +84,17 @@ class FakeWriter:
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     recovered: int = 0
     away: int = 0
+    asked_time: int = 0
+    answers_time: bool = True
 
     def start(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def ask_time(self) -> None:
+        self.asked_time += 1
+        if not self.answers_time:
+            raise KafkaNotReachable("away")
 
     def recover(self) -> None:
         if self.away:
@@ -102,9 +115,16 @@ class FakeRouter:
     """Delivers everything to one topic, and quarantines as the real one does."""
 
     forgotten = 0
+    timers = SimpleNamespace(due_ms=lambda _message: 0.0)
+
+    def __init__(self) -> None:
+        self.met: list[bytes | None] = []
 
     def forget(self) -> None:
         self.forgotten += 1
+
+    def committed(self, batch: Sequence[Delivery]) -> None:
+        self.met += [one.key for one in batch if one.outcome == "cancelled"]
 
     def route(self, message: Message, *, inbox: bool) -> Delivery:
         assert not inbox
@@ -119,7 +139,9 @@ class Bench:
 
     def __init__(self, writer: FakeWriter) -> None:
         self.now = 0.0
+        self.is_time_in_doubt = False
         self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
+        self.positions = PositionsInMemory()
         self.worker = Worker(
             cast("Any", self.consumer),
             writer,
@@ -130,7 +152,8 @@ class Bench:
             refused=lambda _topic: None,
             max_batch_records=100,
             clock=lambda: self.now,
-            known=KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0),
+            is_time_in_doubt=lambda: self.is_time_in_doubt,
+            positions=self.positions,
         )
         self.worker._assigned(cast("Any", self.consumer), [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
 
@@ -172,6 +195,19 @@ def test_nothing_leaves_before_it_is_due_and_offsets_follow_what_was_written() -
     assert bench.turn() == 2
     assert (bench.values(), bench.writer.committed) == ([b"a", b"b"], {(TOPIC, 0): 2})
     assert bench.turn() == 0
+
+
+def test_nothing_is_delivered_while_the_brokers_do_not_tell_a_time_that_is_in_doubt() -> None:
+    bench = Bench(FakeWriter(answers_time=False))
+    bench.feed(b"a")
+    bench.is_time_in_doubt, bench.now = True, 1_000
+    assert bench.turn(5) == 0
+    assert bench.writer.asked_time == 1, "it is asked again after a moment"
+    bench.now += 500
+    assert bench.turn(5) == 0
+    assert bench.writer.asked_time == 2
+    bench.writer.answers_time, bench.now = True, bench.now + 500
+    assert (bench.turn(), bench.values()) == (1, [b"a"])
 
 
 @pytest.mark.rule("SC-11", "SC-12")
@@ -274,21 +310,68 @@ def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
 def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_the_next_owner() -> None:
     bench = Bench(FakeWriter())
     there = [TopicPartition(TOPIC, 0)]
-    bench.feed(b"a", b"b")
-    bench.now = 2_000
-    bench.turn(2)
     bench.worker._revoked(cast("Any", bench.consumer), there)
     bench.worker._assigned(cast("Any", bench.consumer), there)
+    bench.positions.write([TopicPartition(TOPIC, 0, 2)], Transaction("committed"))
     bench.feed(b"a", b"b", b"c")
     bench.now = 4_000
     bench.turn(2)
-    assert bench.values() == [b"a", b"b", b"c"]
-    assert bench.consumer.restored == [TopicPartition(TOPIC, 0, 2)]
+    assert bench.values() == [b"c"]
+    assert bench.consumer.restored == bench.consumer.sought == [TopicPartition(TOPIC, 0, 2)]
+
+
+def test_a_partition_whose_position_is_hidden_waits_and_the_others_go_on() -> None:
+    bench = Bench(FakeWriter())
+    dead = bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction())
+    bench.feed(b"a", b"b")
+    bench.feed(b"x", partition=1)
+    bench.now = 2_000
+    bench.turn(2)
+    assert (bench.values(), bench.consumer.paused) == ([b"x"], {(TOPIC, 0)})
+    bench.feed_from(2, b"c")
+    bench.now = 2_400
+    bench.turn(2)
+    dead.state = "committed"
+    reads = dict(bench.positions.reads)
+    bench.turn(2)
+    assert bench.positions.reads == reads, "it is asked twice a second"
+    bench.now = 2_500
+    bench.turn(2)
+    assert (bench.values(), bench.consumer.paused) == ([b"x", b"b", b"c"], set())
+
+
+def test_a_partition_whose_position_is_hidden_may_go_to_another_worker() -> None:
+    bench = Bench(FakeWriter())
+    bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction())
+    bench.feed(b"a", b"b")
+    bench.turn(2)
+    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.now = 60_000
+    bench.turn(2)
+    assert bench.values() == []
+
+
+def test_the_end_of_an_empty_partition_is_enough_to_ask_where_it_goes_on() -> None:
+    """So the first record for days does not wait for the answer."""
+    bench = Bench(FakeWriter())
+    bench.consumer.fed = [
+        Message(topic=TOPIC, partition=0, offset=3, error=KafkaError(KafkaError._PARTITION_EOF)),
+        Message(topic=TOPIC, partition=1, offset=0, error=KafkaError(KafkaError._TRANSPORT)),
+    ]
+    bench.turn(2)
+    bench.feed_from(3, b"a")
+    bench.turn(2)
+    assert bench.consumer.asked == [{0}]
 
 
 @pytest.mark.rule("TM-13")
 @pytest.mark.parametrize(
-    ("error", "held_ms"), [(CancelsNotRead("not read lately"), 50), (KafkaNotReachable("looking for topic retry"), 500)]
+    ("error", "held_ms"),
+    [
+        (CancelsNotRead("not read lately"), 50),
+        (LookUpsSpent("no time left"), 50),
+        (KafkaNotReachable("looking for topic retry"), 500),
+    ],
 )
 def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_go_on(
     error: Exception, held_ms: int
@@ -305,7 +388,7 @@ def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_g
     bench.feed(b"a", b"b", b"c")
     bench.feed(b"x", b"y", partition=1)
     bench.now = 1_000
-    assert bench.turn(3) == 3
+    assert bench.turn() == 3, "all in one turn"
     assert (bench.values(), bench.writer.committed) == ([b"a", b"x", b"y"], {(TOPIC, 0): 1, (TOPIC, 1): 2})
     unknown.clear()
     bench.now += held_ms - 1
@@ -313,6 +396,65 @@ def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_g
     bench.now += 1
     bench.turn(2)
     assert (bench.values(), bench.writer.committed[TOPIC, 0]) == ([b"a", b"x", b"y", b"b", b"c"], 3)
+
+
+@pytest.mark.rule("TM-13")
+def test_a_withdrawal_is_done_when_the_drop_of_its_message_is_committed() -> None:
+    refusals = [BatchAborted(KafkaNotReachable("away"), passing=True), BatchInDoubt(KafkaNotReachable("no answer"))]
+    bench = Bench(FakeWriter(lambda _batch: refusals.pop() if refusals else None))
+    route = FakeRouter().route
+
+    def withdrawn(message: Message, *, inbox: bool) -> Delivery:
+        if message.value() == b"a":
+            return Delivery("", -1, b"id of a", None, [], "cancelled", "")
+        return route(message, inbox=inbox)
+
+    bench.worker._router.route = withdrawn  # type: ignore[method-assign]
+    bench.feed(b"a", b"b")
+    bench.now = 1_000
+    for _ in range(10):
+        assert bench.writer.committed or bench.router.met == []
+        bench.turn()
+        bench.now += 3_000
+    assert (refusals, bench.router.met) == ([], [b"id of a"])
+
+
+def test_records_that_overtake_and_must_wait_hold_up_none_in_front_of_them() -> None:
+    """An abort holds their run, not the whole partition."""
+    answers: list[Exception | None] = [BatchAborted(KafkaNotReachable("away"), passing=True)]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0) if answers else None))
+    bench.feed(b"a", b"b", b"few")
+    bench.turn()
+    (queue,) = (one for one in bench.worker._read_ahead if len(one))
+    queue.overtake([(1_000, Message(topic=TOPIC, partition=0, offset=2, value=b"few"))])
+    bench.worker._deliver(bench.worker._read_ahead.take_overtaking(1_000, 10))
+    assert bench.writer.batches == [1]
+    bench.now = 1_000
+    bench.turn()
+    assert bench.values() == [b"a", b"b", b"few"]
+
+
+def test_batches_that_take_too_long_shrink_until_they_are_committed() -> None:
+    """Whether a transaction fails, or nobody knows what became of it."""
+    fates = [
+        BatchAborted(KafkaNotReachable("timed out"), passing=True),
+        BatchInDoubt(KafkaNotReachable("no answer")),
+    ]
+
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        bench.now += 100 * len(batch)
+        return fates[len(bench.writer.batches) % 2] if len(batch) > 40 else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.feed(*(b"%d" % number for number in range(200)))
+    bench.now = 1_000
+    while len(bench.writer.written) < 200:
+        bench.now += 1_000
+        bench.turn()
+        assert len(bench.writer.batches) < 30
+    assert bench.writer.batches[:3] == [100, 50, 25]
+    assert all(batch <= 40 for batch in bench.writer.batches[2:])
+    assert bench.values() == [b"%d" % number for number in range(200)]
 
 
 def test_a_consumer_that_kafka_has_done_with_ends_this_life_of_the_worker() -> None:
@@ -332,30 +474,35 @@ def in_doubt(*fates: str) -> Callable[[Sequence[Delivery]], Exception | None]:
     return refuse
 
 
-def test_a_batch_in_doubt_is_looked_up_and_not_delivered_again_if_it_counts() -> None:
+@pytest.mark.parametrize("told_by", ["the coordinator", "the position"])
+def test_a_batch_in_doubt_is_looked_up_and_not_delivered_again_if_it_counts(told_by: str) -> None:
     bench = Bench(FakeWriter(in_doubt("no answer")))
     bench.feed(b"a", b"b")
     bench.now = 1_000
     assert bench.turn() == 0
-    bench.consumer.at = 2
+    if told_by == "the coordinator":
+        bench.consumer.at = 2
+    else:
+        bench.positions.write([TopicPartition(TOPIC, 0, 2)], Transaction("committed"))
     bench.feed_from(2, b"c")
     assert bench.turn() == 3
     assert bench.writer.recovered == 1
     assert bench.values() == [b"c"]
 
 
-def test_a_batch_in_doubt_that_seems_undone_is_delivered_when_that_is_sure() -> None:
-    """A coordinator that has just started may say for a moment that less is committed than is."""
+def test_a_batch_in_doubt_that_is_undone_is_delivered_when_nothing_hides_its_position() -> None:
     bench = Bench(FakeWriter(in_doubt("no answer")))
     bench.feed(b"a")
     bench.now = 1_000
     assert bench.turn() == 0
-    for at in (1_000, 1_600, 2_400):
-        bench.now = at
+    dead = bench.positions.write([TopicPartition("reconsume.DELAY.9s", 0, 1)], Transaction())
+    bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction("aborted"))
+    for bench.now in (1_000, 1_600, 2_400):
         assert bench.turn() == 0
     assert bench.values() == []
+    dead.state = "aborted"
     bench.now = 3_100
-    bench.turn(2)
+    bench.turn()
     assert bench.values() == [b"a"]
     assert bench.writer.committed == {(TOPIC, 0): 1}
 
@@ -389,47 +536,4 @@ def test_of_a_batch_in_doubt_what_went_to_another_worker_is_left_to_it() -> None
     for _ in range(4):
         bench.now += 1_000
         bench.turn()
-    assert (bench.consumer.asked, bench.values()) == ([{1}, {1}, {1}], [b"b"])
-
-
-def without_an_answer(*numbers: int) -> Callable[[Sequence[Delivery]], Exception | None]:
-    """Of these batches, counted from 0, nothing counts."""
-    counted = iter(range(1_000))
-
-    def refuse(_batch: Sequence[Delivery]) -> Exception | None:
-        away = BatchAborted(KafkaNotReachable("no answer"), passing=True)
-        return away if next(counted) in numbers else None
-
-    return refuse
-
-
-def test_after_a_batch_without_an_answer_lost_offsets_are_restored_before_anything_is_delivered() -> None:
-    """The worker has stayed in its group, so nobody else would."""
-    bench = Bench(FakeWriter(without_an_answer(1)))
-    bench.feed(b"a")
-    bench.now = 1_000
-    assert bench.turn() == 1
-    bench.feed_from(1, b"b")
-    assert (bench.turn(), bench.consumer.restored) == (0, [])
-    bench.now = 2_000
-    assert bench.turn() == 1
-    assert [(one.partition, one.offset) for one in bench.consumer.restored] == [(0, 1)]
-    bench.feed_from(2, b"c")
-    bench.turn()
-    assert (bench.values(), len(bench.consumer.restored)) == ([b"a", b"b", b"c"], 1)
-
-
-@pytest.mark.parametrize(
-    ("code", "delivered"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, 1), (KafkaError._TIMED_OUT, 0)]
-)
-def test_who_is_refused_the_offsets_goes_on_and_who_gets_no_answer_waits(code: int, delivered: int) -> None:
-    bench = Bench(FakeWriter(without_an_answer(0)))
-    bench.feed(b"a")
-    bench.now = 1_000
-    bench.turn()
-    bench.consumer.refusal = KafkaError(code)
-    bench.now = 2_000
-    assert bench.turn() == delivered
-    bench.consumer.refusal = None
-    bench.now = 3_000
-    assert delivered + bench.turn() == 1
+    assert (bench.consumer.asked, bench.values()) == ([{1}], [b"b"])

@@ -27,18 +27,20 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from reconsume.bridge.kafka import headers_of
-from reconsume.bridge.known_offsets import KnownOffsets
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.doubt import Doubt
+from reconsume.bridge.scheduler.earlier_owners import EarlierOwners
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.refusals import Refusals
 from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt, WriterBroken
 from reconsume.delay_levels.done_apart import decode_either
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge
 from reconsume.delay_levels.names import TopicNames
+from tests.support.positions import PositionsInMemory, Transaction
 
 NAMES: Final = TopicNames()
 LANES: Final = {NAMES.delay(1_000): 1_000, NAMES.delay(2_000): 2_000, NAMES.delay(0): 0}
@@ -52,6 +54,7 @@ FATES: Final = (
     "commits",
     "aborts",
     "is refused",
+    "is refused by one target for a size",
     "breaks",
     "commits and breaks",
     "commits without an answer",
@@ -69,7 +72,8 @@ class Kafka:
 
     Attributes:
         told: what the group's coordinator says is committed.
-        open: transactions whose commit is still on its way, by worker; to ask what is committed waits for them.
+        open: transactions whose end is still on its way, by worker; to ask what is committed waits for them.
+        stranger: a transaction in the POSITIONS topic of a worker that is dead, and since when; brokers end it.
     """
 
     now: float = 0.0
@@ -79,6 +83,8 @@ class Kafka:
     delivered: dict[Where, list[tuple[int, float]]] = field(default_factory=lambda: {one: [] for one in PARTITIONS})
     owners: dict[Where, str] = field(default_factory=dict)
     open: dict[str, Callable[[], None]] = field(default_factory=dict)
+    positions: PositionsInMemory = field(default_factory=PositionsInMemory)
+    stranger: tuple[Transaction, float] | None = None
 
     def append(self, where: Where, wait: int, group: bytes = b"flood") -> None:
         """A record of `DELAY.0s` has its own moment, in its value."""
@@ -97,17 +103,26 @@ class Kafka:
             )
         )
 
-    def commit(self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition]) -> None:
-        """Together or not at all."""
-        self.begin_commit(worker, batch, offsets)
-        self.decide()
+    def begin(self, worker: str, offsets: Sequence[TopicPartition]) -> Transaction:
+        """A transaction that is aborted unless its commit begins."""
+        transaction = self.positions.write(offsets, Transaction())
 
-    def begin_commit(self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition]) -> None:
+        def abort() -> None:
+            transaction.state = "aborted"
+
+        self.open[worker] = abort
+        return transaction
+
+    def begin_commit(
+        self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition], transaction: Transaction
+    ) -> None:
         """Once the group has taken the offsets only the end is missing."""
         if any(self.owners.get((one.topic, one.partition)) != worker for one in offsets):
+            self.decide()
             raise BatchAborted(KafkaNotReachable("ILLEGAL_GENERATION"), passing=True)
 
         def end() -> None:
+            transaction.state = "committed"
             for one in batch:
                 where = one.topic, one.partition
                 self.delivered[where].append((int(one.key or b""), self.now))
@@ -118,9 +133,14 @@ class Kafka:
         self.open[worker] = end
 
     def decide(self) -> None:
-        """Every commit that is on its way arrives."""
+        """Every end that is on its way arrives."""
         while self.open:
             self.open.popitem()[1]()
+
+    def end_strangers(self, after_ms: float = 0.0) -> None:
+        """Brokers abort what is open for too long."""
+        if self.stranger is not None and self.now - self.stranger[1] >= after_ms:
+            self.stranger[0].state, self.stranger = "aborted", None
 
     def restore(self, offsets: Sequence[TopicPartition]) -> None:
         """A commit, as the coordinator hears it."""
@@ -177,6 +197,9 @@ class Member:
             where = one.topic, one.partition
             self.believed[where] = one.offset if one.offset >= 0 else self.kafka.told.get(where, (0, ""))[0]
 
+    def seek(self, position: TopicPartition) -> None:
+        self.believed[position.topic, position.partition] = position.offset
+
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         assert not asynchronous
         self.kafka.restore(offsets)
@@ -184,6 +207,8 @@ class Member:
     def start(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def ask_time(self) -> None: ...
 
     def recover(self) -> None:
         """The next producer with the same transactional id: what is not on its way yet never comes."""
@@ -194,18 +219,24 @@ class Member:
 
     def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
         fate = self.fate.pop(0) if self.fate else "commits"
+        self.kafka.decide()
+        transaction = self.kafka.begin(self.name, offsets())
+        if fate in ("aborts", "is refused"):
+            self.kafka.decide()
         if fate == "aborts":
             raise BatchAborted(KafkaNotReachable("away"), passing=True)
         if fate == "is refused":
             raise BatchAborted(KafkaRefused("too large"), passing=False)
+        if fate == "is refused by one target for a size":
+            raise BatchAborted(RecordTooLarge("too large"), passing=False, topic=batch[-1].topic)
         if fate == "breaks":
             raise WriterBroken(KafkaNotReachable("fenced"))
         if fate == "is undone without an answer":
             raise BatchInDoubt(KafkaNotReachable("no answer"))
+        self.kafka.begin_commit(self.name, batch, offsets(), transaction)
         if fate == "commits late, without an answer":
-            self.kafka.begin_commit(self.name, batch, offsets())
             raise BatchInDoubt(KafkaNotReachable("no answer"))
-        self.kafka.commit(self.name, batch, offsets())
+        self.kafka.decide()
         if fate == "commits without an answer":
             raise BatchInDoubt(KafkaNotReachable("no answer"))
         if fate == "commits and breaks":
@@ -245,6 +276,24 @@ class Reader:
     def close(self) -> None: ...
 
 
+class Trials:
+    """Of the records that are tried alone every third is refused; the answer to every fifth trial is missing."""
+
+    def __init__(self) -> None:
+        self._tried = 0
+
+    def limit_of(self, _topic: str) -> int | None:
+        return None
+
+    def limit_sets(self, topic: str, max_bytes: int | None) -> None: ...
+
+    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
+        self._tried += 1
+        if self._tried % 5 == 0:
+            raise KafkaNotReachable("away")
+        return RecordTooLarge("too large") if int(delivery.key or b"") % 3 == 0 else None
+
+
 class Routes:
     """Delivers everything; the key of a delivery tells where its record stood."""
 
@@ -278,7 +327,6 @@ class Workers(RuleBasedStateMachine):
         self.kafka = Kafka()
         self.members: dict[str, Member] = {}
         self.workers: dict[str, Worker] = {}
-        self.known: dict[str, KnownOffsets] = {}
         for name in WORKERS:
             self._start(name)
         self._give(PARTITIONS[:3], "a")
@@ -286,10 +334,12 @@ class Workers(RuleBasedStateMachine):
 
     def _start(self, name: str) -> None:
         member = self.members[name] = Member(self.kafka, name)
+        router = cast("Any", Routes())
         self.workers[name] = Worker(
             cast("Any", member),
             member,
-            router=cast("Any", Routes()),
+            router=router,
+            refusals=Refusals(router, Trials()),
             names=NAMES,
             read_ahead=ReadAhead(4, 10**9),
             observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.kafka.now),
@@ -297,7 +347,7 @@ class Workers(RuleBasedStateMachine):
             max_batch_records=5,
             clock=lambda: self.kafka.now,
             scout=Scout(lambda: cast("Any", Reader(self.kafka)), grace_ms=0),
-            known=self.known.setdefault(name, KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0)),
+            positions=self.kafka.positions,
         )
 
     def _give(self, wheres: Sequence[Where], name: str) -> None:
@@ -330,6 +380,7 @@ class Workers(RuleBasedStateMachine):
     @rule(passes=st.integers(1, 3_000))
     def time_passes(self, passes: int) -> None:
         self.kafka.now += passes
+        self.kafka.end_strangers(HOLD_MS)
 
     @rule(
         name=st.sampled_from(WORKERS),
@@ -360,14 +411,22 @@ class Workers(RuleBasedStateMachine):
             self._take([where], old)
         self._give([where], "b" if old == "a" else "a")
 
-    @rule(where=st.sampled_from(PARTITIONS))
-    def the_coordinator_loses_all_offsets(self, where: Where) -> None:
-        """Right after the workers have asked for them; the group is gone too, and its partitions move."""
-        commits = [TopicPartition(*one, *at) for one, at in self.kafka.committed.items()]
-        for name in WORKERS:
-            self.known[name].note(commits)
+    @precondition(lambda self: self.kafka.stranger is None)
+    @rule()
+    def another_worker_dies_in_a_transaction(self) -> None:
+        """Nobody ends it; positions behind it are hidden until the brokers do."""
+        strangers = self.kafka.positions.write([TopicPartition("reconsume.DELAY.9s", 0, 1)], Transaction())
+        self.kafka.stranger = strangers, self.kafka.now
+
+    @rule(where=st.sampled_from(PARTITIONS), anew=st.booleans())
+    def the_coordinator_loses_all_offsets(self, where: Where, anew: bool) -> None:
+        """The group is gone too, and its partitions move; all workers may have started anew."""
         self._tell()
+        self.kafka.decide()
         self.kafka.told.clear()
+        if anew:
+            for name in WORKERS:
+                self._start(name)
         owners = dict(self.kafka.owners)
         for one, name in owners.items():
             self._take([one], name)
@@ -411,6 +470,7 @@ class Workers(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Nothing goes wrong any more."""
         self._tell()
+        self.kafka.end_strangers()
         longest = max(map(len, self.kafka.logs.values()))
         for _ in range(200 + longest):
             self.kafka.now += HOLD_MS
@@ -437,7 +497,7 @@ def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatc
     machine.a_record_is_appended(where, 0)
     machine.a_record_is_appended(where, 0)
     machine.time_passes(3_000)
-    machine.workers["a"]._limit = 1
+    machine.workers["a"]._size.halve(1)
     machine.a_worker_turns("a", "aborts")
     machine.a_worker_turns("a", "commits")
     with pytest.raises(AssertionError):
@@ -447,7 +507,7 @@ def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatc
 def test_the_model_finds_a_worker_that_takes_a_batch_without_an_answer_for_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Doubt, "settle", lambda *_: [])
+    monkeypatch.setattr(Doubt, "settle", lambda *_: ())
     machine = Workers()
     machine.a_record_is_appended(PARTITIONS[0], 0)
     machine.time_passes(3_000)
@@ -455,6 +515,28 @@ def test_the_model_finds_a_worker_that_takes_a_batch_without_an_answer_for_undon
     machine.what_is_delivered_is_what_is_committed()
     for _ in range(2):
         machine.a_worker_turns("a", "commits")
+    with pytest.raises(AssertionError):
+        machine.what_is_delivered_is_what_is_committed()
+
+
+@pytest.mark.parametrize("positions", ["none", "uncommitted"])
+def test_the_model_finds_workers_that_go_by_the_coordinator_or_by_what_is_not_committed(
+    positions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if positions == "none":
+        monkeypatch.setattr(EarlierOwners, "_look_ahead", lambda *_: set())
+    else:
+        monkeypatch.setattr(PositionsInMemory, "committed", PositionsInMemory.uncommitted)
+    machine, where = Workers(), PARTITIONS[0]
+    machine.a_record_is_appended(where, 0)
+    machine.time_passes(3_000)
+    machine.a_worker_turns("a", "commits" if positions == "none" else "breaks")
+    machine.the_coordinator_loses_all_offsets(PARTITIONS[-1], anew=True)
+    machine.a_record_is_appended(where, 0)
+    machine.time_passes(3_000)
+    for _ in range(2):
+        for name in WORKERS:
+            machine.a_worker_turns(name, "commits")
     with pytest.raises(AssertionError):
         machine.what_is_delivered_is_what_is_committed()
 
