@@ -13,8 +13,18 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+from pydantic.alias_generators import to_camel
 
+from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import SYSTEM_KEY, check_group
@@ -23,6 +33,7 @@ from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
 
 __all__ = [
     "Groups",
+    "PublishedTopicSettings",
     "SubscriptionGroupConfig",
     "SystemConfig",
     "parse_group_config",
@@ -71,17 +82,48 @@ class SubscriptionGroupConfig(_Stored):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
+class PublishedTopicSettings(TopicSettings):
+    """The topic settings of the installation, for every process that makes a topic.
+
+    Only the settings that were given are stored; all others have the default of the version that reads them.
+    """
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    @model_serializer(mode="wrap")
+    def _only_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        given = self.model_fields_set | {to_camel(name) for name in self.model_fields_set}
+        return {name: value for name, value in handler(self).items() if name in given}
+
+
 class SystemConfig(_Stored):
-    """What is the same for all groups; RocketMQ has it in the broker's configuration."""
+    """What is the same for all groups; RocketMQ has it in the broker's configuration.
+
+    A process of an earlier version keeps the fields that it does not know when it changes another one.
+    """
 
     message_delay_level: Annotated[str, Field(alias="messageDelayLevel")] = DEFAULT_LEVEL_TABLE
     auto_create_subscription_group: Annotated[bool, Field(alias="autoCreateSubscriptionGroup")] = True
+    topic_settings: Annotated[PublishedTopicSettings | None, Field(alias="topicSettings")] = None
 
     @field_validator("message_delay_level")
     @classmethod
     def _table_is_legal(cls, value: str) -> str:
         DelayLevels.parse(value)
         return value
+
+    @model_serializer(mode="wrap")
+    def _without_unpublished_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        absent = ("topicSettings", "topic_settings") if self.topic_settings is None else ()
+        return {name: value for name, value in handler(self).items() if name not in absent}
+
+    def publishing(self, own: TopicSettings) -> SystemConfig:
+        """The same with the topic settings that a process was given; those that it was not given stay."""
+        given = own.model_dump(exclude_unset=True)
+        if not given:
+            return self
+        published = {} if self.topic_settings is None else self.topic_settings.model_dump()
+        return self.model_copy(update={"topic_settings": PublishedTopicSettings(**(published | given))})
 
     def to_json(self) -> str:
         """The value of the `%SYS%` record."""

@@ -13,9 +13,10 @@ from reconsume.bridge.groups import (
     parse_group_value,
     parse_system_value,
 )
+from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Change", "GroupsFile", "GroupsPlan", "parse_groups_file", "plan_groups"]
+__all__ = ["Change", "GroupsFile", "GroupsPlan", "changes", "parse_groups_file", "plan_groups"]
 
 _TOP: Final = ("system", "defaults", "groups")
 
@@ -67,7 +68,8 @@ def parse_groups_file(value: Any) -> GroupsFile:
         IllegalSetting: an unknown key, or a value that cannot be; the message names it.
     """
     top = _mapping("the file", value, _TOP)
-    system = _mapping("system", top.get("system"), _fields(SystemConfig))
+    switches = tuple(name for name in _fields(SystemConfig) if name != "topicSettings")  # these are [topics] settings
+    system = _mapping("system", top.get("system"), switches)
     parse_system_value(system)
     known = tuple(name for name in _fields(SubscriptionGroupConfig) if name != "groupName")
     defaults = _mapping("defaults", top.get("defaults"), known)
@@ -93,8 +95,14 @@ def _mapping(what: str, value: Any, known: tuple[str, ...] | None) -> dict[Any, 
     return value
 
 
-def plan_groups(file: GroupsFile, current: Groups) -> GroupsPlan:
-    """Compare; what a newer version has stored beside the fields that we know is kept."""
+def plan_groups(file: GroupsFile, current: Groups, topics: TopicSettings | None = None) -> GroupsPlan:
+    """Compare; what a newer version has stored beside the fields that we know is kept.
+
+    Args:
+        file: as it should be.
+        current: as it is.
+        topics: the settings of this process; those that it was given are published.
+    """
     plan = GroupsPlan()
     wanted = dict(current.by_name)
     for name, config in file.groups.items():
@@ -104,14 +112,13 @@ def plan_groups(file: GroupsFile, current: Groups) -> GroupsPlan:
             wanted[name] = config
             continue
         merged = parse_group_value(name, (known.model_extra or {}) | _values(config))
-        changes = _changes(_values(known), _values(merged))
-        if changes:
-            plan.changed[name] = changes
+        if changed := changes(_values(known), _values(merged)):
+            plan.changed[name] = changed
             wanted[name] = merged
     plan.unlisted.extend(sorted(current.by_name.keys() - file.groups.keys()))
     before = current.system.model_dump(by_alias=True)
-    system = parse_system_value(before | dict(file.system))
-    plan.system.extend(_changes(before, system.model_dump(by_alias=True)))
+    system = parse_system_value(before | dict(file.system)).publishing(topics or TopicSettings())
+    plan.system.extend(changes(before, system.model_dump(by_alias=True)))
     return GroupsPlan(plan.added, plan.changed, plan.unlisted, plan.system, Groups(system, wanted))
 
 
@@ -119,6 +126,7 @@ def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
     return config.model_dump(by_alias=True, exclude_none=True)
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """The fields that differ."""
     names = [*before, *(name for name in after if name not in before)]
     return [Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]

@@ -72,11 +72,13 @@ class ScrapedGauges(Collector):
     Attributes:
         waiting: gives what waits, by level.
         table: gives the level table in force.
+        withdrawals: gives the number of withdrawals in memory.
     """
 
     def __init__(self) -> None:
         self.waiting: Callable[[], Mapping[str, LevelWaiting]] = dict
         self.table: Callable[[], str] | None = None
+        self.withdrawals: Callable[[], int] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """What Prometheus scrapes."""
@@ -87,6 +89,9 @@ class ScrapedGauges(Collector):
             for level, waiting in levels.items():
                 family.add_metric([level], waiting[part])
             yield family
+        if self.withdrawals is not None:
+            spec = metric("reconsume_scheduler_withdrawals")
+            yield GaugeMetricFamily(spec.name, spec.help, self.withdrawals())
         if self.table is not None:
             spec = metric("reconsume_level_table_info")
             family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)

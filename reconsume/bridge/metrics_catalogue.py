@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconsume.bridge.metric_spec import Kind, MetricSpec, RocketMqName
+from reconsume.delay_levels.withdrawals import MOST_WITHDRAWALS
 
 __all__ = [
     "CATALOGUE",
@@ -112,6 +113,16 @@ def _scheduler() -> Iterator[MetricSpec]:
         (),
         "Partitions that this worker has and does not schedule from, because their topic is set up wrongly: "
         "`reconsume doctor` says how to mend it",
+    )
+    yield MetricSpec(
+        "reconsume_scheduler_withdrawals",
+        Kind.GAUGE,
+        role,
+        "withdrawals",
+        (),
+        f"Withdrawals of delayed messages in memory, some 25 bytes each; at {MOST_WITHDRAWALS:,} further ones are not "
+        "obeyed. Those whose messages were dropped leave after an hour, so growth means ids of messages that are not "
+        "waiting",
     )
     yield MetricSpec(
         "reconsume_level_table_info",

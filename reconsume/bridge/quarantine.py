@@ -1,15 +1,15 @@
-"""The quarantine: read, and give records back to the schedulers, each once."""
+"""The quarantine: read it, however large, and give records back to the schedulers, each once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.fatal_errors import wait_for_reports
 from reconsume.bridge.kafka import headers_of, transactional_settings, translate
@@ -17,15 +17,22 @@ from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
+from reconsume.delay_levels.offset_runs import OffsetRuns
+from reconsume.delay_levels.properties import Headers
 from reconsume.delay_levels.quarantine import Quarantined, release_marker, released_offset
 from reconsume.delay_levels.send_back import Position
 
-__all__ = ["QuarantineRecord", "read_quarantine", "release"]
+__all__ = ["QuarantineRecord", "count_quarantined", "find_quarantined", "read_quarantine", "release"]
+
+Span = tuple[int, int]
+"""The first offset, and the one behind the last."""
 
 _SECONDS: Final = 30.0
 _TRANSACTION_MS: Final = 15_000
 _TOGETHER: Final = 500
 """Records of one transaction."""
+_PART_BYTES: Final = 8 * 1024 * 1024
+"""Of keys and values in one transaction, which are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,47 +52,110 @@ class QuarantineRecord:
     is_released: bool
 
 
-def read_quarantine(settings: Settings, *, to_the_last: bool = False) -> list[QuarantineRecord]:
-    """All that was ever put there, in order; what no scheduler has written is left out.
+def read_quarantine(settings: Settings) -> Iterator[QuarantineRecord]:
+    """Give all that was ever put there, in order, one by one; what no scheduler has written is left out.
 
-    Args:
-        settings: of the installation.
-        to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
-            before its end.
+    The topic is read twice: whether a record was released stands behind it.
 
     Raises:
         KafkaNotReachable: the topic was not read to its end within 30 s without news.
         KafkaRefused: rights are missing.
     """
-    released: set[Place] = set()
-    found: list[tuple[Place, Message, Quarantined]] = []
-    for message in _messages(settings, to_the_last=to_the_last):
-        place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
-        if (offset := released_offset(headers)) is not None:
-            released.add(Place(place.partition, offset))
-            continue
-        try:
-            found.append((place, message, Quarantined.of(headers)))
-        except MalformedProperty:
-            continue
-    return [
-        QuarantineRecord(place, one.key(), one.value(), quarantined, one.timestamp()[1], place in released)
-        for place, one, quarantined in found
-    ]
+    spans = _spans(settings)
+    waiting = _Waiting(spans)
+    for message in _read(settings, spans):
+        waiting.look(message)
+    yield from _records(settings, spans, waiting)
 
 
-def _messages(settings: Settings, *, to_the_last: bool) -> Iterator[Message]:
-    """All committed records as of now."""
-    base, topic = settings.client_settings(), settings.names.quarantine
-    admin = KafkaAdmin(base)
+def count_quarantined(settings: Settings) -> int:
+    """How many records are there that were not released."""
+    spans = _spans(settings)
+    waiting = _Waiting(spans)
+    return sum(waiting.look(message) for message in _read(settings, spans))
+
+
+def find_quarantined(settings: Settings, place: Place) -> QuarantineRecord | None:
+    """The record at this place; None if none is there."""
+    spans = {where: span for where, span in _spans(settings).items() if where[1] == place.partition}
+    spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
+    waiting, found = _Waiting(spans), None
+    for message in _read(settings, spans):
+        waiting.look(message)
+        if found is None and (found := _record(message, waiting)) is None:
+            return None
+        if found.place != place:
+            return None
+    return None if found is None else replace(found, is_released=place not in waiting)
+
+
+class _Waiting:
+    """The offsets that no mark of a release names; marks stand behind their records, in the same partition."""
+
+    def __init__(self, spans: Mapping[Partition, Span]) -> None:
+        self._offsets = {partition: OffsetRuns([range(*span)]) for (_, partition), span in spans.items()}
+
+    def look(self, message: Message) -> int:
+        """Take note of the next record: 1 if it waits, -1 if it marks one that waited, 0 if it is neither."""
+        headers, partition = headers_of(message), message.partition() or 0
+        released = released_offset(headers)
+        if released is not None:
+            return -self._offsets[partition].remove(range(released, released + 1))
+        return int(_is_quarantined(headers))
+
+    def __contains__(self, place: object) -> bool:
+        return isinstance(place, Place) and place.offset in self._offsets.get(place.partition, ())
+
+
+def _is_quarantined(headers: Headers) -> bool:
+    try:
+        Quarantined.of(headers)
+    except MalformedProperty:
+        return False
+    return True
+
+
+def _spans(settings: Settings, *, to_the_last: bool = False) -> dict[Partition, Span]:
+    """Where its records stand now.
+
+    Args:
+        settings: of the installation.
+        to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
+            before its end.
+    """
+    admin, topic = KafkaAdmin(settings.client_settings()), settings.names.quarantine
     partitions = [(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))]
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions, uncommitted=to_the_last)
-    with SpanReader(base, "reconsume-quarantine") as reader:
-        yield from reader.read({where: (starts[where], ends[where]) for where in partitions})
+    return {where: (starts[where], ends[where]) for where in partitions}
 
 
-def release(settings: Settings, chosen: Collection[Place] | None, changes: Mapping[str, str]) -> list[QuarantineRecord]:
-    """Give records back to the schedulers, in transactions that also mark them as released.
+def _read(settings: Settings, spans: Mapping[Partition, Span]) -> Iterator[Message]:
+    with SpanReader(settings.client_settings(), "reconsume-quarantine") as reader:
+        yield from reader.read(spans)
+
+
+def _records(settings: Settings, spans: Mapping[Partition, Span], waiting: _Waiting) -> Iterator[QuarantineRecord]:
+    return (record for one in _read(settings, spans) if (record := _record(one, waiting)) is not None)
+
+
+def _record(message: Message, waiting: _Waiting) -> QuarantineRecord | None:
+    """None of one that no scheduler has written."""
+    place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
+    try:
+        quarantined = Quarantined.of(headers)
+    except MalformedProperty:
+        return None
+    stored_ms = message.timestamp()[1]
+    return QuarantineRecord(place, message.key(), message.value(), quarantined, stored_ms, place not in waiting)
+
+
+def release(
+    settings: Settings,
+    chosen: Collection[Place] | None,
+    changes: Mapping[str, str],
+    told: Callable[[QuarantineRecord], None] = lambda _record: None,
+) -> int:
+    """Give records back to the schedulers, in transactions that also mark them as released; their number.
 
     Whoever releases at the same time is fenced, and what was released before is refused, so each goes once.
 
@@ -93,6 +163,7 @@ def release(settings: Settings, chosen: Collection[Place] | None, changes: Mappi
         settings: of the installation.
         chosen: where they stand; None takes all that are not released.
         changes: headers to set anew on each.
+        told: is given each that was released.
 
     Raises:
         IllegalSetting: one of the chosen is not there, or was released before; nothing was released.
@@ -100,28 +171,50 @@ def release(settings: Settings, chosen: Collection[Place] | None, changes: Mappi
     """
     base, names = settings.client_settings(), settings.names
     producer = make_producer(transactional_settings(base, f"{names.prefix}quarantine-release", _TRANSACTION_MS))
+    count = 0
     try:
         # First: from here on nobody else's release can be committed any more, so what is read is the last word.
         _call(lambda: producer.init_transactions(_SECONDS), "registering the transactional id")
-        records = _choose(read_quarantine(settings, to_the_last=True), chosen)
-        for start in range(0, len(records), _TOGETHER):
-            part = records[start : start + _TOGETHER]
+        for part in _parts(_choose(settings, None if chosen is None else frozenset(chosen))):
             _call(partial(_transaction, producer, settings, part, changes), "releasing")
+            count += len(part)
+            for one in part:
+                told(one)
     finally:
         discard_producer(producer)
-    return records
+    return count
 
 
-def _choose(records: Sequence[QuarantineRecord], chosen: Collection[Place] | None) -> list[QuarantineRecord]:
-    if chosen is None:
-        return [one for one in records if not one.is_released]
-    known = {one.place: one for one in records}
-    for place in chosen:
-        if place not in known:
-            raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
-        if known[place].is_released:
+def _choose(settings: Settings, chosen: Collection[Place] | None) -> Iterator[QuarantineRecord]:
+    """Those that are to be released; all of the chosen, or none."""
+    spans = _spans(settings, to_the_last=True)
+    waiting, missing = _Waiting(spans), set(chosen or ())
+    for message in _read(settings, spans):
+        waiting.look(message)
+        if missing and (place := Place(message.partition() or 0, message.offset() or 0)) in missing:
+            missing -= {place} if _is_quarantined(headers_of(message)) else set()
+    for place in sorted(missing):
+        raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
+    for place in sorted(chosen or ()):
+        if place not in waiting:
             raise IllegalSetting(f"{place}: it was released before, and none is released twice")
-    return [known[place] for place in sorted(set(chosen))]
+    for record in _records(settings, spans, waiting):
+        if not record.is_released if chosen is None else record.place in chosen:
+            yield record
+
+
+def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecord]]:
+    """For one transaction each."""
+    part: list[QuarantineRecord] = []
+    size = 0
+    for one in records:
+        part.append(one)
+        size += len(one.key or b"") + len(one.value or b"")
+        if len(part) >= _TOGETHER or size >= _PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _transaction(

@@ -129,7 +129,9 @@ def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
         Right("topic", names.quarantine, ("Write",), "for what cannot be delivered"),
         Right("topic", names.groups, ("Read",), "level table and groups"),
         Right("topic", names.cancel, ("Read",), "withdrawn messages"),
-        *(Right("group", topic, ("Describe",), _NAME_ONLY) for topic in (names.groups, names.cancel)),
+        Right("topic", names.withdrawn, ("Read", "Write"), "what workers know of them, for those that start"),
+        Right("topic", names.positions, ("Read", "Write"), "where each worker stands"),
+        *(Right("group", topic, ("Describe",), _NAME_ONLY) for topic in (names.groups, names.cancel, names.positions)),
         *(
             Right("topic", name, ("Write",), "delayed messages may be for it", prefixed=prefixed)
             for name, prefixed in filter(None, map(_as_acl, allowed))

@@ -7,9 +7,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args, overload
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, overload
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -33,7 +33,12 @@ class _Strict(BaseModel):
 
 
 class TopicSettings(_Strict):
-    """How our topics are made; what exists already is never changed by these."""
+    """How our topics are made; existing topics are never changed by these.
+
+    `reconsume topics apply` and `groups apply` publish those that their process was given, in the GROUPS topic.
+    Published settings hold for every process that makes a topic, such as a consumer or a scheduler worker, and win over
+    its own.
+    """
 
     delay_partitions: Annotated[int, Field(ge=1)] = 4
     """Of each delay topic and of SEND_BACK: so many workers can share it."""
@@ -51,17 +56,32 @@ class SchedulerSettings(_Strict):
     """One scheduler worker."""
 
     instance_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """Stable over restarts and unique among the live workers; None takes the host's name."""
+    """Stable over restarts and unique among the live workers; None takes one that is both on each machine."""
     delivery: Literal["transactional", "at_least_once"] = "transactional"
     """The second for clusters without transactions: a crash may deliver a batch twice."""
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
-    """At most so many records in a transaction."""
+    """At most so many records in a transaction; it holds 4 MiB at most, and less on a slow link."""
     read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
     """At most so many waiting records in memory for each partition."""
     read_ahead_mib: Annotated[int, Field(ge=1)] = 64
     """At most so much of waiting records in memory, all partitions together."""
     transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=15_000)] = 10_000
-    """After this a dead worker's transaction no longer holds up readers."""
+    """After this the brokers end a dead worker's transaction, if no other worker has."""
+    static_membership: bool = True
+    """A worker that was killed and is back within its session gets its partitions at once (`group.instance.id`)."""
+    session_timeout_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 6_000
+    """After this the partitions of a worker that is gone go to others; brokers take 6 s or more by default."""
+    max_poll_interval_ms: Annotated[int, Field(ge=45_000, le=3_600_000)] = 60_000
+    """So long at most a rebalance waits for a worker; a worker that hangs for longer is put out of the group."""
+
+    @model_validator(mode="after")
+    def _polls_within_the_session(self) -> Self:
+        if self.max_poll_interval_ms < self.session_timeout_ms:
+            raise ValueError(
+                f"max_poll_interval_ms ({self.max_poll_interval_ms}) must be session_timeout_ms "
+                f"({self.session_timeout_ms}) or more"
+            )
+        return self
 
 
 class ManagementSettings(_Strict):

@@ -15,26 +15,31 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 
 __all__ = ["SpanReader"]
 
-_SECONDS: Final = 30.0
 _TOGETHER: Final = 1_000
 _READ_AHEAD_KIB: Final = 16_384
 
 
 class SpanReader:
-    """Committed records of one stretch of partitions after the other; one connection for all of them.
+    """Records of one stretch of partitions after the other; one connection for all of them.
 
     Args:
         base: librdkafka's settings for any client.
         client_id: its name in the brokers' logs, and of the group that it asks under and never joins.
+        uncommitted: also records of transactions that are open or were aborted.
+        seconds: the longest time without a record.
     """
 
-    def __init__(self, base: Mapping[str, Any], client_id: str) -> None:
+    def __init__(
+        self, base: Mapping[str, Any], client_id: str, *, uncommitted: bool = False, seconds: float = 30.0
+    ) -> None:
+        self._seconds = seconds
         alone = {
             "group.id": client_id,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
             # What is read ahead is thrown away at the end of a stretch.
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
+            "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         }
         self._consumer = make_consumer(consumer_settings(base, client_id) | alone)
 
@@ -50,16 +55,16 @@ class SpanReader:
         Transactions that are open before the second one are waited for.
 
         Raises:
-            KafkaNotReachable: nothing came for 30 s.
+            KafkaNotReachable: nothing came in time.
             KafkaRefused: rights are missing.
         """
         unread = {where: end for where, (start, end) in spans.items() if start < end}
         try:
             self._consumer.assign([TopicPartition(*where, spans[where][0]) for where in unread])
             while unread:
-                first = self._consumer.poll(_SECONDS)
+                first = self._consumer.poll(self._seconds)
                 if first is None:
-                    raise KafkaNotReachable(f"reading {_names(unread)}: nothing came within {_SECONDS:.0f} s")
+                    raise KafkaNotReachable(f"reading {_names(unread)}: nothing came within {self._seconds:.0f} s")
                 for message in (first, *self._consumer.consume(_TOGETHER, 0)):
                     if _take(message, unread):
                         yield message

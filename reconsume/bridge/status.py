@@ -9,7 +9,7 @@ from reconsume.bridge.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.counting import Count, Span, count_records, total
 from reconsume.bridge.lanes import look_at_lanes
-from reconsume.bridge.quarantine import read_quarantine
+from reconsume.bridge.quarantine import count_quarantined
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
@@ -34,7 +34,7 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
     partitions = [(topic, one) for topic, count in topics.items() for one in range(count)]
-    commits = admin.commits(names.prefix + "scheduler", [one for one in partitions if one[0] in scheduled])
+    commits = admin.commits(names.scheduler_group, [one for one in partitions if one[0] in scheduled])
     consumed = {
         group: admin.commits(group, [one for one in partitions if one[0] == names.retry(group)]) for group in groups
     }
@@ -77,7 +77,7 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
     quarantined = total(counts[where] for where in wanted[names.quarantine])
     if quarantined.exact and quarantined.number:
         # What was released is there still, and so are the marks that tell it.
-        quarantined = Count(sum(not one.is_released for one in read_quarantine(settings)), exact=True)
+        quarantined = Count(count_quarantined(settings), exact=True)
     return {
         "at_ms": int(clock()),
         "waiting": [{"topic": topic} | counted("waiting", topic) | due(topic) for topic in scheduled],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,10 +16,13 @@ from reconsume.delay_levels.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
 __all__ = ["TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
 
+logger = logging.getLogger(__name__)
+
 _DAY_MS: Final = 86_400_000
 _HEADER_ROOM_BYTES: Final = 65_536
 """What our headers add at most: two topic names, two ids, a cause of 6 KiB; with room to spare."""
 _SAFE_REPLICATION: Final = 3
+_COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,41 @@ class TopicPlan:
 
 
 class TopicMaker:
-    """Makes topics of ours as the settings and the cluster want them."""
+    """Makes topics of ours as the settings and the cluster want them.
 
-    def __init__(self, admin: KafkaAdmin, names: TopicNames, settings: TopicSettings) -> None:
+    Args:
+        admin: to make them.
+        names: the installation's topics.
+        settings: of this process; they hold while no topic settings are published in GROUPS.
+        groups: the groups as known now, with the published settings.
+    """
+
+    def __init__(
+        self, admin: KafkaAdmin, names: TopicNames, settings: TopicSettings, groups: Callable[[], Groups] = Groups
+    ) -> None:
         self._admin = admin
         self._names = names
-        self._settings = settings
+        self._own = settings
+        self._groups = groups
+        self._ignored: list[str] = []
         self._facts: ClusterFacts | None = None
+
+    @property
+    def _settings(self) -> TopicSettings:
+        """One installation has one set of topic settings, whoever makes the topic."""
+        published = self._groups().system.topic_settings
+        if published is None:
+            return self._own
+        own = {name: getattr(self._own, name) for name in sorted(self._own.model_fields_set)}
+        ignored = [f"topics.{name} {value}" for name, value in own.items() if value != getattr(published, name)]
+        if ignored and ignored != self._ignored:
+            self._ignored = ignored
+            logger.warning(
+                "settings of this process are ignored, because others are published in %s: %s; "
+                "publish them: reconsume topics apply",
+                *(self._names.groups, ", ".join(ignored)),
+            )
+        return published
 
     @property
     def facts(self) -> ClusterFacts:
@@ -132,6 +164,23 @@ class TopicMaker:
         """Kept as long as a message may wait, and then as long as a worker remembers that it was withdrawn."""
         return self._wanted(self._names.cancel, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
 
+    def positions_topic(self) -> WantedTopic:
+        """Compacted, and soon: it is read whole, and each transaction of a worker adds records and a marker."""
+        wanted = self._wanted(self._names.positions, 1, None)
+        compacted = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(4 * 1024 * 1024),
+            "segment.ms": str(10 * 60_000),
+            "delete.retention.ms": str(60_000),
+        }
+        return WantedTopic(wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | compacted)
+
+    def withdrawn_topic(self) -> WantedTopic:
+        """Compacted soon, for workers that start read all of it; kept as long as the requests themselves."""
+        wanted = self._wanted(self._names.withdrawn, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
+        compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
+        return WantedTopic(wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | compacted)
+
     def _retention_ms(self) -> int:
         return int(self._settings.retention_days * _DAY_MS)
 
@@ -159,6 +208,8 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         maker.send_back_topic(),
         maker.quarantine_topic(),
         maker.cancel_topic(),
+        maker.positions_topic(),
+        maker.withdrawn_topic(),
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),

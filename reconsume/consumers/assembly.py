@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
@@ -13,12 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import clients_of, clock_of, make_consumer
-from reconsume.bridge.exactly_once import ExactlyOnceWriter
+from reconsume.bridge.exactly_once import ExactlyOnceWriter, transactional_identity
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.known_offsets import STEADY_MS, KnownOffsets
 from reconsume.bridge.membership import Membership
 from reconsume.bridge.send_back import SendBackWriter
+from reconsume.bridge.user_callbacks import with_guarded
 from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService
@@ -126,7 +126,8 @@ def build_loop(
 
 
 def _of_the_consumer(settings: ConsumeSettings) -> dict[str, Any]:
-    conf = consumer_settings(settings.conf, settings.client_id) | {
+    of_user = with_guarded(settings.conf, ("error_cb", "stats_cb", "throttle_cb"))
+    conf = consumer_settings(of_user, settings.client_id) | {
         "group.id": settings.group,
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
@@ -192,14 +193,9 @@ def _sender(
     closing: list[Callable[[], None]],
 ) -> Sender:
     if settings.exactly_once:
-        writer = ExactlyOnceWriter(
-            base,
-            settings.names,
-            lambda: follower.groups,
-            settings.group,
-            f"{settings.client_id}-{uuid.uuid4()}",
-            known,
-        )
+        identity = transactional_identity(settings.conf, settings.names, settings.group, settings.client_id)
+        closing.insert(0, identity.release)
+        writer = ExactlyOnceWriter(base, settings.names, lambda: follower.groups, settings.group, identity.name, known)
         closing.insert(0, writer.close)
         writer.register(stop)
         transactional = TransactionalSender(

@@ -21,6 +21,7 @@ from reconsume.consumers.retry_message import RetryMessage, as_polled, polled_fr
 from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
 from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
+from reconsume.delay_levels.foreign_values import whole_number
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Consumer"]
@@ -112,7 +113,7 @@ class Consumer(DerivedConsumer):
         """
         callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         if isinstance(topics, list) and topics:
-            self._client.prepare(_PREPARE_SECONDS)
+            self._client.prepare(_PREPARE_SECONDS, exactly_once=self._exactly_once)
             if self._retry_topic not in topics:
                 topics = [*topics, self._retry_topic]
             if self._exactly_once or not self._starts_at_beginning:
@@ -191,11 +192,11 @@ class Consumer(DerivedConsumer):
             PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message comes again.
         """
         messages, acknowledged = self._messages(message, ack_index)
-        why = as_cause(cause)
+        why, level = as_cause(cause), whole_number(delay_level, "delay_level")
         if self._exactly_once:
-            self._send_back_exactly_once(messages, acknowledged, delay_level, why)
+            self._send_back_exactly_once(messages, acknowledged, level, why)
         elif failed := messages[acknowledged:]:
-            self._client.send_back(failed, delay_level, why)
+            self._client.send_back(failed, level, why)
 
     def _messages(self, given: Any, ack_index: int | None) -> tuple[list[Message], int]:
         """What is to be sent back, and how many at its front succeeded."""

@@ -58,19 +58,25 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
 def make_retry_topic(
     base: Mapping[str, Any], names: TopicNames, group: str, groups: Groups, stop: threading.Event
 ) -> None:
-    """The retry topic must be there before the first retry is; without the right the scheduler makes it."""
+    """The retry topic must be there before the first retry is; what cannot be made now the scheduler makes later.
+
+    While no broker answers it waits. A cluster that answers and does not make the topic, as one that lacks a broker for
+    its replicas, keeps no consumer from its messages.
+    """
     admin = KafkaAdmin(base)
-    maker = TopicMaker(admin, names, TopicSettings())
+    maker = TopicMaker(admin, names, TopicSettings(), lambda: groups)
     topic = names.retry(group)
     while not stop.is_set():
+        is_reachable = False
         try:
-            if topic not in admin.partitions([topic]):
+            is_there = topic in admin.partitions([topic])
+            is_reachable = True
+            if not is_there:
                 maker.make(maker.retry_topic(group, groups))
-        except KafkaNotReachable as error:
-            logger.warning("waiting for Kafka: %s", error)
-            stop.wait(_AGAIN_SECONDS)
         except ReconsumeError as error:
+            if isinstance(error, KafkaNotReachable) and not is_reachable:
+                logger.warning("waiting for Kafka: %s", error)
+                stop.wait(_AGAIN_SECONDS)
+                continue
             logger.info("the scheduler will make %s: %s", topic, error)
-            return
-        else:
-            return
+        return

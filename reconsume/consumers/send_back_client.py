@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
+from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
+from reconsume.bridge.identity import Identity
 from reconsume.bridge.read_again import read_again
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _WAKE_SECONDS: Final = 0.2
 _AGAIN_SECONDS: Final = 0.5
+_REGISTER_SECONDS: Final = 5.0
+"""`close` waits for a try to end."""
 
 
 class SendBackClient:
@@ -51,6 +54,7 @@ class SendBackClient:
         max_reconsume_times: int | None,
     ) -> None:
         self._group = group
+        self._conf = conf
         self._base = settings_for_other_clients(conf)
         self._client_id = str(conf.get("client.id", f"reconsume-{group}"))
         self._names = names
@@ -65,9 +69,14 @@ class SendBackClient:
         self._follower: GroupsFollower | None = None
         self._writer: SendBackWriter | None = None
         self._transactions: ExactlyOnceWriter | None = None
+        self._identity: Identity | None = None
 
-    def prepare(self, seconds: float) -> None:
+    def prepare(self, seconds: float, *, exactly_once: bool = False) -> None:
         """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
+
+        Args:
+            seconds: how long to wait.
+            exactly_once: register for transactions too, which ends what a dead predecessor has left open.
 
         Raises:
             KafkaRefused: the group's `consumeEnable` is false.
@@ -78,7 +87,7 @@ class SendBackClient:
                 follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
                 self._follower = follower
                 self._thread = threading.Thread(
-                    target=self._prepare, args=(follower,), name="reconsume-retry-topic", daemon=True
+                    target=self._prepare, args=(follower, exactly_once), name="reconsume-retry-topic", daemon=True
                 )
                 follower.start()
                 self._thread.start()
@@ -87,7 +96,7 @@ class SendBackClient:
         if self._refusal is not None:
             raise self._refusal
 
-    def _prepare(self, follower: GroupsFollower) -> None:
+    def _prepare(self, follower: GroupsFollower, exactly_once: bool) -> None:
         try:
             if follower.wait_until_loaded(self._stop):
                 check_group_consumes(self._group, follower.groups)
@@ -97,6 +106,17 @@ class SendBackClient:
             self._refusal = error
         finally:
             self._ready.set()
+        if exactly_once and self._refusal is None:
+            self._register()
+
+    def _register(self) -> None:
+        """What is refused here is told by the first send-back, which a program may never need."""
+        try:
+            transactions = self._transactional_writer()
+            with self._transaction_lock:
+                transactions.register(self._stop, _REGISTER_SECONDS)
+        except ReconsumeError as error:
+            logger.warning("%s", error)
 
     def _groups(self) -> Groups:
         """The groups; a send-back before they are known would use the wrong table, so it waits."""
@@ -185,9 +205,9 @@ class SendBackClient:
         with self._lock:
             self._require_open()
             if self._transactions is None:
-                transactional_id = f"{self._client_id}-{uuid.uuid4().hex}"
+                self._identity = transactional_identity(self._conf, self._names, self._group, self._client_id)
                 self._transactions = ExactlyOnceWriter(
-                    self._base, self._names, self._groups, self._group, transactional_id
+                    self._base, self._names, self._groups, self._group, self._identity.name
                 )
             return self._transactions
 
@@ -225,6 +245,8 @@ class SendBackClient:
         if transactions is not None:
             with self._transaction_lock:
                 transactions.close()
+        if self._identity is not None:
+            self._identity.release()
         if self._follower is not None:
             self._follower.close()
         if self._thread is not None:
@@ -254,10 +276,11 @@ def as_cause(cause: object) -> Cause | None:
     Raises:
         IllegalSetting: something else.
     """
-    if cause is None or isinstance(cause, Cause):
-        return cause
-    if isinstance(cause, str):
-        return Cause(cause)
-    if isinstance(cause, BaseException):
-        return Cause.of(cause)
-    raise IllegalSetting(f"cause must be an exception or a text, not {cause!r}")
+    kind = type(cause)  # isinstance would ask the cause for its `__class__`, which may raise
+    if cause is None or kind is Cause:
+        return cast("Cause | None", cause)
+    if issubclass(kind, str):
+        return Cause.saying(cast("str", cause))
+    if issubclass(kind, BaseException):
+        return Cause.of(cast("BaseException", cause))
+    raise IllegalSetting(f"cause must be an exception or a text, got {type_name(kind)}")

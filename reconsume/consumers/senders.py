@@ -12,9 +12,10 @@ from reconsume.bridge.kafka import translate
 from reconsume.bridge.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.delay_levels.send_back import Cause, SendBackRequest
 
-__all__ = ["PlainSender", "SendBack", "Sender", "SendsBack", "as_offset"]
+__all__ = ["PlainSender", "SendBack", "Sender", "SendsBack", "as_offset", "send_back_or_fail"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,24 @@ SendBack = Callable[[SendBackRequest, bytes | None, bytes | None, OnDone], None]
 def as_offset(queue: ProcessQueue, point: CommitPoint) -> TopicPartition:
     """The commit point in Kafka's words."""
     return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
+
+
+def send_back_or_fail(
+    sender: SendsBack, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone
+) -> None:
+    """Write the send-back; what the sender raises fails it, so the message is not left between listener and sender."""
+    answers: list[SendBackFailed | None] = []
+
+    def once(error: SendBackFailed | None) -> None:
+        if not answers:
+            answers.append(error)
+            on_done(error)
+
+    try:
+        sender.send_back(queue, message, request, once)
+    except Exception as error:
+        logger.exception("an error while %r was sent back", message)
+        once(SendBackFailed(Cause.of(error).message))
 
 
 class PlainSender:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.foreign_values import plain_text, type_name
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.properties import (
     BORN_TIMESTAMP,
@@ -131,7 +132,10 @@ def topic_of(origin_message_id: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a message failed; it is written on dead letters, cut to 1 KiB and 4 KiB."""
+    """Why a message failed; it is written on dead letters, cut to 1 KiB and 4 KiB.
+
+    Of an exception, or of the text that a user gives, at most 16,384 characters each are kept.
+    """
 
     message: str
     exception_class: str | None = None
@@ -139,13 +143,24 @@ class Cause:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What an exception tells."""
+        """What an exception tells; never raises, whatever the exception does when it is asked."""
         kind = type(error)
-        return cls(
-            str(error) or kind.__name__,
-            f"{kind.__module__}.{kind.__qualname__}",
-            "".join(traceback.format_exception(error)),
-        )
+        text = plain_text(lambda: str(error)) or _without_text(error)
+        name = plain_text(lambda: f"{kind.__module__}.{kind.__qualname__}") or type_name(kind)
+        return cls(text, name, plain_text(lambda: "".join(traceback.format_exception(error))) or None)
+
+    @classmethod
+    def saying(cls, text: str) -> Self:
+        """What a user says."""
+        return cls(plain_text(lambda: text))
+
+
+def _without_text(error: BaseException) -> str:
+    name = type_name(type(error))
+    try:
+        return name if str(error) == "" else f"{name} with a text that cannot be read"
+    except BaseException as second:  # noqa: BLE001 - a `__str__` may raise anything
+        return f"{name}, whose __str__ raised {type_name(type(second))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,7 +342,7 @@ def test_a_retry_topic_that_is_not_there_yet_is_no_error_of_the_users(
     group, topic = here.name(f"absent-{way}"), here.topic(f"absent-{way}")
     with drop_in(here, group, conf={"topic.metadata.refresh.interval.ms": 500}) as consumer:
         # As if the client had no right to make it.
-        monkeypatch.setattr(SendBackClient, "prepare", lambda _self, _seconds: None)
+        monkeypatch.setattr(SendBackClient, "prepare", lambda _self, _seconds, **_keywords: None)
         consumer.subscribe([topic, here.name(f"unknown-{way}")])
         reading = Reading(consumer, way)
         wait_until(reading.failed, what="the error of the user's own topic")

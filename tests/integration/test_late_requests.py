@@ -12,7 +12,7 @@ from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnkn
 from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter, WriterBroken
-from reconsume.cli.broker.jars import KAFKA_VERSION
+from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster import Cluster
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
@@ -30,7 +30,7 @@ SILENT_SECONDS = 1.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[Cluster, LateRequests]]:
     # No broker is killed here. That of 3.9 forgets the offsets of a transaction when it refuses late ones.
-    one = Cluster(1, version=KAFKA_VERSION)
+    one = Cluster(1, version=NEWEST_KAFKA_VERSION)
     (broker,) = one.brokers
     late = LateRequests(broker.proxied, broker.proxy._target, SILENT_SECONDS)
     broker.proxy._loop.close()

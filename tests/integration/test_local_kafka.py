@@ -14,7 +14,14 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 import reconsume.cli.broker.kafka as kafka_module
-from reconsume.cli.broker.jars import JarsNotFound, cache_folder, is_whole, kafka_jars
+from reconsume.cli.broker.jars import (
+    KAFKA_VERSION,
+    NEWEST_KAFKA_VERSION,
+    JarsNotFound,
+    cache_folder,
+    is_whole,
+    kafka_jars,
+)
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
 from tests.support.kafka import kafka_to_kill, local_kafka
@@ -134,6 +141,16 @@ def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path) -> Non
         assert kafka.bootstrap_servers == address
         assert read_one(address, "kept") == b"before"
     assert tmp_path.exists(), "a data folder that was given stays"
+
+
+@pytest.mark.parametrize("has_note", [True, False])
+def test_data_of_a_newer_kafka_are_served_by_that_one(tmp_path: Path, has_note: bool) -> None:
+    with local_kafka(data_dir=tmp_path, version=NEWEST_KAFKA_VERSION) as kafka:
+        produce(kafka.bootstrap_servers, "kept", b"before")
+    if not has_note:
+        (tmp_path / "kafka-version").unlink()
+    with local_kafka(data_dir=tmp_path, version=KAFKA_VERSION) as kafka:
+        assert read_one(kafka.bootstrap_servers, "kept") == b"before"
 
 
 def test_a_killed_broker_comes_back_with_its_data() -> None:

@@ -23,6 +23,7 @@ from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
 from tests.integration.installation import Installation, scheduler, settings_for
+from tests.integration.test_delay_producer import allowing, orders
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
 
@@ -74,6 +75,22 @@ def test_a_retry_topic_that_may_not_be_written_costs_only_its_own_records(guarde
     assert {one.value for one in kept or []} == {b"1", b"3", b"5"}
     for one in kept or []:
         assert "no right to use the topic" in (one["QUARANTINE_REASON"] or "")
+
+
+@pytest.mark.parametrize("operation", [AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE])
+def test_without_rights_to_their_copy_of_cancel_workers_obey_it(guarded: Installation, operation: AclOperation) -> None:
+    here = allowing(guarded.settings.bootstrap_servers)
+    names, topic = here.settings.names, orders(here, "guarded")
+    deny(here, names.withdrawn, operation)
+    with scheduler(here.settings):
+        here.produce(names.cancel, b"", headers=[("TIMER_DEL_UNIQKEY", b"withdrawn")])
+        for key in (b"withdrawn", b"stays"):
+            headers = [("REAL_TOPIC", topic.encode()), ("TIMER_DELAY_MS", b"1000"), ("UNIQ_KEY", key)]
+            here.produce(names.send_back, key, headers=headers)
+        wait_until(lambda: here.read(topic), 60, "the message that stays")
+        here.produce(names.send_back, b"last", headers=headers)
+        wait_until(lambda: len(here.read(topic)) > 1, 60, "the last message")
+    assert [one.value for one in here.read(topic)] == [b"stays", b"last"]
 
 
 def has_coordinator(consumer: Consumer, topic: str) -> bool:

@@ -32,6 +32,7 @@ from reconsume.consumers import (
 )
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.withdrawals import withdrawal_id
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
@@ -119,6 +120,7 @@ def as_scheduler(case: Case) -> bool:
     here.produce(names.send_back, b"again", headers=back)
     here.produce(names.delay(0), b"dead", headers=[("REAL_TOPIC", f"%DLQ%{group}".encode())])
     here.produce(names.delay(0), group.encode(), headers=[])
+    here.produce(names.cancel, b"", headers=[("TIMER_DEL_UNIQKEY", group.encode())])
     stop = threading.Event()
 
     def work() -> None:
@@ -129,7 +131,9 @@ def as_scheduler(case: Case) -> bool:
 
     def done() -> bool:
         kept = [one.value for one in here.read(names.quarantine)]
-        return bool(here.retries(group) and here.dead_letters(group) and group.encode() in kept)
+        known = [one.key for one in here.read(names.withdrawn)]
+        moved = here.retries(group) and here.dead_letters(group) and group.encode() in kept
+        return bool(moved and withdrawal_id(group) in known)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -249,8 +253,7 @@ def as_resender(case: Case) -> bool:
 def as_admin(case: Case) -> bool:
     with suppress_noted(case.complaints):
         write_group(case.settings, SubscriptionGroupConfig(group_name=case.group))
-        maker, plan = make_plan(case.settings)
-        apply_plan(maker, plan, as_json=True)
+        apply_plan(case.settings, make_plan(case.settings), as_json=True)
         collect_status(case.settings)
         return True
     return False

@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.bridge.groups import SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups import PublishedTopicSettings, SubscriptionGroupConfig, SystemConfig
 from reconsume.delay_levels.done_ahead import encode_done
 from reconsume.delay_levels.done_apart import encode_apart
 from reconsume.delay_levels.inbox import inbox_copy
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.progress_metadata import encode_progress
 from reconsume.delay_levels.properties import Header, Headers
 from reconsume.delay_levels.quarantine import quarantine_headers
 from reconsume.delay_levels.send_back import Cause, Position, SendBackCopy, SendBackRequest, Stored, send_back_copy
 from reconsume.delay_levels.timer import delayed_copy, rolled
+from reconsume.delay_levels.withdrawals import PositionInCancel, known_withdrawal, withdrawal_id
 
 __all__ = ["FOLDER", "as_headers", "as_text", "written_today"]
 
@@ -41,6 +43,10 @@ def as_text(headers: Headers) -> list[list[str | None]]:
 def as_headers(text: list[list[str | None]]) -> list[Header]:
     """The headers that `as_text` wrote down."""
     return [(str(name), None if value is None else value.encode("latin-1")) for name, value in text]
+
+
+def _known(key: bytes, value: bytes) -> dict[str, str]:
+    return {"key": key.decode("latin-1"), "value": value.decode("latin-1")}
 
 
 def written_today() -> dict[str, Any]:
@@ -71,6 +77,8 @@ def written_today() -> dict[str, Any]:
         "second send-back": _record(_direct(again)),
         "dead letter": _record(_direct(exhausted)),
         "inbox": _record(inbox_copy(SendBackRequest(group, _USERS, first.stored, 5, 3, cause), _NAMES, _FAILED_MS)),
+        "WITHDRAWN: an id": _known(*known_withdrawal(withdrawal_id("my-id-1"), 1_700_005_400_000)),
+        "WITHDRAWN: a position": _known(*PositionInCancel(0, "TbaGuFuzQ_WTDt4WsMTGAQ", 42).encode()),
         "delayed message": {"topic": lane, "headers": as_text(delayed)},
         "delayed message on its next lane": {"topic": lane, "headers": as_text(rolled(delayed))},
         "quarantine": {"topic": _NAMES.quarantine, "headers": as_text(kept)},
@@ -79,9 +87,18 @@ def written_today() -> dict[str, Any]:
             group_name="g", group_retry_policy={"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}}
         ).to_json(),
         "GROUPS: %SYS%": SystemConfig().to_json(),
+        "GROUPS: %SYS% with topic settings": SystemConfig(
+            topic_settings=PublishedTopicSettings(max_message_bytes=6_000_000, retention_days=30, replication_factor=2)
+        ).to_json(),
         "metadata of DELAY.0s": encode_done(100, [101, 109, 130]),
         "metadata of another lane": encode_apart(100, [101, 109, 1_000_000]),
         "metadata of a consumer": encode_progress(100, [102, 117], {100: 2, 105: 1}),
+        "POSITIONS": [
+            position_key(_NAMES.delay(10_000), 3),
+            encode_position(
+                StoredPosition(100, encode_apart(100, [101]), "6QmKpxVzQnW4ZJ1TqGhX0g", "reconsume.scheduler-one")
+            ),
+        ],
     }
 
 

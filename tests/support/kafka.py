@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconsume.cli.broker.jars import KAFKA_VERSION, KAFKA_VERSION_FOR_FAULTS
+from reconsume.cli.broker.jars import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from tests.support.waiting import wait_until
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaForTests", "kafka_bootstrap", "kafka_to_kill", "local_kafka"]
 
-_IMAGE: Final = f"apache/kafka:{KAFKA_VERSION}"
+_IMAGE: Final = f"apache/kafka:{NEWEST_KAFKA_VERSION}"
 _CONTROLLER_PORT: Final = 29093
 _START_SECONDS: Final = 90.0
 _PATIENT: Final = {"broker.session.timeout.ms": "60000"}
@@ -56,7 +56,7 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
             yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
             local = stack.enter_context(local_kafka())
-            yield KafkaForTests(local.bootstrap_servers, f"local broker {KAFKA_VERSION}; {address_or_reason}")
+            yield KafkaForTests(local.bootstrap_servers, f"local broker {NEWEST_KAFKA_VERSION}; {address_or_reason}")
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def local_kafka(
     *,
     data_dir: Path | None = None,
     properties: Mapping[str, str] | None = None,
-    version: str = KAFKA_VERSION,
+    version: str = NEWEST_KAFKA_VERSION,
 ) -> Iterator[LocalKafka]:
     """A local broker that is stopped, and its temporary folder removed, even if it never started.
 
@@ -81,7 +81,7 @@ def local_kafka(
 
 def kafka_to_kill() -> AbstractContextManager[LocalKafka]:
     """The same for tests that kill it: it may come back soon, and is of a version that ends transactions then."""
-    return local_kafka(properties=_MORTAL, version=KAFKA_VERSION_FOR_FAULTS)
+    return local_kafka(properties=_MORTAL, version=KAFKA_VERSION)
 
 
 def _container() -> tuple[DockerContainer | None, str]:

@@ -39,10 +39,11 @@ def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapp
 
 
 def run_kafka_tool(main_class: str, *options: str, lines: str = "") -> str:
-    """Run one of `org.apache.kafka.tools` and give what it printed.
+    """Run one of Kafka's commands and give what it printed.
 
     Args:
-        main_class: such as `TransactionsCommand`, which is `kafka-transactions.sh`.
+        main_class: such as `TransactionsCommand` of `org.apache.kafka.tools`, which is `kafka-transactions.sh`, or a
+            full name.
         options: as on its command line.
         lines: its standard input.
 
@@ -51,11 +52,12 @@ def run_kafka_tool(main_class: str, *options: str, lines: str = "") -> str:
         AssertionError: it ended with an error or printed one.
     """
     java = find_java()
-    folder = jars.kafka_jars(java, lambda _line: None)
+    folder = jars.kafka_jars(java, lambda _line: None, jars.NEWEST_KAFKA_VERSION)
     run = subprocess.run(
         [
             *(str(java), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            *("-cp", f"{_tools_jar(java)}{os.pathsep}{folder}/*", f"org.apache.kafka.tools.{main_class}"),
+            *("-cp", f"{_tools_jar(java)}{os.pathsep}{folder}/*"),
+            main_class if "." in main_class else f"org.apache.kafka.tools.{main_class}",
             *options,
         ],
         input=lines.encode(),
@@ -71,6 +73,6 @@ def run_kafka_tool(main_class: str, *options: str, lines: str = "") -> str:
 
 def _tools_jar(java: Path) -> Path:
     """Fetched once, as the broker's jars are."""
-    version = jars.KAFKA_VERSION
+    version = jars.NEWEST_KAFKA_VERSION
     wanted = jars.JarSet(f"kafka-tools-{version}", f"Kafka's tools {version}", _TOOLS.format(version=version), 1, 1)
     return jars.cached_jars(java, lambda _line: None, wanted) / f"kafka-tools-{version}.jar"

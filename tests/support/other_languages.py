@@ -29,7 +29,7 @@ def _java(_folder: Path) -> list[str]:
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.compiler@" not in modules:
         pytest.skip(f"{java} is no JDK: it has no compiler")
-    folder = jars.kafka_jars(java, lambda _line: None)
+    folder = jars.kafka_jars(java, lambda _line: None, jars.NEWEST_KAFKA_VERSION)
     return [str(java), "-cp", f"{folder}/*", str(EXAMPLES / "java" / "SendBack.java")]
 
 

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from reconsume.bridge.rights import Right
+from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 
 __all__ = ["SecureKafka", "secure_kafka"]
@@ -36,6 +37,7 @@ class SecureKafka(LocalKafka):
 
     def __init__(self) -> None:
         super().__init__(
+            version=NEWEST_KAFKA_VERSION,
             properties={
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
@@ -44,7 +46,7 @@ class SecureKafka(LocalKafka):
                 "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
                     "org.apache.kafka.common.security.scram.ScramLoginModule required;"
                 ),
-            }
+            },
         )
         self._secure_port = free_port()
         self._operator: AdminClient | None = None

@@ -16,6 +16,7 @@ from reconsume.bridge.groups import Groups
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.inbox import inbox_request
 from reconsume.delay_levels.names import SYSTEM_KEY, TopicNames
+from reconsume.delay_levels.positions import decode_position, partition_of_key
 from reconsume.delay_levels.progress_metadata import decode_progress
 from reconsume.delay_levels.properties import text_property
 from reconsume.delay_levels.send_back import Position, Stored
@@ -91,6 +92,17 @@ def test_groups_are_read(format_kept: dict[str, Any]) -> None:
     assert groups.find("g").policy(groups.table).distinct_delays_ms() == (1_000, 5_000)
 
 
+def test_published_topic_settings_are_read(format_kept: dict[str, Any]) -> None:
+    groups = Groups().with_record(SYSTEM_KEY.encode(), format_kept["GROUPS: %SYS%"].encode())
+    assert groups.system.topic_settings is None
+    if "GROUPS: %SYS% with topic settings" in format_kept:  # since format 4
+        groups = groups.with_record(SYSTEM_KEY.encode(), format_kept["GROUPS: %SYS% with topic settings"].encode())
+        published = groups.system.topic_settings
+        assert published is not None
+        assert (published.max_message_bytes, published.retention_days) == (6_000_000, 30)
+        assert (published.replication_factor, published.delay_partitions) == (2, 4)
+
+
 def test_metadata_beside_offsets_is_read(format_kept: dict[str, Any]) -> None:
     assert decode_either(100, format_kept["metadata of DELAY.0s"]) == {101, 109, 130}
     if "metadata of another lane" in format_kept:  # since format 3
@@ -98,3 +110,12 @@ def test_metadata_beside_offsets_is_read(format_kept: dict[str, Any]) -> None:
     progress = decode_progress(100, format_kept["metadata of a consumer"])
     assert progress.done == {102, 117}
     assert progress.failures == {100: 2, 105: 1}
+
+
+def test_positions_are_read(format_kept: dict[str, Any]) -> None:
+    if "POSITIONS" in format_kept:  # since format 4
+        key, value = format_kept["POSITIONS"]
+        assert partition_of_key(key.encode()) == (NAMES.delay(10_000), 3)
+        position = decode_position(value.encode())
+        assert (position.offset, decode_either(100, position.metadata)) == (100, frozenset({101}))
+        assert (position.topic_id, position.transactional_id) == ("6QmKpxVzQnW4ZJ1TqGhX0g", "reconsume.scheduler-one")

@@ -25,7 +25,7 @@ _OPEN_SECONDS: Final = 60
 def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: Report) -> None:
     """Compare the topics that are with those that should be."""
     names, states = settings.names, admin.states()
-    wanted = wanted_topics(TopicMaker(admin, names, settings.topics), groups)
+    wanted = wanted_topics(TopicMaker(admin, names, settings.topics, lambda: groups), groups)
     found: dict[str, dict[str, str]] = {}
     for topic in wanted:
         if topic.name in states:
@@ -117,7 +117,7 @@ def check_groups(groups: Groups, report: Report) -> None:
 
 def check_workers(settings: Settings, admin: Inspector, report: Report) -> bool:
     """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
-    names, group = settings.names, settings.names.prefix + "scheduler"
+    names, group = settings.names, settings.names.scheduler_group
     topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic)}
     scheduled = {(topic, one) for topic, count in topics.items() for one in range(count)}
     deadline = time.monotonic() + _JOINING_SECONDS

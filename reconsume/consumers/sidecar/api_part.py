@@ -26,7 +26,7 @@ from reconsume.consumers.sidecar.remembered import Remembered
 from reconsume.consumers.sidecar.send_backs import SendBacks
 from reconsume.consumers.sidecar.server import HttpServer
 from reconsume.consumers.sidecar.settings import ProcessSettings
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["ApiPart"]
 
@@ -160,7 +160,12 @@ class ApiPart:
 
     def _make_send_backs(self) -> SendBacks:
         sidecar = self._settings.sidecar
-        once: Once[Answer] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, now_ms)
+        once: Once[Answer] = Once(
+            sidecar.remember_minutes * 60_000,
+            sidecar.limits.records_in_flight,
+            now_ms,
+            has_one_owner=len(sidecar.groups) == 1,
+        )
         return SendBacks(
             # Somebody waits for each; benchmarks/sidecar_send_back.py.
             {"linger.ms": _LINGER_MS} | self._base,
@@ -196,8 +201,6 @@ class ApiPart:
                 self._views.prepare(group)
             except Problem as problem:
                 logger.warning("group %s: %s", group, problem.detail)
-            except KafkaNotReachable:
-                raise
             except ReconsumeError as error:
                 logger.warning("group %s: its retry topic is not made now: %s", group, error)
 

@@ -9,13 +9,14 @@ from functools import partial
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clock import Clock
+from reconsume.bridge.existing_topics import ExistingTopics
 from reconsume.consumers.delay_producer import DelayProducer
 from reconsume.consumers.sidecar.models import NewMessage, SentMessage
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.settings import ProcessSettings
 from reconsume.consumers.sidecar.too_large import size_of, too_large
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordTooLarge, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordTooLarge
 
 __all__ = ["DelayedMessages"]
 
@@ -36,8 +37,9 @@ class DelayedMessages:
         self._executor = executor
         self._names = settings.names
         self._once: Once[SentMessage] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, clock)
+        # Or brokers that make topics by themselves would make one for each misspelt name.
         self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar")
-        self._known: set[str] = set()
+        self._existing = ExistingTopics(self._admin, "make it, or mend its name")
         self._producer = DelayProducer(
             bootstrap_servers=settings.bootstrap_servers,
             conf=settings.client_settings(),
@@ -88,7 +90,7 @@ class DelayedMessages:
         def begin(tell: Tell[SentMessage]) -> None:
             self._executor.submit(self._tell, message, tell)
 
-        return await self._once.run(idempotency_key, subject, begin)
+        return await self._once.run(message.topic, idempotency_key, subject, begin)
 
     def _tell(self, message: NewMessage, tell: Tell[SentMessage]) -> None:
         try:
@@ -99,15 +101,8 @@ class DelayedMessages:
             tell(IllegalSetting(f"sending to {message.topic}: {type(error).__name__}; the sidecar's log says more"))
             raise
 
-    def _require_topic(self, topic: str) -> None:
-        """Or brokers that make topics by themselves would make one for each misspelt name."""
-        if topic not in self._known:
-            if topic not in self._admin.partitions([topic]):
-                raise TopicNotReady(f"topic {topic} does not exist; make it, or mend its name")
-            self._known.add(topic)
-
     def _send(self, message: NewMessage) -> SentMessage:
-        self._require_topic(message.topic)
+        self._existing.require(message.topic)
         send = partial(
             self._producer.send,
             message.topic,

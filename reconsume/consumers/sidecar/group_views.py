@@ -16,6 +16,8 @@ from reconsume.delay_levels.names import TopicNames, check_group
 
 __all__ = ["GroupViews"]
 
+_PATIENCE_SECONDS = 4.0
+"""A cluster that cannot make the retry topic of one group now must not hold up the others for long."""
 _FOR_THE_RETRY_TOPIC = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 
 
@@ -25,7 +27,7 @@ class GroupViews:
     Args:
         base: librdkafka's settings for any client.
         names: the installation's topics.
-        topics: how a retry topic is made.
+        topics: how a retry topic is made while no topic settings are published.
         groups: the groups as known now.
         served: the only groups that are served; none serves all.
     """
@@ -41,8 +43,8 @@ class GroupViews:
         self._names = names
         self._groups = groups
         self._served = frozenset(served)
-        self._admin = KafkaAdmin(base, "reconsume-sidecar")
-        self._maker = TopicMaker(self._admin, names, topics)
+        self._admin = KafkaAdmin(base, "reconsume-sidecar", patience=_PATIENCE_SECONDS)
+        self._maker = TopicMaker(self._admin, names, topics, groups)
 
     def config_of(self, group: str) -> SubscriptionGroupConfig:
         """The group's configuration.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -20,9 +21,12 @@ Tell = Callable[[T | ReconsumeError], None]
 
 _MOST_ANSWERS: Final = 50_000
 """80 MB of them."""
+_SHARE_OF_FREE: Final = 3
+"""Calls in flight that an owner may have for each free place: three quarters of the places that the others leave."""
 
 
 class _Call(NamedTuple, Generic[T]):
+    owner: str
     subject: Hashable
     future: asyncio.Future[T | ReconsumeError]
 
@@ -35,14 +39,19 @@ class _Done(NamedTuple, Generic[T]):
 class Once(Generic[T]):
     """All methods are for the thread of one event loop.
 
+    Guarantees: calls of one owner that Kafka does not answer leave places for the calls of others.
+
     Args:
         keep_ms: how long an answer is remembered.
         most_running: how many calls may wait at a time.
         clock: gives the time in milliseconds.
+        has_one_owner: whether all places are for one owner, because no other may call.
     """
 
-    def __init__(self, keep_ms: float, most_running: int, clock: Clock) -> None:
+    def __init__(self, keep_ms: float, most_running: int, clock: Clock, *, has_one_owner: bool = False) -> None:
+        self._has_one_owner = has_one_owner
         self._running: dict[Hashable, _Call[T]] = {}
+        self._running_of: Counter[str] = Counter()
         self._done: Remembered[_Done[T]] = Remembered(keep_ms, _MOST_ANSWERS)
         self._most_running = most_running
         self._clock = clock
@@ -64,10 +73,11 @@ class Once(Generic[T]):
         _check(done.subject, subject)
         return done.answer
 
-    async def run(self, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> T:
+    async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> T:
         """Begin, or wait for the call of the same key that has begun; a waiter that gives up ends nothing.
 
         Args:
+            owner: the group or topic whose places it takes.
             key: what is the same in a call that comes again.
             subject: what a call is about; a key stands for one subject.
             begin: starts it and tells later.
@@ -78,29 +88,33 @@ class Once(Generic[T]):
         """
         call = self._running.get(key)
         if call is None:
-            call = self._begin(key, subject, begin)
+            call = self._begin(owner, key, subject, begin)
         _check(call.subject, subject)
         told = await asyncio.shield(call.future)
         if isinstance(told, ReconsumeError):
             raise told
         return told
 
-    def _begin(self, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> _Call[T]:
-        if len(self._running) >= self._most_running:
-            raise Problem(
-                503,
-                "too-many-waiting",
-                "Too many calls wait for Kafka",
-                f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows; "
-                "make the call again later",
-                AGAIN_SECONDS,
+    def _require_place(self, owner: str) -> None:
+        free, own = self._most_running - len(self._running), self._running_of[owner]
+        if free <= 0:
+            raise _too_many(
+                f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
             )
+        if not self._has_one_owner and own >= _SHARE_OF_FREE * free:
+            raise _too_many(
+                f"{own} calls for {owner} wait for Kafka; the {free} places that are left of "
+                "sidecar.limits.records_in_flight are kept for others"
+            )
+
+    def _begin(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> _Call[T]:
+        self._require_place(owner)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T | ReconsumeError] = loop.create_future()
-        call = _Call(subject, future)
+        call = _Call(owner, subject, future)
 
         def told(answer: T | ReconsumeError) -> None:
-            self._running.pop(key, None)
+            self._end(key)
             if not isinstance(answer, ReconsumeError):
                 self._done.put(key, _Done(subject, answer), self._clock())
             if not future.done():
@@ -112,12 +126,26 @@ class Once(Generic[T]):
                 loop.call_soon_threadsafe(told, answer)
 
         self._running[key] = call
+        self._running_of[owner] += 1
         try:
             begin(tell)
         except BaseException:
-            self._running.pop(key, None)
+            self._end(key)
             raise
         return call
+
+    def _end(self, key: Hashable) -> None:
+        call = self._running.pop(key, None)
+        if call is not None:
+            self._running_of[call.owner] -= 1
+            if not self._running_of[call.owner]:
+                del self._running_of[call.owner]
+
+
+def _too_many(why: str) -> Problem:
+    return Problem(
+        503, "too-many-waiting", "Too many calls wait for Kafka", f"{why}; make the call again later", AGAIN_SECONDS
+    )
 
 
 def _check(one: Hashable, other: Hashable) -> None:

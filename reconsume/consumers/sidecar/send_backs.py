@@ -159,7 +159,7 @@ class SendBacks:
         # A topic that was made anew has other records in its old places.
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
             return self._answer_of_earlier(request.group, attempt, written, failed.message_id)
-        return await self._once.run(key, subject, lambda tell: self._write(failed, tell))
+        return await self._once.run(request.group, key, subject, lambda tell: self._write(failed, tell))
 
     def _too_large(self, failed: _Failed, position: Position) -> Problem:
         return too_large(

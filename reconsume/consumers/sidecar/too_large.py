@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.consumers.sidecar.problems import Problem
-from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.properties import Header
 
 __all__ = ["size_of", "too_large"]
@@ -27,10 +26,8 @@ def too_large(what: str, size: int, topic: str, admin: KafkaAdmin, way_out: str)
         admin: asks for the limit.
         way_out: what else the caller or an operator can do.
     """
-    try:
-        limit = f"{int(admin.settings([topic])[topic]['max.message.bytes']):,}"
-    except (ReconsumeError, KeyError):  # the right to read settings is no other right
-        limit = "fewer than that"
+    known = admin.max_message_bytes(topic)  # the right to read settings is no other right
+    limit = "fewer than that" if known is None else f"{known:,}"
     return Problem(
         413,
         "record-too-large",

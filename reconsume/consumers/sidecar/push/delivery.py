@@ -19,6 +19,7 @@ from reconsume.consumers.listener import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
 )
+from reconsume.consumers.listener_pool import cut_off
 from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.sidecar.life_cycle import Life
@@ -137,7 +138,7 @@ class Delivery:
 
     def _cancel(self) -> None:
         for task in self._tasks:
-            task.cancel()
+            cut_off(task)
 
     @staticmethod
     def new_event_loop() -> asyncio.AbstractEventLoop:
