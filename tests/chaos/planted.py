@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from reconsume.bridge.clock import now_ms
 from reconsume.bridge.scheduler import service
+from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.transactions import Produce, Transactions
 from reconsume.cli.chaos.worker import run
@@ -60,6 +61,8 @@ def due_by_the_workers_clock() -> None:
     """When a record is due is looked up on the machine's own clock."""
 
     class OwnClock:
+        is_in_doubt = False
+
         def __call__(self) -> float:
             return now_ms()
 
@@ -70,8 +73,31 @@ def due_by_the_workers_clock() -> None:
     setattr(service, "BrokersClock", OwnClock)  # noqa: B010
 
 
+def the_next_record_is_blamed_too() -> None:
+    """The record that comes after one for the quarantine goes there too."""
+    quarantine, route, blamed = Router.quarantine, Router.route, list[str]()
+
+    def blame(self: Router, message: Message, reason: str) -> Delivery:
+        blamed.append(reason)
+        return quarantine(self, message, reason)
+
+    def after(self: Router, message: Message, *, inbox: bool) -> Delivery:
+        if blamed:
+            return quarantine(self, message, blamed.pop())
+        return route(self, message, inbox=inbox)
+
+    setattr(Router, "quarantine", blame)  # noqa: B010
+    setattr(Router, "route", after)  # noqa: B010
+
+
 BUGS: Final[dict[str, Callable[[], None]]] = {
-    one.__name__: one for one in (commit_before_the_produce, no_rewind_after_an_abort, due_by_the_workers_clock)
+    one.__name__: one
+    for one in (
+        commit_before_the_produce,
+        no_rewind_after_an_abort,
+        due_by_the_workers_clock,
+        the_next_record_is_blamed_too,
+    )
 }
 
 if __name__ == "__main__":

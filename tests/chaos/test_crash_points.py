@@ -29,8 +29,8 @@ BOTH = ("before", "after")
 IN_A_TRANSACTION = [
     f"{when}:{call}" for call in ("produce:1", "send_offsets:1", "commit_transaction:1") for when in BOTH
 ]
-SCHEDULER = [*IN_A_TRANSACTION, "before:begin:2", "after:begin:2", *(f"{when}:abort:1" for when in BOTH)]
-"""The first transaction of a scheduler asks for the brokers' time, and is aborted."""
+SCHEDULER = [*IN_A_TRANSACTION, "before:begin:3", "after:begin:3", *(f"{when}:abort:1" for when in BOTH)]
+"""The first two transactions of a scheduler ask for the brokers' time and try a position; they are aborted."""
 OVERTAKEN = [f"{when}:{call}_few:1" for call in ("produce", "send_offsets", "commit_transaction") for when in BOTH]
 SCHEDULER_AT_LEAST_ONCE = [
     f"{when}:{call}:1" for call in ("produce", "acknowledged", "flush", "commit") for when in BOTH

@@ -52,6 +52,43 @@ def test_rights_that_were_taken_and_given_back_and_topics_made_again_cost_nothin
     assert "no right to use the topic" in "".join(one.read_text() for one in tmp_path.glob("scheduler-*.log"))
 
 
+A_GROUP_IS_POISONED = [
+    Fault(Kind.CLOCK_AHEAD, 0, 1, 10),
+    Fault(Kind.TOPICS_NOT_MADE, 0, 6, 5),
+    Fault(Kind.LISTENERS_SLIP, 0, 6, 5),
+    Fault(Kind.SIZES_REFUSED, 0, 6, 5),
+    Fault(Kind.WRITING_TAKEN, 0, 6, 5),
+]
+"""At first a fault that delays nobody, to see how late deliveries are on this machine."""
+
+
+def test_a_poisoned_group_delays_no_other_one(tmp_path: Path) -> None:
+    report = run_chaos(ChaosOptions(SEED, 1, rate=100, faults=A_GROUP_IS_POISONED), say, tmp_path)
+    assert report.ok, report.as_json()
+    assert report.ended == []
+    assert report.verdict.quarantined > 0
+    late = {kind: figures["p99_seconds"] for kind, figures in report.lateness.items()}
+    assert len(late) == len(A_GROUP_IS_POISONED)
+    promised = 1 + 2 * late.pop(Kind.CLOCK_AHEAD)
+    assert all(seconds < promised for seconds in late.values()), (promised, late)
+
+
+def test_slow_links_cost_nothing_and_stop_nobody_for_good(tmp_path: Path) -> None:
+    faults = [Fault(Kind.SCHEDULER_STOPPED, 0, 10, 0), Fault(Kind.LINKS_SLOW, 0, 15, 5)]
+    report = run_chaos(ChaosOptions(SEED, 1, rate=100, faults=faults), say, tmp_path)
+    assert report.ok, report.as_json()
+    assert report.ended == []
+
+
+ONE_OF_THREE_IS_AWAY = [Fault(Kind.BROKER_KILLED, 0, 0, 5), Fault(Kind.RIGHTS_TAKEN, 2, 4, 5)]
+
+
+def test_three_brokers_lose_one_and_take_a_right(tmp_path: Path) -> None:
+    report = run_chaos(ChaosOptions(SEED, 1, brokers=3, rate=20, faults=ONE_OF_THREE_IS_AWAY), say, tmp_path)
+    assert report.ok, report.as_json()
+    assert report.ended == []
+
+
 A_WHILE = Fault(Kind.CONSUMER_STOPPED, 0, 0.1, 10)
 SCHEDULERS_DIE = [A_WHILE, *(Fault(Kind.SCHEDULER_KILLED, number, 0.5, 13) for number in range(4))]
 """Each when all of them deliver: their group has got over the one before, whose session is 10 s."""
@@ -65,6 +102,7 @@ GROUP_REBALANCES = [Fault(Kind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number 
         ("commit_before_the_produce", SCHEDULERS_DIE, "LOST"),
         ("no_rewind_after_an_abort", GROUP_REBALANCES, "LOST"),
         ("due_by_the_workers_clock", [Fault(Kind.CLOCK_AHEAD, 0, 5, 1)], "EARLY"),
+        ("the_next_record_is_blamed_too", [Fault(Kind.TOPICS_NOT_MADE, 0, 5, 5)], "QUARANTINED"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, faults: list[Fault], word: str, tmp_path: Path) -> None:

@@ -21,3 +21,7 @@ def test_nothing_is_lost_early_or_twice_in_five_minutes_of_faults() -> None:
     assert {one.kind for one in schedule(SEED, MINUTES * 60, kinds)} == set(kinds)
     report = run_as_user(SEED, MINUTES, RATE)
     assert report["faults"] >= len(kinds)
+    assert report["quarantined"] > 0, "poison was produced"
+    assert set(report["recovery"]) == set(kinds)
+    assert report["lateness"], "healthy groups' records were due during faults"
+    assert set(report["lateness"]) <= set(kinds), "a kind is left out when nothing was due before the next fault"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from reconsume.cli.broker.jars import KAFKA_VERSION_FOR_FAULTS, Progress
+from reconsume.cli.broker.jars import KAFKA_VERSION, Progress
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.proxy import Proxy
 
@@ -24,6 +24,7 @@ __all__ = ["Broker", "Cluster", "free_ports"]
 _HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_000)
 """Below those that the system gives to outgoing connections: one of these stays free while its broker is away."""
+_CONTROLLER: Final = "controller"
 _FULL_SECONDS: Final = 30.0
 _START_SECONDS: Final = 180.0
 
@@ -53,7 +54,7 @@ class Broker:
             "listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{self._behind},"
             f"CONTROLLER://{_HOST}:{self.controller}",
             "advertised.listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{self.proxied}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "default.replication.factor": replicas,
             "min.insync.replicas": safe,
@@ -65,6 +66,14 @@ class Broker:
             # Rights can be taken: all have all of them where no rule says otherwise.
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
+            # A quorum of several asks each other for the rules before any has them, so controllers need a name.
+            "super.users": f"User:{_CONTROLLER}",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "listener.name.controller.plain.sasl.jaas.config": (
+                "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                f'username="{_CONTROLLER}" password="{_CONTROLLER}" user_{_CONTROLLER}="{_CONTROLLER}";'
+            ),
             # A broker that lags behind for a moment on a busy machine is no dead one.
             "replica.lag.time.max.ms": "5000",
             # But one that was killed may come back only when its last session is over.
@@ -120,7 +129,7 @@ class Cluster:
         brokers: int,
         progress: Progress = lambda _line: None,
         folder: Path | None = None,
-        version: str = KAFKA_VERSION_FOR_FAULTS,
+        version: str = KAFKA_VERSION,
     ) -> None:
         self.folders = [folder / f"broker-{node}" for node in range(1, brokers + 1)] if folder is not None else []
         self.brokers = [Broker(version) for _ in range(brokers)]

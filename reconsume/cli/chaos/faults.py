@@ -36,6 +36,11 @@ class Kind(StrEnum):
     NETWORK_SILENT = "connections silent"
     RIGHTS_TAKEN = "right to read taken"
     TOPIC_DELETED = "topic deleted"
+    LINKS_SLOW = "links slow"
+    SIZES_REFUSED = "sizes refused"
+    WRITING_TAKEN = "right to write taken"
+    TOPICS_NOT_MADE = "topics that cannot be made"
+    LISTENERS_SLIP = "listeners that slip"
 
 
 _SECONDS: Final[dict[Kind, tuple[float, float]]] = {
@@ -61,6 +66,11 @@ _SECONDS: Final[dict[Kind, tuple[float, float]]] = {
     Kind.NETWORK_SILENT: (2, 15),
     Kind.RIGHTS_TAKEN: (1, 15),
     Kind.TOPIC_DELETED: (1, 5),
+    Kind.LINKS_SLOW: (3, 15),
+    Kind.SIZES_REFUSED: (3, 10),
+    Kind.WRITING_TAKEN: (3, 10),
+    Kind.TOPICS_NOT_MADE: (3, 10),
+    Kind.LISTENERS_SLIP: (3, 10),
 }
 """How long each lasts, at least and at most."""
 _OF_THE_SIDECAR: Final = frozenset({Kind.SIDECAR_KILLED, Kind.SIDECAR_STOPPED, Kind.APP_KILLED, Kind.APP_STOPPED})

@@ -10,6 +10,7 @@ from typing import Final
 from reconsume.cli.chaos.cluster import Broker, Cluster
 from reconsume.cli.chaos.faults import Fault, Kind
 from reconsume.cli.chaos.operator import Operator
+from reconsume.cli.chaos.poison import MIXES, PoisonLoad
 from reconsume.cli.chaos.processes import Processes, UnderTest
 from reconsume.cli.chaos.worker import set_ahead
 
@@ -18,6 +19,8 @@ __all__ = ["Inflictor"]
 _WRONG_SECONDS: Final = 30.0
 _SLOW_SECONDS: Final = 0.2
 _STORM_SECONDS: Final = 1.0
+_SLOW_LINK: Final = 150_000
+"""Bytes per second."""
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Inflictor:
     Args:
         clocks: the file of each scheduler's clock.
         operator: has all rights.
+        poison: produces what the poisoned groups suffer from.
         rest: how seconds pass.
     """
 
@@ -34,6 +38,7 @@ class Inflictor:
     processes: Processes
     clocks: Sequence[Path]
     operator: Operator
+    poison: PoisonLoad
     rest: Callable[[float], object]
 
     def inflict(self, fault: Fault) -> None:
@@ -66,6 +71,11 @@ class Inflictor:
             Kind.NETWORK_SILENT: self._network_silent,
             Kind.RIGHTS_TAKEN: self._rights_taken,
             Kind.TOPIC_DELETED: self._topic_deleted,
+            Kind.LINKS_SLOW: self._links_slow,
+            Kind.SIZES_REFUSED: self._poisoned,
+            Kind.WRITING_TAKEN: self._writing_taken,
+            Kind.TOPICS_NOT_MADE: self._poisoned,
+            Kind.LISTENERS_SLIP: self._poisoned,
         }
 
     def _killed(self, victims: Sequence[UnderTest], fault: Fault) -> None:
@@ -144,12 +154,28 @@ class Inflictor:
     def _rights_taken(self, fault: Fault) -> None:
         topic = self.operator.take_reading(fault.choice)
         self.rest(fault.seconds)
-        self.operator.give_reading(topic)
+        self.operator.give_back(topic)
 
     def _topic_deleted(self, fault: Fault) -> None:
         self.operator.delete(fault.choice)
         self.rest(fault.seconds)
         self.operator.make_topics()
+
+    def _links_slow(self, fault: Fault) -> None:
+        proxies = [one.proxy for one in self.cluster.brokers]
+        for proxy in proxies:
+            proxy.limit(_SLOW_LINK)
+        self.rest(fault.seconds)
+        for proxy in proxies:
+            proxy.limit(0)
+
+    def _poisoned(self, fault: Fault) -> None:
+        self.poison.produce(MIXES[fault.kind], fault.seconds)
+
+    def _writing_taken(self, fault: Fault) -> None:
+        topic = self.operator.take_writing()
+        self._poisoned(fault)
+        self.operator.give_back(topic)
 
 
 def _choose(victims: Sequence[UnderTest], fault: Fault) -> UnderTest:

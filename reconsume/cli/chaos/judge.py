@@ -8,6 +8,9 @@ What is promised, for consumers with `exactly_once` and schedulers with transact
 2. **Nothing early.** A copy was stored on the retry or dead-letter topic no sooner than its delay after it was stored
    on the delay topic, both by the brokers' clock.
 3. **Nothing twice.** None of these copies is there a second time, and there are no others.
+4. **Nothing in the quarantine, but what belongs there.** A record that its retry topic refuses, or whose retry topic
+   cannot be made, is there once instead of on the retry topic. A record of the poisoned group may be there too if the
+   right to write to its retry topic was taken at that time. No other record is there.
 
 A listener may process a message again after its consumer died: only what is written by reconsume is judged.
 """
@@ -15,19 +18,24 @@ A listener may process a message again after its consumer died: only what is wri
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from reconsume.cli.chaos.poison import Poison
 from reconsume.cli.chaos.workload import DEAD
 
-__all__ = ["Judge", "Place", "Verdict"]
+__all__ = ["PLACE_BITS", "Judge", "Place", "Verdict"]
 
 Place = int
-"""Of a message in the origin topic: partition and offset in one number, for there are many."""
+"""Of a message in the topic where it began: offset and partition in one number, for there are many."""
+PLACE_BITS: Final = 8
+"""Of the partition, which `reading` counts on from one topic to the next."""
 _TIMES_BITS: Final = 3
 _EXAMPLES: Final = 20
+_AFTER_MS: Final = 10_000
+"""A batch that was refused may be written to the quarantine so long after the right was given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +43,11 @@ class Verdict:
     """The figures of a run.
 
     Attributes:
-        messages: in the origin topic.
+        messages: produced, with those of poisoned groups.
         failures: copies on delay topics.
         lost, early, duplicates: messages or copies of which a promise was broken.
+        quarantined: copies in the quarantine.
+        wrongly_quarantined: those of them that do not belong there.
         examples: some sentences on them.
     """
 
@@ -46,12 +56,14 @@ class Verdict:
     lost: int
     early: int
     duplicates: int
+    quarantined: int
+    wrongly_quarantined: int
     examples: list[str]
 
     @property
     def ok(self) -> bool:
         """Whether all promises were kept."""
-        return not (self.lost or self.early or self.duplicates)
+        return not (self.lost or self.early or self.duplicates or self.wrongly_quarantined)
 
 
 class _Copy(NamedTuple):
@@ -74,13 +86,17 @@ class Judge:
     _waited: dict[int, _Copy] = field(default_factory=dict)
     _moved: dict[int, _Copy] = field(default_factory=dict)
     _dead: dict[int, _Copy] = field(default_factory=dict)
+    _quarantined: dict[int, _Copy] = field(default_factory=dict)
+    _poison: dict[Place, Poison] = field(default_factory=dict)
     _again: Counter[str] = field(default_factory=Counter)
     _examples: list[str] = field(default_factory=list)
     _open: set[Place] = field(default_factory=set)
 
-    def produced(self, place: Place, failures: int, stored_ms: int) -> None:
-        """A message of the origin topic that fails so often."""
+    def produced(self, place: Place, failures: int, stored_ms: int, poison: Poison | None = None) -> None:
+        """A message that fails so often; of a poisoned group, with what is to become of it."""
         self._origins[place] = failures, stored_ms
+        if poison is not None:
+            self._poison[place] = poison
         self._look(place)
 
     def processed(self, place: Place, stored_ms: int) -> None:
@@ -99,6 +115,10 @@ class Judge:
         else:
             self._note("delivered", self._moved, place, times, _Copy(stored_ms, at))
 
+    def quarantined(self, place: Place, times: int, stored_ms: int, at: str) -> None:
+        """A copy in the quarantine; `at` tells its reason too."""
+        self._note("quarantined", self._quarantined, place, times, _Copy(stored_ms, at))
+
     def _note(self, what: str, found: dict[int, _Copy], place: Place, times: int, copy: _Copy) -> None:
         """The first copy counts; a second one is a promise broken."""
         key = _key(place, times)
@@ -109,12 +129,16 @@ class Judge:
             if len(self._examples) < _EXAMPLES:
                 apart = (second.stored_ms - first.stored_ms) / 1000
                 self._examples.append(
-                    f"TWICE: {_shown(place)} was {what} twice after failure {times}: {first.at} at "
+                    f"TWICE: {self._shown(place)} was {what} twice after failure {times}: {first.at} at "
                     f"{_time(first.stored_ms)}, and {second.at} {apart:.3f} s later"
                 )
         else:
             found[key] = copy
         self._look(place)
+
+    def _shown(self, place: Place) -> str:
+        poison = f" ({self._poison[place]})" if place in self._poison else ""
+        return f"{place & (1 << PLACE_BITS) - 1}/{place >> PLACE_BITS}{poison}"
 
     def _look(self, place: Place) -> None:
         if place in self._origins and not self._missing(place):
@@ -124,10 +148,15 @@ class Judge:
 
     def _missing(self, place: Place) -> str | None:
         failures, _ = self._origins[place]
+        is_refused = place in self._poison and self._poison[place].is_refused
         for times in range(1, failures + 1):
             key = _key(place, times)
             if key not in self._waited:
                 return f"has no copy on a delay topic for failure {times}"
+            if key in self._quarantined:
+                return None
+            if is_refused:
+                return f"was not quarantined after failure {times}"
             if key not in (self._dead if times == DEAD else self._moved):
                 return f"was not delivered after failure {times}"
         return "was not processed" if failures < DEAD and place not in self._processed else None
@@ -139,7 +168,7 @@ class Judge:
 
     @property
     def messages(self) -> int:
-        """How many there are in the origin topic."""
+        """How many were produced."""
         return len(self._origins)
 
     @property
@@ -152,29 +181,36 @@ class Judge:
         """How many messages have not come to their end yet."""
         return len(self._open)
 
-    def verdict(self) -> Verdict:
-        """What the records say."""
+    def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> Verdict:
+        """What the records say.
+
+        Args:
+            writing_taken: when the right to write to the retry topic of the poisoned group was taken and given back.
+        """
         examples = list(self._examples)
         for place in sorted(self._open):
             missing = self._missing(place) if place in self._origins else "is on other topics, but was never produced"
-            examples.append(f"LOST: {_shown(place)} {missing}")
+            examples.append(f"LOST: {self._shown(place)} {missing}")
         early = 0
-        for key, copy in (*self._moved.items(), *self._dead.items()):
+        for key, copy in (*self._moved.items(), *self._dead.items(), *self._quarantined.items()):
             waited = self._waited.get(key)
             if waited is not None and copy.stored_ms < waited.due_ms:
                 early += 1
                 by_ms = waited.due_ms - copy.stored_ms
                 examples.append(
-                    f"EARLY: {_shown(key >> _TIMES_BITS)} by {by_ms} ms: {waited.at}, delivered to {copy.at}"
+                    f"EARLY: {self._shown(key >> _TIMES_BITS)} by {by_ms} ms: {waited.at}, delivered to {copy.at}"
                 )
-        extra = list(self._unexpected())
+        extra = [*self._unexpected(), *self._both()]
+        wrong = list(self._wrongly_quarantined(writing_taken))
         return Verdict(
             messages=len(self._origins),
             failures=len(self._waited),
             lost=len(self._open),
             early=early,
             duplicates=self._again.total() + len(extra),
-            examples=[*examples, *extra][:_EXAMPLES],
+            quarantined=len(self._quarantined),
+            wrongly_quarantined=len(wrong),
+            examples=[*examples, *extra, *wrong][:_EXAMPLES],
         )
 
     def _unexpected(self) -> Iterator[str]:
@@ -182,24 +218,46 @@ class Judge:
             ("sent back", self._waited, DEAD),
             ("delivered", self._moved, DEAD - 1),
             ("dead", self._dead, DEAD),
+            ("quarantined", self._quarantined, DEAD),
         ):
             for key in found:
                 place, times = key >> _TIMES_BITS, key & ((1 << _TIMES_BITS) - 1)
                 failures = self._origins.get(place, (DEAD, 0))[0]
                 if not 1 <= times <= min(failures, last) or (what == "dead" and times != DEAD):
-                    yield f"UNEXPECTED: {_shown(place)} was {what} after failure {times}, and fails {failures} times"
+                    yield (
+                        f"UNEXPECTED: {self._shown(place)} was {what} after failure {times}, and fails {failures} times"
+                    )
+
+    def _both(self) -> Iterator[str]:
+        for key, copy in self._quarantined.items():
+            if (other := self._moved.get(key) or self._dead.get(key)) is not None:
+                yield f"TWICE: {self._shown(key >> _TIMES_BITS)} is at {other.at} and at {copy.at}"
+
+    def _wrongly_quarantined(self, writing_taken: Sequence[tuple[float, float]]) -> Iterator[str]:
+        for key, copy in self._quarantined.items():
+            place = key >> _TIMES_BITS
+            poison = self._poison.get(place)
+            taken = any(begun <= copy.stored_ms <= ended + _AFTER_MS for begun, ended in writing_taken)
+            if poison is None or not (poison.is_refused or taken):
+                yield f"QUARANTINED: {self._shown(place)} is at {copy.at}"
+
+    def deliveries(self) -> Iterator[tuple[int, int]]:
+        """When each step of the schedulers was due and when it was done, of healthy groups."""
+        for key, copy in self._waited.items():
+            done = self._moved.get(key) or self._dead.get(key)
+            if done is not None and key >> _TIMES_BITS not in self._poison:
+                yield copy.due_ms, done.stored_ms
 
     def late(self, limit_ms: int) -> Iterator[tuple[int, int]]:
-        """Steps that took longer: when each was due and when it was done.
+        """Steps of healthy groups that took longer: when each was due and when it was done.
 
         The steps are those of the schedulers, from the due moment to the delivery, and those of the consumers, from a
         message's arrival to its success or the copy on a delay topic.
         """
-        for key, copy in self._waited.items():
-            done = self._moved.get(key) or self._dead.get(key)
-            if done is not None and done.stored_ms - copy.due_ms > limit_ms:
-                yield copy.due_ms, done.stored_ms
+        yield from ((due_ms, done_ms) for due_ms, done_ms in self.deliveries() if done_ms - due_ms > limit_ms)
         for place, (failures, stored_ms) in self._origins.items():
+            if place in self._poison:
+                continue
             for times in range(min(failures + 1, DEAD)):
                 delivered = self._moved.get(_key(place, times))
                 arrived_ms = stored_ms if times == 0 else delivered and delivered.stored_ms
@@ -211,10 +269,6 @@ class Judge:
 
 def _key(place: Place, times: int) -> int:
     return place << _TIMES_BITS | min(times, (1 << _TIMES_BITS) - 1)
-
-
-def _shown(place: Place) -> str:
-    return f"{place & 0xFF}/{place >> 8}"
 
 
 def _time(stored_ms: int) -> str:

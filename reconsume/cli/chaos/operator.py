@@ -24,6 +24,7 @@ from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.cli.chaos.poison import GROUP_OF_POISON, LARGEST_BATCH, ORIGIN_OF_POISON, UNMADE_PREFIX
 from reconsume.cli.chaos.workload import GROUP, LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -46,6 +47,7 @@ class Operator:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._holds_poison = False
         self._admin = KafkaAdmin(settings.client_settings())
         self._maker = TopicMaker(self._admin, settings.names, settings.topics)
 
@@ -67,10 +69,26 @@ class Operator:
             self._admin.create(name, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
         write_system(self._settings, system)
 
+    def prepare_poison(self) -> None:
+        """The topics of the poisoned group, and no right for anybody to make those of the groups without."""
+        self._holds_poison = True
+        _insist(self._prepare_poison)
+
+    def _prepare_poison(self) -> None:
+        self._admin.create(ORIGIN_OF_POISON, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
+        retry = self._maker.retry_topic(GROUP_OF_POISON, Groups())
+        settings = {**retry.settings, "max.message.bytes": str(LARGEST_BATCH)}
+        self._admin.create(retry.name, retry.partitions, retry.replication_factor, settings)
+        unmade = ResourceType.TOPIC, self._settings.names.retry(UNMADE_PREFIX), ResourcePatternType.PREFIXED
+        # Who may make topics in the cluster may make any. Other names are free, because no rule is about them.
+        cluster = ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL
+        self._add_rules([rule for one in (unmade, cluster) for rule in _all_but(AclOperation.CREATE, *one)])
+
     def delete(self, choice: int) -> None:
         """One of the topics that hold no message."""
         names = self._settings.names
-        topic = (names.cancel, names.quarantine)[choice % 2]
+        topics = [names.cancel] if self._holds_poison else [names.cancel, names.quarantine]
+        topic = topics[choice % len(topics)]
         _insist(partial(self._delete, topic))
 
     def _delete(self, topic: str) -> None:
@@ -83,15 +101,24 @@ class Operator:
         lanes = [names.delay(seconds * 1_000) for seconds in (0, 1, 2, 3)]
         topics = [ORIGIN, names.retry(GROUP), *lanes]
         topic = topics[choice % len(topics)]
-        rules = [
-            _rule(topic, AclOperation.ALL, AclPermissionType.ALLOW),
-            _rule(topic, AclOperation.READ, AclPermissionType.DENY),
-        ]
-        _insist(lambda: self._change(lambda client: client.create_acls(rules, request_timeout=_ANSWER_SECONDS)))
+        self._take(AclOperation.READ, topic)
         return topic
 
-    def give_reading(self, topic: str) -> None:
-        """After `take_reading`."""
+    def take_writing(self) -> str:
+        """Nobody may write to the retry topic of the poisoned group, which is given."""
+        topic = self._settings.names.retry(GROUP_OF_POISON)
+        self._take(AclOperation.WRITE, topic)
+        return topic
+
+    def _take(self, operation: AclOperation, topic: str) -> None:
+        rules = _all_but(operation, ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+        _insist(partial(self._add_rules, rules))
+
+    def _add_rules(self, rules: list[AclBinding]) -> None:
+        self._change(lambda client: client.create_acls(rules, request_timeout=_ANSWER_SECONDS))
+
+    def give_back(self, topic: str) -> None:
+        """After `take_reading` or `take_writing`."""
         rules = AclBindingFilter(
             ResourceType.TOPIC,
             topic,
@@ -104,8 +131,12 @@ class Operator:
         _insist(lambda: self._change(lambda client: client.delete_acls([rules], request_timeout=_ANSWER_SECONDS)))
 
 
-def _rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, _EVERYBODY, "*", operation, permission)
+def _all_but(operation: AclOperation, kind: ResourceType, name: str, pattern: ResourcePatternType) -> list[AclBinding]:
+    """Everybody may do all but this: where there is a rule, what no rule allows is forbidden."""
+    return [
+        AclBinding(kind, name, pattern, _EVERYBODY, "*", one, permission)
+        for one, permission in ((AclOperation.ALL, AclPermissionType.ALLOW), (operation, AclPermissionType.DENY))
+    ]
 
 
 def _insist(call: Callable[[], T]) -> T:

@@ -88,6 +88,7 @@ class Processes:
     """All of them; none outlives this context.
 
     Attributes:
+        poisoned: the consumer of the poisoned group.
         ended: names of those that have ended by themselves; each was started again.
     """
 
@@ -95,6 +96,7 @@ class Processes:
     consumers: list[UnderTest]
     sidecars: list[UnderTest] = field(default_factory=list)
     apps: list[UnderTest] = field(default_factory=list)
+    poisoned: list[UnderTest] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -108,7 +110,7 @@ class Processes:
 
     def all(self) -> list[UnderTest]:
         """Whatever it is."""
-        return [*self.schedulers, *self.consumers, *self.sidecars, *self.apps]
+        return [*self.schedulers, *self.consumers, *self.sidecars, *self.apps, *self.poisoned]
 
     def revive(self) -> None:
         """Start again what has ended by itself, and remember it: a fault is no reason to end."""

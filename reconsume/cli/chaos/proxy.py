@@ -1,4 +1,4 @@
-"""A TCP proxy that delays, cuts or silences connections."""
+"""A TCP proxy that delays, slows, cuts or silences connections."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ __all__ = ["Proxy"]
 
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
+_PIECE_SECONDS: Final = 0.05
+"""Of a slow link: short enough for heartbeats to pass between what else is sent."""
 _START_SECONDS: Final = 10.0
 
 
@@ -27,6 +29,7 @@ class Proxy:
         self._port = port
         self._target = target
         self._delay = 0.0
+        self._bytes_per_second = 0
         self._loop = asyncio.new_event_loop()
         self._passing = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -46,6 +49,10 @@ class Proxy:
     def slow_down(self, seconds: float) -> None:
         """From now on every piece of data takes so long; 0 for none."""
         self._do(lambda: setattr(self, "_delay", seconds))
+
+    def limit(self, bytes_per_second: int) -> None:
+        """From now on each connection passes on so many at most, in each direction; 0 for no limit."""
+        self._do(lambda: setattr(self, "_bytes_per_second", bytes_per_second))
 
     def silence(self) -> None:
         """Connections stay, and new ones are taken, but nothing comes through: neither side learns of it."""
@@ -104,10 +111,12 @@ class Proxy:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until either side ends; then both do."""
         with suppress(OSError):
-            while data := await reader.read(_CHUNK):
+            while data := await reader.read(int(self._bytes_per_second * _PIECE_SECONDS) or _CHUNK):
                 await self._passing.wait()
                 if self._delay:
                     await asyncio.sleep(self._delay)
+                if self._bytes_per_second:
+                    await asyncio.sleep(len(data) / self._bytes_per_second)
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()

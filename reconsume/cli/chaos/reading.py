@@ -11,12 +11,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka import consumer_settings, headers_of
-from reconsume.cli.chaos.judge import Judge, Place
-from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, failures_in
+from reconsume.cli.chaos.judge import PLACE_BITS, Judge, Place
+from reconsume.cli.chaos.poison import ORIGIN_OF_POISON, UNMADE_PREFIX, poison_in
+from reconsume.cli.chaos.workload import ORIGIN, PROCESSED, failures_in
 from reconsume.cli.processing import PROCESSED_ORIGIN
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID, RECONSUME_TIME
+from reconsume.delay_levels.names import RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUME_TIME
+from reconsume.delay_levels.quarantine import QUARANTINE_REASON
 
 __all__ = ["TopicReader"]
 
@@ -24,7 +26,9 @@ _BATCH: Final = 2_000
 _WAIT_SECONDS: Final = 0.2
 _LOOK_EVERY_SECONDS: Final = 1.0
 _STALLED_SECONDS: Final = 15.0
-_PLACE_BITS: Final = 8
+_FIRST_OF: Final = {ORIGIN: 0, ORIGIN_OF_POISON: 64}
+_FIRST_OF_INBOX: Final = 128
+"""In a place, partition 0 of the topics in which messages begin."""
 
 
 class TopicReader:
@@ -42,6 +46,7 @@ class TopicReader:
         self.quiet_since = time.monotonic()
         self._conf = conf
         self._names = names
+        self._written = names.prefix + "DELAY.", names.prefix + "RETRY.", names.prefix + "DLQ."
         self._say = say
         self._stop = threading.Event()
         self._failed: BaseException | None = None
@@ -114,7 +119,7 @@ class TopicReader:
         return new
 
     def _ours(self, admin: KafkaAdmin) -> set[Partition]:
-        ours = (ORIGIN, PROCESSED, self._names.prefix)
+        ours = (ORIGIN, ORIGIN_OF_POISON, PROCESSED, self._names.prefix)
         return {
             (topic, one) for topic, count in admin.topics().items() if topic.startswith(ours) for one in range(count)
         }
@@ -142,26 +147,37 @@ class TopicReader:
         if offset < self._next.get((topic, partition), 0):
             return  # read again after a broker came back; it is still one record
         self._next[topic, partition] = offset + 1
-        at = f"{topic}-{partition}@{offset}"
-        if topic == ORIGIN:
-            place = (offset << _PLACE_BITS) | partition
-            self.judge.produced(place, failures_in(message.value()), stored_ms)
-            return
-        headers = dict(headers_of(message))
-        if topic == PROCESSED:
-            self.judge.processed(_place(headers[PROCESSED_ORIGIN]), stored_ms)
-        elif topic.startswith(self._names.prefix + "DELAY."):
-            delay_ms = self._names.delay_ms(topic)
-            self.judge.sent_back(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, delay_ms, at)
-        elif topic in (self._names.retry(GROUP), self._names.dead_letter(GROUP)):
-            dead = topic == self._names.dead_letter(GROUP)
-            self.judge.moved(_place(headers[ORIGIN_MESSAGE_ID]), _times(headers), stored_ms, at, dead=dead)
+        headers = dict(headers_of(message)) if topic != ORIGIN else {}
+        if topic in (ORIGIN, ORIGIN_OF_POISON) or _is_unmade(headers, topic == self._names.send_back):
+            poison = None if topic == ORIGIN else poison_in(message.value())
+            self.judge.produced(_place(topic, partition, offset), failures_in(message.value()), stored_ms, poison)
+        elif topic == PROCESSED:
+            self.judge.processed(_origin(headers[PROCESSED_ORIGIN]), stored_ms)
+        elif topic.startswith((*self._written, self._names.quarantine)):
+            self._tell_copy(topic, headers, stored_ms, f"{topic}-{partition}@{offset}")
+
+    def _tell_copy(self, topic: str, headers: Mapping[str, bytes | None], stored_ms: int, at: str) -> None:
+        delay, _, dead_letter = self._written
+        place, times = _origin(headers[ORIGIN_MESSAGE_ID]), int(headers[RECONSUME_TIME] or b"0")
+        if topic == self._names.quarantine:
+            reason = (headers[QUARANTINE_REASON] or b"").decode()
+            self.judge.quarantined(place, times, stored_ms, f"{at}: {reason}")
+        elif topic.startswith(delay):
+            self.judge.sent_back(place, times, stored_ms, self._names.delay_ms(topic), at)
+        else:
+            self.judge.moved(place, times, stored_ms, at, dead=topic.startswith(dead_letter))
 
 
-def _times(headers: Mapping[str, bytes | None]) -> int:
-    return int(headers[RECONSUME_TIME] or b"0")
+def _is_unmade(headers: Mapping[str, bytes | None], is_inbox: bool) -> bool:
+    """Whether a record begins in the inbox, for a group whose retry topic cannot be made."""
+    return is_inbox and (headers.get(REAL_TOPIC) or b"").startswith((RETRY_PREFIX + UNMADE_PREFIX).encode())
 
 
-def _place(origin: bytes | None) -> Place:
-    _, partition, offset = (origin or b"").decode().rsplit("/", 2)
-    return (int(offset) << _PLACE_BITS) | int(partition)
+def _origin(position: bytes | None) -> Place:
+    topic, partition, offset = (position or b"").decode().rsplit("/", 2)
+    return _place(topic, int(partition), int(offset))
+
+
+def _place(topic: str, partition: int, offset: int) -> Place:
+    first = _FIRST_OF.get(topic, _FIRST_OF_INBOX)
+    return offset << PLACE_BITS | first + partition

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,17 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.table import Table
 
 from reconsume.bridge.settings import Settings
 from reconsume.cli.chaos.cluster import Cluster, free_ports
-from reconsume.cli.chaos.faults import Fault, kinds_for, schedule
+from reconsume.cli.chaos.faults import Fault, Kind, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
 from reconsume.cli.chaos.judge import Verdict
 from reconsume.cli.chaos.operator import Operator
+from reconsume.cli.chaos.poison import MIXES, PoisonLoad
 from reconsume.cli.chaos.processes import Processes, UnderTest
 from reconsume.cli.chaos.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.reading import TopicReader
-from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, recoveries, summary
+from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.worker import set_ahead
 from reconsume.cli.chaos.workload import produce
 from reconsume.delay_levels.errors import ReconsumeError
@@ -84,6 +87,7 @@ class ChaosReport:
     faults: Sequence[Inflicted]
     verdict: Verdict
     recovery: dict[str, dict[str, float]]
+    lateness: dict[str, dict[str, float]]
     ended: list[str]
     seconds: float
     folder: Path
@@ -108,8 +112,11 @@ class ChaosReport:
             "lost": verdict.lost,
             "early": verdict.early,
             "duplicates": verdict.duplicates,
+            "quarantined": verdict.quarantined,
+            "wrongly_quarantined": verdict.wrongly_quarantined,
             "ended_by_themselves": self.ended,
             "recovery": self.recovery,
+            "lateness": self.lateness,
             "examples": verdict.examples,
         }
 
@@ -133,9 +140,13 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         settings = Settings(bootstrap_servers=cluster.direct)
         operator = Operator(settings)
         operator.make_topics()
+        faults = options.schedule()
+        is_poisoned = any(one.kind in MIXES for one in faults)
+        if is_poisoned:
+            operator.prepare_poison()
         reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
-        processes = stack.enter_context(_processes(options, cluster, clocks, folder))
+        processes = stack.enter_context(_processes(options, cluster, clocks, folder, poisoned=is_poisoned))
         stop = threading.Event()
         pool = stack.enter_context(ThreadPoolExecutor(1))
         stack.callback(stop.set)
@@ -143,21 +154,27 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
             produce, settings.client_settings(), options.rate, stop, lambda: reader.judge.behind > _BACKLOG
         )
         _wait_for_the_first(reader, processes)
-        inflicted = _inflict(options.schedule(), Inflictor(cluster, processes, clocks, operator, time.sleep), say)
+        poison = PoisonLoad(settings.client_settings(), settings.names, options.rate)
+        inflictor = Inflictor(cluster, processes, clocks, operator, poison, time.sleep)
+        inflicted = _inflict(faults, inflictor, say)
         stop.set()
-        _drain(load, reader, processes, options.patience, say)
+        _drain(load, poison, reader, processes, options.patience, say)
         with reader.lock:
-            verdict = reader.judge.verdict()
-            seconds = recoveries(inflicted, reader.judge.late(LATE_MS))
+            taken = [(one.began_ms, one.ended_ms) for one in inflicted if one.kind is Kind.WRITING_TAKEN]
+            verdict = reader.judge.verdict(taken)
+            recovery = summary(recoveries(inflicted, reader.judge.late(LATE_MS)))
+            late = lateness(inflicted, reader.judge.deliveries())
         ended = list(processes.ended)
     if verdict.ok:
         cluster.remove_data()
     else:
         say(f"what the brokers have is kept: {', '.join(map(str, cluster.folders))}")
-    return ChaosReport(options, inflicted, verdict, summary(seconds), ended, time.monotonic() - begun, folder)
+    return ChaosReport(options, inflicted, verdict, recovery, late, ended, time.monotonic() - begun, folder)
 
 
-def _processes(options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], folder: Path) -> Processes:
+def _processes(
+    options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], folder: Path, *, poisoned: bool
+) -> Processes:
     for clock in clocks:
         set_ahead(clock, 0)
     schedulers = [
@@ -171,16 +188,15 @@ def _processes(options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], 
         )
         for number, clock in enumerate(clocks)
     ]
-    consumers = [
-        UnderTest(f"consumer-{number}", [sys.executable, "-m", "reconsume.cli.chaos.consumer", cluster.proxied], folder)
-        for number in range(_EACH)
-    ]
+    command = [sys.executable, "-m", "reconsume.cli.chaos.consumer", cluster.proxied]
+    consumers = [UnderTest(f"consumer-{number}", command, folder) for number in range(_EACH)]
+    bad = [UnderTest("consumer-poisoned", [*command, "poisoned"], folder)] if poisoned else []
     if not options.sidecar:
-        return Processes(schedulers, consumers)
+        return Processes(schedulers, consumers, poisoned=bad)
     (port,) = free_ports(1)
     sidecar = UnderTest("sidecar", sidecar_command(folder, cluster.proxied, port), folder)
     app = UnderTest("app", app_command(port, cluster.proxied), folder)
-    return Processes(schedulers, consumers, [sidecar], [app])
+    return Processes(schedulers, consumers, [sidecar], [app], bad)
 
 
 def _wait_for_the_first(reader: TopicReader, processes: Processes) -> None:
@@ -205,14 +221,19 @@ def _inflict(faults: Sequence[Fault], inflictor: Inflictor, say: Callable[[str],
 
 
 def _drain(
-    load: Future[int], reader: TopicReader, processes: Processes, patience: float, say: Callable[[str], None]
+    load: Future[int],
+    poison: PoisonLoad,
+    reader: TopicReader,
+    processes: Processes,
+    patience: float,
+    say: Callable[[str], None],
 ) -> None:
     """Until everything has come to its end and nothing more comes, or nothing happens for long.
 
     Raises:
         ChaosFailed: the judge has not read everything, so its verdict would say nothing.
     """
-    produced, begun = load.result(), time.monotonic()
+    produced, begun = load.result() + poison.produced, time.monotonic()
     say(f"{produced:,} messages produced; waiting for the last of them")
     while (quiet := time.monotonic() - max(reader.quiet_since, begun)) < patience:
         reader.check()
@@ -238,10 +259,29 @@ def print_report(report: ChaosReport, *, as_json: bool) -> None:
         f"seed {report.options.seed}: {len(report.faults)} faults, {verdict.messages:,} messages, "
         f"{verdict.failures:,} failures, {report.seconds:.0f} s"
     )
-    for kind, figures in report.recovery.items():
-        console.print(f"  {kind:24} lateness under 1 s again after {figures['max_seconds']:.1f} s at most")
+    console.print(_by_kind(report))
     for example in verdict.examples:
         console.print(f"  [red]{example}[/red]")
-    for name in report.ended:
-        console.print(f"  [red]{name} has ended by itself; see {report.folder}[/red]")
-    console.print(f"lost {verdict.lost}, early {verdict.early}, duplicates {verdict.duplicates}")
+    for name, times in Counter(report.ended).items():
+        console.print(f"  [red]{name} has ended by itself, {times} times; see {report.folder}[/red]")
+    console.print(
+        f"lost {verdict.lost}, early {verdict.early}, duplicates {verdict.duplicates}, "
+        f"quarantined {verdict.quarantined}, wrongly {verdict.wrongly_quarantined}"
+    )
+
+
+def _by_kind(report: ChaosReport) -> Table:
+    """How late deliveries were that were due during a fault or the pause after it, and how long recovery took."""
+    table = Table(title="healthy groups: lateness and recovery, seconds", box=None, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for name in ("faults", "p99", "median p99", "max", "recovery", "after end"):
+        table.add_column(name, justify="right")
+    for kind, recovery in report.recovery.items():
+        late = report.lateness.get(kind, {})
+        figures = (late.get(one) for one in ("p99_seconds", "median_p99_seconds", "max_seconds"))
+        table.add_row(
+            *(kind, f"{recovery['faults']}"),
+            *("" if one is None else f"{one:.3f}" for one in figures),
+            *(f"{recovery[one]:.1f}" for one in ("max_seconds", "max_seconds_after_end")),
+        )
+    return table

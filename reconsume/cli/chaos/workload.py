@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message
 
@@ -23,6 +23,7 @@ __all__ = [
     "PARTITIONS",
     "PROCESSED",
     "SESSION",
+    "Load",
     "body_of",
     "failures_in",
     "produce",
@@ -59,7 +60,26 @@ def failures_in(body: bytes | None) -> int:
     return int((body or b"0 0").split()[1])
 
 
-def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: Callable[[], bool]) -> int:
+class Load(NamedTuple):
+    """A message to produce; partition -1 is any."""
+
+    topic: str
+    body: bytes
+    partition: int
+    headers: Mapping[str, bytes] = {}
+
+
+def _ordinary(number: int) -> Load:
+    return Load(ORIGIN, body_of(number), number % PARTITIONS)
+
+
+def produce(
+    conf: Mapping[str, Any],
+    rate: float,
+    stop: threading.Event,
+    limit: Callable[[], bool],
+    load: Callable[[int], Load] = _ordinary,
+) -> int:
     """Produce at a steady rate until told to stop, then wait until all are stored; gives their number.
 
     One of which the acknowledgement was lost may be stored twice, and is two messages then.
@@ -69,21 +89,22 @@ def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: 
         rate: messages per second.
         stop: ends it.
         limit: whether to hold back for a moment.
+        load: gives the message of a number.
     """
     producer = LastingProducer(producer_settings(conf, "chaos-load"))
-    open_ones, again = set[int](), deque[int]()
+    open_ones, again = dict[int, Load](), deque[int]()
 
     def send(number: int) -> None:
         def done(error: KafkaError | None, _message: Message) -> None:
             # Of a producer that was replaced, in a thread of its own.
             if error is None:
-                open_ones.discard(number)
+                open_ones.pop(number, None)
             else:
                 again.append(number)
 
-        open_ones.add(number)
+        topic, body, partition, headers = open_ones[number]
         try:
-            producer.produce(ORIGIN, body_of(number), partition=number % PARTITIONS, on_delivery=done)
+            producer.produce(topic, body, partition=partition, headers=dict(headers), on_delivery=done)
         except BufferError as error:
             logger.warning("%s; message %d waits", error, number)
             again.append(number)
@@ -99,6 +120,7 @@ def produce(conf: Mapping[str, Any], rate: float, stop: threading.Event, limit: 
             continue
         allowed += elapsed * rate
         while number < allowed:
+            open_ones[number] = load(number)
             send(number)
             number += 1
     producer.close()

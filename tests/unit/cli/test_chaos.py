@@ -8,7 +8,8 @@ import pytest
 
 from reconsume.cli.chaos.faults import Kind, kinds_for, schedule
 from reconsume.cli.chaos.judge import Judge
-from reconsume.cli.chaos.recovery import Inflicted, recoveries, summary
+from reconsume.cli.chaos.poison import MIXES, Poison, poison_in
+from reconsume.cli.chaos.recovery import Inflicted, Recovery, lateness, recoveries, summary
 from reconsume.cli.chaos.workload import DEAD, body_of, failures_in
 
 
@@ -122,6 +123,127 @@ def test_what_went_wrong_is_found(told: list[Callable[[Judge], None]], found: tu
     assert figures(*told) == found
 
 
+def poisoned(poison: Poison, judge: Judge, *, delivered: bool = False, quarantined: bool = False) -> None:
+    """A message of a poisoned group, which fails once."""
+    judge.produced(1, 1, 1_000, poison)
+    judge.sent_back(1, 1, 1_100, 1_000, "delay-0@1")
+    if delivered:
+        judge.moved(1, 1, 2_100, "retry-0@1", dead=False)
+        judge.processed(1, 2_200)
+    if quarantined:
+        judge.quarantined(1, 1, 2_100, "quarantine-0@1: why")
+
+
+REFUSED = [Poison.LARGE, Poison.UNMADE]
+DELIVERED = [Poison.SMALL, Poison.SLIP]
+
+
+@pytest.mark.parametrize("poison", REFUSED)
+def test_what_its_retry_topic_refuses_belongs_into_the_quarantine(poison: Poison) -> None:
+    judge = Judge()
+    poisoned(poison, judge)
+    assert not judge.complete
+    judge.quarantined(1, 1, 2_100, "quarantine-0@1: why")
+    verdict = judge.verdict()
+    assert judge.complete
+    assert verdict.ok
+    assert (verdict.quarantined, verdict.wrongly_quarantined) == (1, 0)
+
+
+@pytest.mark.parametrize("poison", REFUSED)
+def test_what_its_retry_topic_refuses_was_not_delivered(poison: Poison) -> None:
+    judge = Judge()
+    poisoned(poison, judge, delivered=True)
+    assert judge.verdict().lost == 1
+
+
+@pytest.mark.parametrize("poison", DELIVERED)
+def test_what_can_be_delivered_is_delivered(poison: Poison) -> None:
+    judge = Judge()
+    poisoned(poison, judge, delivered=True)
+    assert judge.verdict().ok
+    judge = Judge()
+    poisoned(poison, judge, quarantined=True)
+    assert judge.verdict().wrongly_quarantined == 1
+    assert judge.verdict().examples[0].startswith("QUARANTINED: 1/0 ")
+
+
+@pytest.mark.parametrize("poison", DELIVERED)
+@pytest.mark.parametrize(("taken", "wrong"), [((1_000, 2_000), 0), ((2_200, 9_000), 1), ((-20_000, -9_000), 1)])
+def test_the_poisoned_groups_records_may_be_in_the_quarantine_when_the_right_to_write_was_taken(
+    poison: Poison, taken: tuple[float, float], wrong: int
+) -> None:
+    judge = Judge()
+    poisoned(poison, judge, quarantined=True)
+    assert judge.complete
+    assert judge.verdict([taken]).wrongly_quarantined == wrong
+
+
+def test_a_healthy_groups_record_never_belongs_into_the_quarantine() -> None:
+    judge = Judge()
+    judge.produced(1, 1, 0)
+    judge.sent_back(1, 1, 100, 1_000, "delay-0@1")
+    judge.quarantined(1, 1, 1_200, "quarantine-0@1: why")
+    verdict = judge.verdict([(0, 9_000)])
+    assert not verdict.ok
+    assert verdict.wrongly_quarantined == 1
+
+
+@pytest.mark.parametrize("poison", Poison)
+def test_a_record_is_delivered_or_quarantined_and_not_both(poison: Poison) -> None:
+    judge = Judge()
+    poisoned(poison, judge, delivered=True, quarantined=True)
+    assert judge.verdict([(0, 9_000)]).duplicates == 1
+
+
+def test_a_record_is_quarantined_once_and_not_before_it_is_due() -> None:
+    judge = Judge()
+    poisoned(Poison.LARGE, judge, quarantined=True)
+    judge.quarantined(1, 1, 2_099, "quarantine-0@2: why")
+    verdict = judge.verdict()
+    assert (verdict.duplicates, verdict.early) == (1, 1)
+
+
+def test_how_late_poisoned_groups_are_does_not_count() -> None:
+    judge = Judge()
+    poisoned(Poison.SMALL, judge, delivered=True)
+    assert list(judge.late(-1)) == []
+    assert list(judge.deliveries()) == []
+    all_is_well(judge, 2)
+    assert list(judge.deliveries()) == [(2_100, 2_100), (4_200, 4_300)]
+
+
+def test_each_poison_is_produced_and_told_by_its_body() -> None:
+    assert {poison for mix in MIXES.values() for poison in mix} == set(Poison)
+    for poison in Poison:
+        assert poison_in(b"7 1 %s" % poison.encode()) is poison
+    assert failures_in(b"7 1 large xxx") == 1
+
+
+def test_lateness_counts_from_the_beginning_of_a_fault_to_that_of_the_next_one() -> None:
+    faults = [
+        Inflicted(Kind.SIZES_REFUSED, 10_000, 11_000),
+        Inflicted(Kind.BROKER_KILLED, 20_000, 24_000),
+        Inflicted(Kind.SIZES_REFUSED, 30_000, 31_000),
+    ]
+    deliveries = [
+        *((10_000 + number, 10_010 + number) for number in range(100)),
+        (19_999, 20_999),
+        (20_000, 29_000),
+        (30_000, 30_500),
+        (9_999, 15_000),
+    ]
+    found = lateness(faults, deliveries)
+    assert found == {
+        "broker killed": {"deliveries": 1, "p99_seconds": 9.0, "median_p99_seconds": 9.0, "max_seconds": 9.0},
+        "sizes refused": {"deliveries": 102, "p99_seconds": 0.5, "median_p99_seconds": 0.255, "max_seconds": 1.0},
+    }
+
+
+def test_a_fault_without_deliveries_has_no_lateness() -> None:
+    assert lateness([Inflicted(Kind.NETWORK_CUT, 0, 1)], []) == {}
+
+
 def test_it_says_where_both_copies_stand() -> None:
     judge = Judge()
     all_is_well(judge)
@@ -144,9 +266,20 @@ def test_a_late_step_belongs_to_the_fault_that_began_before_it_was_late() -> Non
     faults = [Inflicted(Kind.SCHEDULER_KILLED, 10_000, 11_000), Inflicted(Kind.BROKER_KILLED, 20_000, 24_000)]
     late = [(9_500, 15_000), (12_000, 13_500), (19_500, 30_000), (0, 5_000)]
     found = recoveries(faults, late)
-    assert found == {Kind.SCHEDULER_KILLED: [4.0], Kind.BROKER_KILLED: [6.0]}
-    assert summary(found)["broker killed"] == {"faults": 1, "median_seconds": 6.0, "max_seconds": 6.0}
+    assert found == {Kind.SCHEDULER_KILLED: [Recovery(5.0, 4.0)], Kind.BROKER_KILLED: [Recovery(10.0, 6.0)]}
+    assert summary(found)["broker killed"] == {
+        "faults": 1,
+        "median_seconds": 10.0,
+        "max_seconds": 10.0,
+        "median_seconds_after_end": 6.0,
+        "max_seconds_after_end": 6.0,
+    }
+
+
+def test_recovery_is_counted_from_the_kill_and_not_from_the_start_of_the_next_process() -> None:
+    killed = Inflicted(Kind.SCHEDULER_KILLED, 10_000, 15_000)
+    assert recoveries([killed], [(10_500, 14_000)]) == {Kind.SCHEDULER_KILLED: [Recovery(4.0, 0.0)]}
 
 
 def test_without_late_steps_recovery_takes_no_time() -> None:
-    assert recoveries([Inflicted(Kind.NETWORK_CUT, 0, 1)], []) == {Kind.NETWORK_CUT: [0.0]}
+    assert recoveries([Inflicted(Kind.NETWORK_CUT, 0, 1)], []) == {Kind.NETWORK_CUT: [Recovery(0.0, 0.0)]}

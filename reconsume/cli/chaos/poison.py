@@ -1,0 +1,156 @@
+"""What a bad group does to an installation: the messages of the poisoned groups, and the end that each must come to.
+
+`GROUP_OF_POISON` has a consumer, and a retry topic that takes no batch above `LARGEST_BATCH`. The groups whose names
+begin with `UNMADE_PREFIX` have no consumer, and nobody has the right to make their retry topics.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from itertools import cycle
+from typing import Any, Final
+
+from reconsume.cli.chaos.faults import Kind
+from reconsume.cli.chaos.workload import PARTITIONS, Load, produce
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
+from reconsume.delay_levels.names import RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.properties import REAL_TOPIC, RETRY_TOPIC
+
+__all__ = [
+    "GROUP_OF_POISON",
+    "LARGEST_BATCH",
+    "MIXES",
+    "ORIGIN_OF_POISON",
+    "UNMADE_PREFIX",
+    "Poison",
+    "PoisonLoad",
+    "poison_in",
+    "slip",
+]
+
+ORIGIN_OF_POISON: Final = "chaos.poison"
+GROUP_OF_POISON: Final = "chaos-poisoned"
+LARGEST_BATCH: Final = 32_768
+"""`max.message.bytes` of the group's retry topic, which counts batches as producers send them."""
+UNMADE_PREFIX: Final = "chaos-unmade-"
+_UNMADE_GROUPS: Final = 20
+_LARGE_BYTES: Final = LARGEST_BATCH + 4_096
+_PART_OF_RATE: Final = 0.25
+"""Poison comes on top of the ordinary messages."""
+_LOWEST_RATE: Final = 10.0
+
+
+class Poison(StrEnum):
+    """A message that fails once. What is to become of it then?"""
+
+    SMALL = "small"
+    """It is delivered, whatever its neighbours suffer; without the right to write it is quarantined."""
+    LARGE = "large"
+    """Its retry topic refuses it, so it is quarantined."""
+    UNMADE = "unmade"
+    """Its retry topic cannot be made, so it is quarantined."""
+    SLIP = "slip"
+    """Its listener does what no listener may do. It is sent back and delivered."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the quarantine is its only right end."""
+        return self in (Poison.LARGE, Poison.UNMADE)
+
+
+MIXES: Final[Mapping[Kind, Sequence[Poison]]] = {
+    Kind.SIZES_REFUSED: (Poison.LARGE, Poison.SMALL),
+    Kind.WRITING_TAKEN: (Poison.SMALL,),
+    Kind.TOPICS_NOT_MADE: (Poison.UNMADE, Poison.UNMADE, Poison.SMALL),
+    Kind.LISTENERS_SLIP: (Poison.SLIP, Poison.SLIP, Poison.SMALL),
+}
+"""What is produced while a fault of this kind lasts, one after the other."""
+
+
+def poison_in(body: bytes | None) -> Poison:
+    """The third word of a body: `<number> <failures> <poison>[ <filling>]`."""
+    return Poison((body or b"").split(b" ", 3)[2].decode())
+
+
+class PoisonLoad:
+    """Produces poison.
+
+    Args:
+        conf: librdkafka settings; not by way of the proxies.
+        names: the installation's topics.
+        rate: of the ordinary messages, per second.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], names: TopicNames, rate: float) -> None:
+        self._conf = conf
+        self._inbox = names.send_back
+        self._rate = max(_LOWEST_RATE, rate * _PART_OF_RATE)
+        self.produced = 0
+
+    def produce(self, mix: Sequence[Poison], seconds: float) -> None:
+        """Produce for so long, and wait until all is stored."""
+        stop, turns = threading.Event(), cycle(mix)
+        timer = threading.Timer(seconds, stop.set)
+        timer.start()
+        try:
+            self.produced += produce(self._conf, self._rate, stop, lambda: False, lambda n: self._load(n, next(turns)))
+        finally:
+            timer.cancel()
+
+    def _load(self, number: int, poison: Poison) -> Load:
+        body = b"%d 1 %s" % (number, poison.encode())
+        if poison is Poison.UNMADE:
+            # As a client in another language sends back, because these groups have no consumer.
+            group = f"{RETRY_PREFIX}{UNMADE_PREFIX}{number % _UNMADE_GROUPS}"
+            return Load(self._inbox, body, -1, {REAL_TOPIC: group.encode(), RETRY_TOPIC: ORIGIN_OF_POISON.encode()})
+        if poison is Poison.LARGE:
+            body += b" ".ljust(_LARGE_BYTES, b"x")
+        return Load(ORIGIN_OF_POISON, body, number % PARTITIONS)
+
+
+class _Unprintable(Exception):
+    """An exception that raises when a log or a cause wants its text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def _level(level: object) -> Callable[[ConsumeConcurrentlyContext], object]:
+    def slips(context: ConsumeConcurrentlyContext) -> object:
+        context.delay_level_when_next_consume = level  # type: ignore[assignment]
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    return slips
+
+
+def _ack_index(index: object) -> Callable[[ConsumeConcurrentlyContext], object]:
+    def slips(context: ConsumeConcurrentlyContext) -> object:
+        context.ack_index = index  # type: ignore[assignment]
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    return slips
+
+
+def _raising(error: BaseException) -> Callable[[ConsumeConcurrentlyContext], object]:
+    def slips(_context: ConsumeConcurrentlyContext) -> object:
+        raise error
+
+    return slips
+
+
+_SLIPS: Final[Sequence[Callable[[ConsumeConcurrentlyContext], object]]] = (
+    *map(_level, (None, "3", 2.5, timedelta(seconds=1))),
+    *map(_ack_index, (None, "0", 0.5, timedelta(0))),
+    *map(_raising, (_Unprintable(), SystemExit(1), KeyboardInterrupt(), GeneratorExit())),
+    lambda _context: 42,
+)
+
+
+def slip(body: bytes | None, context: ConsumeConcurrentlyContext) -> object:
+    """What the listener gives for such a message, if it gives anything; its number chooses the slip."""
+    return _SLIPS[int((body or b"0").split(b" ", 1)[0]) % len(_SLIPS)](context)
