@@ -119,6 +119,11 @@ _SCHEDULER: Final[dict[str, Sequence[PanelSpec]]] = {
         ),
         _rate("Batches that were not committed", "reconsume_scheduler_aborted_batches", "instance"),
         PanelSpec(
+            "Withdrawals in memory, by worker",
+            "reconsume_scheduler_withdrawals",
+            {"{{instance}}": "max by (instance) (reconsume_scheduler_withdrawals{SELECTOR})"},
+        ),
+        PanelSpec(
             "Versions",
             "reconsume_build_info",
             {"{{version}}": "count by (version) (reconsume_build_info{SELECTOR})"},

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,6 +103,15 @@ def check_output(output: str) -> bool:
 def print_json(value: Any) -> None:
     """For machines."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_json_list(values: Iterable[Any]) -> None:
+    """The same of a list that may be long: each value as it comes."""
+    before = "[\n"
+    for value in values:
+        sys.stdout.write(before + textwrap.indent(json.dumps(value, indent=2, ensure_ascii=False), "  "))
+        before = ",\n"
+    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -66,8 +66,8 @@ def _plan(settings: Settings, file: Path) -> tuple[TopicMaker, GroupsPlan, list[
     admin = KafkaAdmin(settings.client_settings())
     existing = admin.topics()
     current = read_groups(settings) if settings.names.groups in existing else Groups()
-    plan = plan_groups(wanted, current)
-    maker = TopicMaker(admin, settings.names, settings.topics)
+    plan = plan_groups(wanted, current, settings.topics)
+    maker = TopicMaker(admin, settings.names, settings.topics, lambda: plan.wanted)
     return maker, plan, plan_topics(wanted_topics(maker, plan.wanted), existing, {}).missing
 
 

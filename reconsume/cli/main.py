@@ -27,6 +27,7 @@ from reconsume.cli.common import (
 from reconsume.cli.config_commands import config_app
 from reconsume.cli.dlq_commands import dlq_app
 from reconsume.cli.operations import add_operations
+from reconsume.cli.positions_commands import positions_app
 from reconsume.cli.quarantine_commands import quarantine_app
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
@@ -44,6 +45,7 @@ app.add_typer(groups_app, name="groups")
 add_operations(app, topics_app, groups_app)
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(positions_app, name="positions")
 app.add_typer(config_app, name="config")
 
 
@@ -103,7 +105,7 @@ def chaos(
     sidecar: Annotated[bool, typer.Option("--sidecar", help="a sidecar and its app take part, and fail too")] = False,
     output: Output = "table",
 ) -> None:
-    """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if one is lost, early or twice."""
+    """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
     from reconsume.cli.chaos.command import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
@@ -211,10 +213,10 @@ def topics_plan(
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Show which topics are missing and which are not as they should be."""
+    """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
     from reconsume.cli.topics import make_plan, show_plan
 
-    show_plan(make_plan(read_settings(config, bootstrap_servers, kafka))[1], as_json=check_output(output))
+    show_plan(make_plan(read_settings(config, bootstrap_servers, kafka)), as_json=check_output(output))
 
 
 @topics_app.command("apply")
@@ -225,15 +227,17 @@ def topics_apply(
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Make the missing topics. What exists is never changed; the commands that would mend it are shown."""
+    """Make the missing topics and publish [topics]. What exists is never changed; commands that mend it are shown."""
     from reconsume.cli.topics import apply_plan, make_plan, show_plan
 
     as_json = check_output(output)
-    maker, plan = make_plan(read_settings(config, bootstrap_servers, kafka))
-    if not as_json or not plan.missing:
+    settings = read_settings(config, bootstrap_servers, kafka)
+    plan = make_plan(settings)
+    if not as_json or plan.is_empty:
         show_plan(plan, as_json=as_json)
-    if plan.missing and confirm(f"Make {len(plan.missing)} topics?", yes=yes):
-        apply_plan(maker, plan, as_json=as_json)
+    settings_too = " and publish the topic settings" if plan.publishes else ""
+    if not plan.is_empty and confirm(f"Make {len(plan.topics.missing)} topics{settings_too}?", yes=yes):
+        apply_plan(settings, plan, as_json=as_json)
 
 
 @groups_app.command("list")

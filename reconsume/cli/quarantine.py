@@ -5,27 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from reconsume.bridge.place import Place
-from reconsume.bridge.quarantine import QuarantineRecord, read_quarantine, release
+from reconsume.bridge.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_table, shown_text
+from reconsume.cli.common import confirm, print_json, print_json_list, print_table, shown_text
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["list_quarantine", "release_records", "show_record"]
 
-_LIST = "reconsume quarantine list"
+_LIST: Final = "reconsume quarantine list"
+_TABLE_ROWS: Final = 1_000
+"""Of one table; a long list has several."""
 
 
 def list_quarantine(settings: Settings, *, as_json: bool) -> None:
     """Those that were not released."""
-    records = [one for one in read_quarantine(settings) if not one.is_released]
+    found = (_summary(one) for one in read_quarantine(settings) if not one.is_released)
     if as_json:
-        print_json([_summary(one) for one in records])
+        print_json_list(found)
         return
-    rows = [(_summary(one)["record"], _since(one), one.quarantined.source, one.quarantined.reason) for one in records]
-    print_table("quarantine", ("record", "since", "stood at", "reason"), rows)
+    rows = (tuple(one.values()) for one in found)
+    table = list(islice(rows, _TABLE_ROWS))
+    while True:
+        print_table("quarantine", ("record", "since", "stood at", "reason"), table)
+        if not (table := list(islice(rows, _TABLE_ROWS))):
+            return
 
 
 def show_record(settings: Settings, place: str, *, as_json: bool) -> None:
@@ -35,7 +42,7 @@ def show_record(settings: Settings, place: str, *, as_json: bool) -> None:
         IllegalSetting: there is none.
     """
     wanted = Place.parse(place, _LIST)
-    found = next((one for one in read_quarantine(settings) if one.place == wanted), None)
+    found = find_quarantined(settings, wanted)
     if found is None:
         raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
     report = _summary(found) | {
@@ -67,11 +74,13 @@ def release_records(
     what = "all records of the quarantine" if chosen is None else f"{len(chosen)} records"
     if not confirm(f"Release {what}?", yes=yes):
         return
-    released = release(settings, chosen, changes)
     if as_json:
-        print_json([_summary(one) for one in released])
+        released: list[dict[str, Any]] = []
+        release(settings, chosen, changes, lambda one: released.append(_summary(one)))
+        print_json(released)
     else:
-        sys.stdout.write(f"{len(released)} released; what still cannot be delivered comes back here with its reason\n")
+        count = release(settings, chosen, changes)
+        sys.stdout.write(f"{count} released; what still cannot be delivered comes back here with its reason\n")
 
 
 def _change(text: str) -> tuple[str, str]:

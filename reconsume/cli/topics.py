@@ -3,40 +3,73 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_store import read_groups
+from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups_file import Change, changes
+from reconsume.bridge.groups_store import read_groups, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import print_json, print_table
 from reconsume.delay_levels.levels import DelayLevels
 
-__all__ = ["apply_plan", "make_plan", "show_plan"]
+__all__ = ["InstallationPlan", "apply_plan", "make_plan", "show_plan"]
 
 
-def make_plan(settings: Settings) -> tuple[TopicMaker, TopicPlan]:
-    """Compare the topics that should be with those of the cluster."""
+@dataclass(frozen=True, slots=True)
+class InstallationPlan:
+    """The topics to make, and the topic settings to publish.
+
+    Attributes:
+        maker: makes them.
+        topics: what is missing and what differs.
+        system: the `%SYS%` record as it should be.
+        publishes: what changes in it.
+    """
+
+    maker: TopicMaker
+    topics: TopicPlan
+    system: SystemConfig
+    publishes: list[Change]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.topics.missing or self.publishes)
+
+
+def make_plan(settings: Settings) -> InstallationPlan:
+    """Compare the topics and topic settings that should be with those of the cluster."""
     admin = KafkaAdmin(settings.client_settings())
-    maker = TopicMaker(admin, settings.names, settings.topics)
     existing = admin.topics()
     groups = read_groups(settings) if settings.names.groups in existing else Groups()
-    if settings.message_delay_level is not None:
-        table = DelayLevels.parse(settings.message_delay_level)
-        groups = Groups(groups.system, groups.by_name, own_table=table)
+    system = groups.system.publishing(settings.topics)
+    publishes = changes(_published(groups.system), _published(system))
+    table = None if settings.message_delay_level is None else DelayLevels.parse(settings.message_delay_level)
+    groups = Groups(system, groups.by_name, own_table=table)
+    maker = TopicMaker(admin, settings.names, settings.topics, lambda: groups)
     wanted = wanted_topics(maker, groups)
-    return maker, plan_topics(wanted, existing, admin.settings(one.name for one in wanted if one.name in existing))
+    topics = plan_topics(wanted, existing, admin.settings(one.name for one in wanted if one.name in existing))
+    return InstallationPlan(maker, topics, system, publishes)
 
 
-def show_plan(plan: TopicPlan, *, as_json: bool) -> None:
-    """Print what is missing and what differs."""
+def _published(system: SystemConfig) -> dict[str, Any]:
+    settings = {} if system.topic_settings is None else system.topic_settings.model_dump()
+    return {f"topics.{name}": value for name, value in settings.items()}
+
+
+def show_plan(planned: InstallationPlan, *, as_json: bool) -> None:
+    """Print what is missing, what differs and what is published."""
+    plan = planned.topics
     if as_json:
         print_json(
             {
                 "missing": [asdict(one) for one in plan.missing],
                 "present": plan.present,
                 "differences": [asdict(one) | {"remedy": one.remedy} for one in plan.differences],
+                "publishes": [asdict(one) for one in planned.publishes],
             }
         )
         return
@@ -51,14 +84,20 @@ def show_plan(plan: TopicPlan, *, as_json: bool) -> None:
         sys.stdout.write(
             f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}\n  {one.remedy}\n"
         )
+    for change in planned.publishes:
+        is_now = "not published" if change.is_now is None else change.is_now
+        sys.stdout.write(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})\n")
     if not plan.missing:
         sys.stdout.write(f"{len(plan.present)} topics are there, none is missing\n")
 
 
-def apply_plan(maker: TopicMaker, plan: TopicPlan, *, as_json: bool) -> None:
-    """Make the missing topics."""
-    made = [topic.name for topic in plan.missing if maker.make(topic)]
+def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) -> None:
+    """Make the missing topics, then publish the topic settings."""
+    made = [topic.name for topic in planned.topics.missing if planned.maker.make(topic)]
+    if planned.publishes:
+        write_system(settings, planned.system)
     if as_json:
-        print_json({"made": made})
+        print_json({"made": made, "published": [asdict(one) for one in planned.publishes]})
     else:
-        sys.stdout.write(f"made {len(made)} topics\n")
+        published = ", ".join(one.name for one in planned.publishes)
+        sys.stdout.write(f"made {len(made)} topics\n" + (f"published {published}\n" if published else ""))

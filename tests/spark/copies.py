@@ -94,7 +94,7 @@ def take(bootstrap_servers: str, prefix: str, keep: Callable[[Copied], bool]) ->
     topics = {
         name: len(topic.partitions)
         for name, topic in admin.list_topics(timeout=30).topics.items()
-        if name.startswith(prefix) and not name.endswith("CANCEL")
+        if name.startswith(prefix) and not name.endswith(("CANCEL", "POSITIONS"))
     }
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "takes", "enable.partition.eof": True}

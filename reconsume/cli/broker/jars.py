@@ -25,7 +25,7 @@ from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = [
     "KAFKA_VERSION",
-    "KAFKA_VERSION_FOR_FAULTS",
+    "NEWEST_KAFKA_VERSION",
     "JarSet",
     "JarsNotFound",
     "Progress",
@@ -34,11 +34,14 @@ __all__ = [
     "kafka_jars",
 ]
 
-KAFKA_VERSION: Final = "4.3.0"
-KAFKA_VERSION_FOR_FAULTS: Final = "3.9.2"
-"""Of brokers that may be killed. From 4.0 on the only broker of a cluster may lose a group's offsets for good when it
-starts: it becomes coordinator twice, and takes the first loading for the second. 4.2 and 4.3 also take a partition for
-deleted that has no leader when a transaction ends, and leave the transaction open there (KAFKA-20734)."""
+KAFKA_VERSION: Final = "3.9.2"
+"""Of the brokers that commands start. From 4.0 on the only broker of a cluster may lose a group's offsets for good when
+it starts: it becomes coordinator twice, and takes the first loading for the second. 4.2 and 4.3 also take a partition
+for deleted that has no leader when a transaction ends, and leave the transaction open there (KAFKA-20734)."""
+NEWEST_KAFKA_VERSION: Final = "4.3.0"
+"""Of the broker that most tests run on, which is never killed; groups may use KIP-848 there."""
+_SIZES: Final = {KAFKA_VERSION: (58, 48), NEWEST_KAFKA_VERSION: (46, 44)}
+"""How many jars, and their megabytes."""
 Progress = Callable[[str], None]
 """Called with a line for people: what is being fetched, or waited for."""
 
@@ -65,7 +68,7 @@ class JarSet:
 
     Attributes:
         folder: in the cache.
-        what: as people are told, such as `Apache Kafka 4.3.0`.
+        what: as people are told, such as `Apache Kafka 3.9.2`.
         modules: what Ivy is to fetch, as an `ivy-module`.
         count: of the jars.
         megabytes: of all of them.
@@ -92,7 +95,8 @@ def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> 
     Raises:
         JarsNotFound: no pyspark to take Ivy from, or Ivy could not fetch; with its last lines.
     """
-    wanted = JarSet(f"kafka-{version}", f"Apache Kafka {version}", _MODULES.format(version=version), 46, 44)
+    modules = _MODULES.format(version=version)
+    wanted = JarSet(f"kafka-{version}", f"Apache Kafka {version}", modules, *_SIZES[version])
     return cached_jars(java, progress, wanted)
 
 

@@ -58,6 +58,8 @@ _SETTINGS: Final = {
 }
 _PORT_TRIES: Final = 5
 _BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
+_VERSION_NOTE: Final = "kafka-version"
+_VERSION_WITHOUT_NOTE: Final = "4.3.0"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
@@ -84,7 +86,7 @@ class LocalKafka:
         properties: more broker settings, over ours.
         java: None finds one.
         jars: folder of Kafka's jars; None fetches them.
-        version: of Kafka, where they are fetched.
+        version: of Kafka, where they are fetched and the data folder is new.
         progress: told what is being fetched.
     """
 
@@ -141,20 +143,30 @@ class LocalKafka:
             BrokerFailed: the port is taken, or the broker did not come up.
         """
         self._java = self._java or find_java()
-        if self._jars is None:
-            self._jars = kafka_jars(self._java, self._progress, self._version)
-            self._classes = ClassArchive(self._jars, self._java)
         restarted = self._ports != (0, 0)
         if not restarted:
             self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._given_data_dir is None:
                 self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        if self._jars is None:
+            self._jars = kafka_jars(self._java, self._progress, self._version_of_data())
+            self._classes = ClassArchive(self._jars, self._java)
         try:
             self._start_on(self._ports[0] if restarted else self._wanted_port, deadline_seconds)
         except BaseException:
             self.stop()
             raise
+
+    def _version_of_data(self) -> str:
+        """Of the Kafka that formatted the folder: an older one does not start with it."""
+        note = self._folder / _VERSION_NOTE
+        if note.exists():
+            return note.read_text().strip()
+        return _VERSION_WITHOUT_NOTE if self._is_formatted() else self._version
+
+    def _is_formatted(self) -> bool:
+        return (self._folder / "log" / "meta.properties").exists()
 
     def _start_on(self, fixed: int, deadline_seconds: float) -> None:
         """Start on this port, 0 for any; a free one may be taken before Kafka has it, so others are tried then."""
@@ -174,7 +186,7 @@ class LocalKafka:
             if _is_taken(port):
                 raise _PortTaken(port)
         self._write_settings()
-        if not (self._folder / "log" / "meta.properties").exists():
+        if not self._is_formatted():
             self._format()
         self._launch()
         self._wait_until_it_answers(deadline_seconds)
@@ -256,6 +268,7 @@ class LocalKafka:
         )
         if run.returncode != 0:
             raise BrokerFailed(f"the data folder {self._folder} could not be formatted:\n{run.stdout}{run.stderr}")
+        (self._folder / _VERSION_NOTE).write_text(f"{self._version}\n")
 
     def _launch(self) -> None:
         # One that was killed may have left a part, which the end in order of this one must not take for whole.

@@ -136,7 +136,7 @@ def read_committed(settings: Settings) -> Committed:
             f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
             "`reconsume topics apply` makes them"
         )
-    scheduler = names.prefix + "scheduler"
+    scheduler = names.scheduler_group
     # The schedulers' first: what they have handled must be found on the other topics afterwards.
     lanes = [(topic, one) for topic, count in topics.items() if names.is_scheduled(topic) for one in range(count)]
     committed = {scheduler: admin.committed(scheduler, lanes)}
