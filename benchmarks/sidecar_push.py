@@ -229,7 +229,8 @@ def _output(*arguments: str) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
     from reconsume.cli.broker.kafka import LocalKafka
 
-    with LocalKafka(progress=print) as kafka:
+    with LocalKafka(version=NEWEST_KAFKA_VERSION, progress=print) as kafka:
         measure_sidecar_push(kafka.bootstrap_servers)

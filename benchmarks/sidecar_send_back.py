@@ -22,6 +22,7 @@ import uvicorn
 
 from benchmarks.installation import PAYLOAD, fill_ordinary, install
 from reconsume.bridge.settings import ManagementSettings, Settings
+from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.consumers.sidecar.settings import ListenSettings, ProcessSettings, SidecarSettings
@@ -138,7 +139,7 @@ def _serve(http: str, loop: str, bootstrap_servers: str, topic_prefix: str) -> N
 
 
 def main() -> None:
-    with LocalKafka(progress=print) as kafka:
+    with LocalKafka(version=NEWEST_KAFKA_VERSION, progress=print) as kafka:
         measure_sidecar_send_back(kafka.bootstrap_servers)
 
 

@@ -19,6 +19,7 @@ from benchmarks.installation import fill, install, produce_one, read_all, schedu
 from benchmarks.memory import resident_mib
 from benchmarks.ratios import ROUNDS, spread
 from reconsume.bridge.settings import Settings
+from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
 
@@ -105,7 +106,7 @@ def _produce_steadily(settings: Settings, per_second: int) -> int:
 
 def main() -> None:
     with ExitStack() as stack:
-        kafka = stack.enter_context(LocalKafka(progress=print))
+        kafka = stack.enter_context(LocalKafka(version=NEWEST_KAFKA_VERSION, progress=print))
         settings = install(kafka.bootstrap_servers, DEFAULT_LEVEL_TABLE)
         pids = [stack.enter_context(scheduler(settings, instance_id=f"bench-{one}")) for one in (1, 2)]
         workers = Workers(settings, pids)

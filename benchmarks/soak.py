@@ -27,6 +27,7 @@ from typing import NamedTuple
 import psutil
 
 from reconsume.bridge.settings import Settings
+from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.judge import Verdict
 from reconsume.cli.chaos.operator import Operator
@@ -149,7 +150,7 @@ def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[
     """Run it all."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        kafka = stack.enter_context(LocalKafka())
+        kafka = stack.enter_context(LocalKafka(version=NEWEST_KAFKA_VERSION))
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
         Operator(settings).make_topics()
         Operator(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX})).make_topics()

@@ -16,6 +16,7 @@ from benchmarks.memory import resident_mib
 from benchmarks.ratios import spread
 from benchmarks.spark_reconcile import measure_reconcile
 from benchmarks.spark_replay import measure_replay
+from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.spark.session import local_session
 
@@ -48,7 +49,7 @@ def peak_of_spark() -> float:
 
 def main() -> None:
     sizes = [int(one) for one in sys.argv[1:]] or list(SIZES)
-    with LocalKafka(progress=print) as kafka:
+    with LocalKafka(version=NEWEST_KAFKA_VERSION, progress=print) as kafka:
         for name in WORKS:
             first = 0.0
             for records in sizes:
