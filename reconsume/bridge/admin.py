@@ -37,7 +37,8 @@ _PAUSE: Final = 0.05
 _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"
 """In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
-_UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
+_USED_UP: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.FENCED_LEADER_EPOCH})
+"""A client may fail for long after these. librdkafka 2.16 repeats a fenced epoch until it reads its metadata again."""
 _MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _QUESTION_SECONDS: Final = 4.0
 """Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
@@ -325,11 +326,11 @@ class KafkaAdmin:
             raise self._explain(error, doing) from error
 
     def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
-        """The error in our words. After one without an answer the next question goes to a new client.
+        """Translate the error. Where a new client may be answered at once, the next question goes to one.
 
         One whose connections were reset may wait for its controller for minutes, though the brokers answer others.
         """
-        if error.args[0].code() in _UNANSWERED:
+        if error.args[0].code() in _USED_UP:
             self._client = make_admin(self._settings)
         return translate(error, doing)
 

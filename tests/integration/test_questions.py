@@ -1,4 +1,4 @@
-"""Threads that ask by one client for questions, while one of them replaces it as after no answer."""
+"""Questions to the cluster while their client is replaced by other threads, and after the broker was restarted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from reconsume.bridge.admin import KafkaAdmin
+from reconsume.delay_levels.errors import KafkaNotReachable
+from tests.support.kafka import kafka_to_kill
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -58,3 +61,23 @@ def test_every_question_is_answered_though_clients_come_and_go(bootstrap_servers
     finally:
         stop.set()
     assert replaced.result(30) > ROUNDS
+
+
+def test_offsets_are_told_as_soon_as_a_restarted_broker_answers_others() -> None:
+    """An admin client of librdkafka goes on asking with the leader epoch of before the restart, for 10 s or more."""
+    with kafka_to_kill() as kafka:
+        base = {"bootstrap.servers": kafka.bootstrap_servers}
+        admin = KafkaAdmin(base, patience=1.0)
+        admin.create("asked", 1, 1, {})
+        assert admin.end_offsets([("asked", 0)]) == {("asked", 0): 0}
+        kafka.shut_down()
+        kafka.start()
+
+        def answers_others() -> bool:
+            try:
+                return KafkaAdmin(base, patience=1.0).end_offsets([("asked", 0)]) == {("asked", 0): 0}
+            except KafkaNotReachable:
+                return False
+
+        wait_until(answers_others, 60, "a new client is told")
+        assert admin.end_offsets([("asked", 0)]) == {("asked", 0): 0}
