@@ -1,7 +1,7 @@
 """What a reader of README and docs would copy: programs and command lines.
 
-A block that is fenced as `python` is a complete program; one that is not says so: `python fragment`. A file for
-pytest is fenced as `python test`.
+A block that is fenced as `python` is a complete program that needs a Kafka. `python alone` needs none, and the block
+after it is what it prints. `python fragment` is not complete, and `python test` is a file for pytest.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Snippet", "command_lines", "pages", "pytest_files", "python_blocks"]
+__all__ = ["Snippet", "command_lines", "pages", "programs_alone", "pytest_files", "python_blocks"]
 
 _ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE: Final = re.compile(r"`((?:[\w./]*/)?reconsume(?:\s[^`]*)?)`")
 _LINE: Final = re.compile(r"^\s*((?:[\w./]*/)?reconsume\s.*)$", re.MULTILINE)
+_OTHER_PYTHON: Final = frozenset({"alone", "test"})
 _NEXT_COMMAND: Final = frozenset({"|", "||", "&&", ";", "&", ">"})
 
 
@@ -38,9 +40,19 @@ def python_blocks(*, complete: bool) -> list[Snippet]:
     found = []
     for page in pages():
         for info, where, text in _blocks(page):
-            if info[:1] == ["python"] and "test" not in info and ("fragment" not in info) == complete:
+            if info[:1] == ["python"] and not _OTHER_PYTHON & {*info} and ("fragment" not in info) == complete:
                 found.append(Snippet(where, text))
     return found
+
+
+def programs_alone() -> list[tuple[Snippet, str]]:
+    """The programs that need no Kafka, and what each prints."""
+    return [
+        (Snippet(where, text), printed)
+        for page in pages()
+        for (info, where, text), (_, _, printed) in pairwise(_blocks(page))
+        if info == ["python", "alone"]
+    ]
 
 
 def pytest_files() -> list[Snippet]:
