@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from confluent_kafka import Message as KafkaMessage
@@ -28,6 +28,7 @@ class AIOConsumer(KafkaAIOConsumer):
         delay_levels: str | None = None,
         topic_prefix: str = "reconsume.",
         exactly_once: bool = False,
+        dead_letter_on: Collection[type[BaseException]] = (),
     ) -> None:
         # The base class makes its own consumer and puts wrapped callbacks into the dictionary that it is given.
         super().__init__(consumer_conf, max_workers=max_workers, executor=executor)
@@ -38,6 +39,7 @@ class AIOConsumer(KafkaAIOConsumer):
             delay_levels=delay_levels,
             topic_prefix=topic_prefix,
             exactly_once=exactly_once,
+            dead_letter_on=dead_letter_on,
         )
 
     @property

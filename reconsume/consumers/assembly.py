@@ -226,6 +226,7 @@ def _service(
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
+            dead_letter_on=settings.dead_letter_on,
             per_key=registration.per_key,
             clock=clock_of(settings.conf),
         )
@@ -240,6 +241,7 @@ def _service(
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
+            dead_letter_on=settings.dead_letter_on,
             clock=clock,
             gate=None if breaker is None else CircuitGate(settings.group, breaker, clock),
         )

@@ -12,6 +12,7 @@ from typing import Any, Final
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.consumers.batch import Batch
 from reconsume.consumers.circuit_gate import CircuitGate
+from reconsume.consumers.dead_letter_on import ExceptionClasses
 from reconsume.consumers.held_queues import HeldQueues
 from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener
@@ -46,6 +47,7 @@ class ConcurrentlyService:
         names: the installation's topics.
         max_reconsume_times: the consumer's own maximum, None to take the group's.
         batch_size: messages in one call.
+        dead_letter_on: exceptions that are not worth a retry.
         gate: of the circuit breaker; None without one.
         clock: gives milliseconds.
         hooks: are told of each call; None without any.
@@ -60,6 +62,7 @@ class ConcurrentlyService:
         names: TopicNames,
         max_reconsume_times: int | None,
         batch_size: int = 1,
+        dead_letter_on: ExceptionClasses = (),
         gate: CircuitGate | None = None,
         clock: Clock = now_ms,
         hooks: ConsumeHooks | None = None,
@@ -70,6 +73,7 @@ class ConcurrentlyService:
         self._names = names
         self._max_reconsume_times = max_reconsume_times
         self._batch_size = batch_size
+        self._dead_letter_on = dead_letter_on
         self._gate = gate
         self._clock = clock
         self._hooks = hooks
@@ -189,7 +193,7 @@ class ConcurrentlyService:
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
 
     def take_local_retries(self) -> list[Chunk]:
-        """Messages whose send-back failed 5 s ago; their listener is called again (RocketMQ: CC-12, SB-11)."""
+        """Messages whose send-back failed 5 s ago (RocketMQ: CC-12, SB-11), and those to be given one by one."""
         now = self._clock()
         due: list[Chunk] = []
         with self._lock:
@@ -235,10 +239,12 @@ class ConcurrentlyService:
         if isinstance(called.outcome, NotNow):
             self._hold(chunk, called, called.outcome)
             return
-        succeeded, level, cause = judged(context, called, len(messages))
+        succeeded, level, cause, one_by_one = judged(context, called, len(messages), self._dead_letter_on)
         _tell(called, succeeded, cause)
         self._held.settled(chunk)
-        keep, kept = self._is_kept(chunk, succeeded, level), []
+        # Of the circuit breaker: a listener that has judged its messages works.
+        is_judged = level < 0 or one_by_one
+        keep, kept = self._is_kept(chunk, failed=succeeded == 0 and not is_judged) and not is_judged, []
         if succeeded == len(messages):
             queue.succeed(messages)
             return
@@ -248,12 +254,20 @@ class ConcurrentlyService:
                 continue
             if index < succeeded:
                 queue.finish(message)
-            elif not keep:
+            elif not keep and not one_by_one:
                 self._send_back(queue, message, level, cause)
             elif queue.release(message):
                 kept.append(message)
-        if kept and self._gate is not None:
+        if kept and one_by_one:
+            self._give_one_by_one(queue, kept)
+        elif kept and self._gate is not None:
             self._gate.keep(Chunk(queue, tuple(kept)))
+
+    def _give_one_by_one(self, queue: ProcessQueue, messages: Iterable[Message]) -> None:
+        """Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it."""
+        now = self._clock()
+        with self._lock:
+            self._local_retries.extendleft([(now, Chunk(queue, (one,))) for one in messages][::-1])
 
     def _hold(self, chunk: Chunk, called: Called, outcome: NotNow) -> None:
         if called.call is not None:
@@ -269,15 +283,9 @@ class ConcurrentlyService:
         else:
             self._held.settled(chunk)
 
-    def _is_kept(self, chunk: Chunk, succeeded: int, level: int) -> bool:
-        """Whether what failed stays here because of the circuit breaker.
-
-        A listener that asks for the dead-letter topic works: it has judged the message.
-        """
-        if self._gate is None:
-            return False
-        judged = level < 0
-        return self._gate.settle(chunk, failed=succeeded == 0 and not judged) and not judged
+    def _is_kept(self, chunk: Chunk, *, failed: bool) -> bool:
+        """Whether what failed stays here because of the circuit breaker."""
+        return self._gate is not None and self._gate.settle(chunk, failed=failed)
 
     def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
         request = SendBackRequest(

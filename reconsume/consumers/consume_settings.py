@@ -11,6 +11,7 @@ from typing import Any, Final
 from reconsume.consumers.circuit_breaker import CircuitBreaker
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.consume_loop import Limits
+from reconsume.consumers.dead_letter_on import ExceptionClasses
 from reconsume.consumers.message_model import MessageModel
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
@@ -48,6 +49,7 @@ class ConsumeSettings:
     own_table: DelayLevels | None
     exactly_once: bool
     circuit_breaker: CircuitBreaker | None = None
+    dead_letter_on: ExceptionClasses = ()
 
     @property
     def client_id(self) -> str:

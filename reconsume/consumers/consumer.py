@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -13,6 +13,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.clients import DerivedConsumer
 from reconsume.bridge.left_overs import LeftOvers
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_listed
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
@@ -46,6 +47,8 @@ class Consumer(DerivedConsumer):
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
         topic_prefix: of the installation's topics.
         exactly_once: `send_message_back` commits the message's offset too, both in one transaction.
+        dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: with one of them as its cause,
+            or an error that was raised `from` one, a message is a dead letter at once. Subclasses count. A level wins.
 
     Raises:
         IllegalSetting: an argument or setting that cannot be; the message says which and what is allowed.
@@ -62,6 +65,7 @@ class Consumer(DerivedConsumer):
         delay_levels: str | None = None,
         topic_prefix: str = "reconsume.",
         exactly_once: bool = False,
+        dead_letter_on: Collection[type[BaseException]] = (),
         **kwargs: Any,
     ) -> None:
         settings = DropInSettings.of(
@@ -71,10 +75,12 @@ class Consumer(DerivedConsumer):
             delay_levels=delay_levels,
             topic_prefix=topic_prefix,
             exactly_once=exactly_once,
+            dead_letter_on=dead_letter_on,
         )
         super().__init__(settings.conf)
         self._retry_topic = settings.retry_topic
         self._exactly_once = exactly_once
+        self._dead_letter_on = settings.dead_letter_on
         self._cooperative = settings.cooperative
         self._starts_at_beginning = settings.starts_at_beginning
         self._client = SendBackClient(
@@ -181,7 +187,8 @@ class Consumer(DerivedConsumer):
             message: what was polled; or where it stands, to be read again (RocketMQ: SB-16, BR-09); or a list.
             delay_level: 0 lets the group's levels decide, a higher one is taken as it is, a negative one asks for
                 the dead-letter topic.
-            cause: the exception, or a text; dead letters show it.
+            cause: the exception, or a text; dead letters show it. Without a level, an exception of `dead_letter_on`
+                makes a dead letter.
             ack_index: of a list, the last message that succeeded: those after it are sent back. -1 and None send
                 back all (RocketMQ: CC-06, CC-07, CC-08). With `exactly_once` the offsets of the whole list are
                 committed.
@@ -193,6 +200,8 @@ class Consumer(DerivedConsumer):
         """
         messages, acknowledged = self._messages(message, ack_index)
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
+        if level == 0 and is_listed(cause, self._dead_letter_on):
+            level = DEAD_LETTER_LEVEL
         if self._exactly_once:
             self._send_back_exactly_once(messages, acknowledged, level, why)
         elif failed := messages[acknowledged:]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from reconsume.consumers.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
@@ -25,6 +26,7 @@ class DropInSettings:
         conf: for librdkafka.
         starts_at_beginning: whether topics without a committed offset start at their beginning anyway.
         cooperative: whether assignments are incremental.
+        dead_letter_on: causes that are not worth a retry.
     """
 
     conf: dict[str, Any]
@@ -33,6 +35,7 @@ class DropInSettings:
     own_table: DelayLevels | None
     starts_at_beginning: bool
     cooperative: bool
+    dead_letter_on: ExceptionClasses
 
     @property
     def retry_topic(self) -> str:
@@ -49,6 +52,7 @@ class DropInSettings:
         delay_levels: str | None,
         topic_prefix: str,
         exactly_once: bool,
+        dead_letter_on: object,
     ) -> Self:
         """Merge the arguments as confluent-kafka does: keywords win, then `default.topic.config`.
 
@@ -81,6 +85,7 @@ class DropInSettings:
             starts_at_beginning=str(conf.get("auto.offset.reset", "latest")) in _BEGINNING,
             cooperative=str(conf.get("group.protocol", "classic")).lower() == "consumer"
             or "cooperative" in str(conf.get("partition.assignment.strategy", "")),
+            dead_letter_on=exception_classes(dead_letter_on),
         )
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses, is_listed
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import (
     ALL,
@@ -44,12 +45,14 @@ class Called(NamedTuple):
         cause: what it raised.
         call: what hooks must still be told the end of.
         outcome: what a listener of ours said instead of a status.
+        error: the exception itself, for `dead_letter_on`.
     """
 
     status: object
     cause: Cause | None
     call: ConsumeCall | None
     outcome: NotNow | SendBack | None = None
+    error: BaseException | None = None
 
 
 class Judged(NamedTuple):
@@ -59,11 +62,13 @@ class Judged(NamedTuple):
         acknowledged: so many messages from the front succeeded; the others are sent back.
         level: for the others.
         cause: why they failed.
+        one_by_one: the others are given again, each alone: only one that fails alone is a dead letter.
     """
 
     acknowledged: int
     level: int
     cause: Cause | None
+    one_by_one: bool = False
 
 
 class JudgedInOrder(NamedTuple):
@@ -74,12 +79,14 @@ class JudgedInOrder(NamedTuple):
         auto_commit: as the context says.
         wait_ms: before the batch is given again.
         cause: why it failed.
+        is_dead: it is not given again, but leaves for the dead-letter topic.
     """
 
     status: ConsumeOrderlyStatus
     auto_commit: bool
     wait_ms: int
     cause: Cause | None
+    is_dead: bool = False
 
     def acknowledged(self, size: int) -> int:
         """How many messages of a batch of this size succeeded."""
@@ -135,16 +142,19 @@ def called_with(error: BaseException, messages: Sequence[Message], call: Consume
         return Called(None, cast("SendBack", error).cause, call, cast("SendBack", error))
     with suppress(BaseException):  # the log shows the error, which may raise another one
         logger.warning("the listener failed for %r", messages, exc_info=error)
-    return Called(None, Cause.of(error), call)
+    return Called(None, Cause.of(error), call, error=error)
 
 
-def judged(context: ConsumeConcurrentlyContext, called: Called, size: int) -> Judged:
+def judged(
+    context: ConsumeConcurrentlyContext, called: Called, size: int, dead_letter_on: ExceptionClasses = ()
+) -> Judged:
     """What a concurrent listener said; what it said wrongly sends its messages back (RocketMQ: CC-06 to CC-10).
 
-    What is not needed is not looked at: no `ack_index` of a failure, no level where all succeeded.
+    What is not needed is not looked at: no `ack_index` of a failure, no level where all succeeded. A level of the
+    listener's wins over `dead_letter_on`.
     """
-    if isinstance(called.outcome, SendBack):
-        return Judged(min(called.outcome.acknowledged, size), called.outcome.level, called.outcome.cause)
+    if isinstance(said := called.outcome, SendBack):
+        return Judged(min(said.acknowledged, size), said.level, said.cause, said.one_by_one)
     acknowledged, level, slips = 0, 0, []
     try:
         succeeded = called.status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -157,24 +167,32 @@ def judged(context: ConsumeConcurrentlyContext, called: Called, size: int) -> Ju
             level = whole_number(_set_in(context, "delay_level_when_next_consume"), "delay_level_when_next_consume")
         except IllegalSetting as error:
             slips.append(str(error))
-    return Judged(acknowledged, level, _with_slips(called.cause, slips))
+    cause = _with_slips(called.cause, slips)
+    if level != 0 or not is_listed(called.error, dead_letter_on):
+        return Judged(acknowledged, level, cause)
+    return Judged(0, 0, cause, one_by_one=True) if size > 1 else Judged(0, DEAD_LETTER_LEVEL, cause)
 
 
-def judged_in_order(context: ConsumeOrderlyContext, called: Called) -> JudgedInOrder:
+def judged_in_order(
+    context: ConsumeOrderlyContext, called: Called, dead_letter_on: ExceptionClasses = ()
+) -> JudgedInOrder:
     """What an orderly listener said; what it said wrongly is a failure of its batch (RocketMQ: OR-01, OR-02).
 
-    What is not needed is not looked at: no time to wait where nothing waits.
+    What is not needed is not looked at: no time to wait where nothing waits. A time that the listener sets wins over
+    `dead_letter_on`.
     """
     again, slips, status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, [], called.status
-    auto_commit, wait_ms = True, suspend_ms()
+    auto_commit, wait_ms, asked = True, suspend_ms(), -1
     try:
         told = again if status is None else _orderly_status(status)
         auto_commit = _flag_in(context, "auto_commit")
         if told is again or (told is ConsumeOrderlyStatus.ROLLBACK and not auto_commit):
-            wait_ms = suspend_ms(_set_in(context, "suspend_current_queue_time_millis"))
+            asked = _set_in(context, "suspend_current_queue_time_millis")
+            wait_ms = suspend_ms(asked)
     except IllegalSetting as error:
         told, auto_commit, slips = again, True, [f"{error}; the batch is given again"]
-    return JudgedInOrder(told, auto_commit, wait_ms, _with_slips(called.cause, slips))
+    is_dead = not slips and asked == -1 and is_listed(called.error, dead_letter_on)
+    return JudgedInOrder(told, auto_commit, wait_ms, _with_slips(called.cause, slips), is_dead)
 
 
 def _orderly_status(status: object) -> ConsumeOrderlyStatus:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
 from reconsume.consumers.listener_call import Called, call_listener, call_listener_async, judged_in_order
@@ -29,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED: Final = 2**31 - 1
 """How often an orderly listener may fail when nobody says (RocketMQ: OR-03)."""
-_DEAD_LETTER: Final = -1
 _AGAIN_MS: Final = 5_000
 """After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -49,6 +49,7 @@ class Lane:
         queued: the pool has it.
         working: a listener has its front.
         suspended_until: moment in milliseconds.
+        one_by_one_to: messages up to this offset are given one by one: one of a batch is not worth a retry.
     """
 
     key: _LaneKey
@@ -59,6 +60,7 @@ class Lane:
     queued: bool = False
     working: bool = False
     suspended_until: float = 0.0
+    one_by_one_to: int = -1
 
 
 class OrderlyService:
@@ -77,6 +79,7 @@ class OrderlyService:
         names: the installation's topics.
         max_reconsume_times: failures after which a message is dead; None for never (RocketMQ: OR-03).
         batch_size: messages in one call.
+        dead_letter_on: exceptions that are not worth a retry.
         per_key: order within a key, not within a partition.
         clock: gives milliseconds.
         hooks: are told of each call; None without any.
@@ -91,6 +94,7 @@ class OrderlyService:
         names: TopicNames,
         max_reconsume_times: int | None,
         batch_size: int,
+        dead_letter_on: ExceptionClasses = (),
         per_key: bool = False,
         clock: Clock = now_ms,
         hooks: ConsumeHooks | None = None,
@@ -102,6 +106,7 @@ class OrderlyService:
         self._max_of_consumer = max_reconsume_times
         self._max = UNLIMITED if max_reconsume_times is None else max_reconsume_times
         self._batch_size = batch_size
+        self._dead_letter_on = dead_letter_on
         self._per_key = per_key
         self._clock = clock
         self._hooks = hooks
@@ -209,6 +214,8 @@ class OrderlyService:
                 return (), context
             lane.working = True
             size = min(self._batch_size, len(lane.waiting))
+            if size and lane.waiting[0].offset <= lane.one_by_one_to:
+                size = 1
             # A tuple, because the listener gets it: what it did to a list would be lost here.
             return tuple([lane.waiting.popleft() for _ in range(size)]), context
 
@@ -241,11 +248,14 @@ class OrderlyService:
     def _settle_judged(
         self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called
     ) -> None:
-        told = judged_in_order(context, called)
+        told = judged_in_order(context, called, self._dead_letter_on)
         if called.call is not None:
             raised = called.cause is not None
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
-        if told.status is _SUSPEND:
+        if told.is_dead:
+            one_by_one = len(batch) > 1  # nobody knows which of them is not worth a retry
+            self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, told.wait_ms, one_by_one=one_by_one)
+        elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)
         elif told.auto_commit:
             self._finish(lane, batch)
@@ -275,11 +285,22 @@ class OrderlyService:
         if call is not None:
             call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
         self._finish(lane, front)
-        self._send_back(lane, rest, outcome.level, outcome.cause, self._max_of_consumer, _AGAIN_MS)
+        self._leave(lane, rest, outcome.level, outcome.cause, _AGAIN_MS, one_by_one=outcome.one_by_one)
 
     def _finish(self, lane: Lane, messages: Iterable[Message]) -> None:
         for message in messages:
             lane.queue.finish(message)
+
+    def _leave(
+        self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, again_ms: int, *, one_by_one: bool
+    ) -> None:
+        """Send the batch back, or give each of its messages alone first."""
+        if not one_by_one:
+            self._send_back(lane, batch, level, cause, self._max_of_consumer, again_ms)
+            return
+        with self._changed:
+            lane.one_by_one_to = batch[-1].offset
+            self._put_back(lane, batch, 0)
 
     def _failed(self, lane: Lane, batch: Sequence[Message], wait_ms: int, cause: Cause | None) -> None:
         """The exhausted leave, the others are given again; none twice (better than RocketMQ: OR-05, OR-06)."""
@@ -288,7 +309,7 @@ class OrderlyService:
             again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
             if again:
                 self._put_back(lane, again, wait_ms)
-        self._send_back(lane, exhausted, _DEAD_LETTER, cause, self._max, wait_ms)
+        self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
 
     def _send_back(
         self,

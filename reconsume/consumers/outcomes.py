@@ -31,10 +31,12 @@ class SendBack(Exception):
         level: 0 lets the group's levels decide, a higher one is taken as it is, a negative one asks for the
             dead-letter topic.
         acknowledged: so many messages from the front of the batch succeeded all the same.
+        one_by_one: the others are not sent back but given again at once, each alone.
     """
 
-    def __init__(self, cause: Cause, level: int = 0, acknowledged: int = 0) -> None:
+    def __init__(self, cause: Cause, level: int = 0, acknowledged: int = 0, *, one_by_one: bool = False) -> None:
         super().__init__(cause.message)
         self.cause = cause
         self.level = level
         self.acknowledged = acknowledged
+        self.one_by_one = one_by_one

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from reconsume.consumers.circuit_breaker import CircuitBreaker
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
+from reconsume.consumers.dead_letter_on import exception_classes
 from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.message_model import MessageModel
@@ -65,6 +66,9 @@ class PushConsumer:
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16). 0
             makes the first failure a dead letter (RocketMQ: BR-12, T-02). For an orderly listener how often it may
             fail in its place; None is for ever (RocketMQ: OR-03).
+        dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: a message whose listener raises
+            one of them, or an error that was raised `from` one, is a dead letter at once. Subclasses count. A level
+            or a time that the listener sets in its context wins.
         consume_message_batch_max_size: messages in one call of the listener, 1 to 1,024.
         consume_thread_nums: listeners that run at once, 1 to 1,000 (RocketMQ: FC-01).
         consume_timeout: a listener that runs longer has its message sent back on level 3 (RocketMQ: EX-01).
@@ -95,6 +99,7 @@ class PushConsumer:
         consume_timestamp: str | datetime | None = None,
         namespace: str = "",
         max_reconsume_times: int | None = None,
+        dead_letter_on: Collection[type[BaseException]] = (),
         consume_message_batch_max_size: int = 1,
         consume_thread_nums: int = 20,
         consume_timeout: timedelta = timedelta(minutes=15),
@@ -112,6 +117,9 @@ class PushConsumer:
             check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
         if exactly_once and message_model is MessageModel.BROADCASTING:
             raise IllegalSetting("exactly_once is for CLUSTERING: a broadcasting consumer sends nothing back")
+        hopeless = exception_classes(dead_letter_on)
+        if hopeless and message_model is MessageModel.BROADCASTING:
+            raise IllegalSetting("dead_letter_on is for CLUSTERING: a broadcasting consumer has no dead letters")
         names, in_namespace = TopicNames(topic_prefix), Namespace(namespace)
         group = in_namespace.wrap(check_group(group))
         names.retry(group)
@@ -137,6 +145,7 @@ class PushConsumer:
             own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
             exactly_once=exactly_once,
             circuit_breaker=circuit_breaker,
+            dead_letter_on=hopeless,
         )
         self._subscriptions = Subscriptions(names, in_namespace)
         self._dropped = DropCounter()

@@ -78,6 +78,20 @@ CASES: dict[str, Case] = {
     "503 of the app": Case({"status": 503, "headers": {"reconsume-error-type": "Db"}}, RETRY, RETRY, RETRY),
     "reset": Case({"abort": True}, HOLD, HOLD, HOLD),
     "no answer": Case({"sleep": SLOW}, RETRY, RETRY, RETRY),
+    "listed": Case(
+        {"status": 500, "json": {"error": {"type": "app.Hopeless", "message": "no dep_time"}}},
+        *(DLQ, DLQ, RETRY),
+        cause="app.Hopeless",
+    ),
+    "RETRY of what is listed": Case(status("RETRY", error={"type": "Hopeless"}), DLQ, DLQ, ACK, cause="Hopeless"),
+    "listed in a header": Case(
+        {"status": 500, "headers": {"reconsume-error-type": "app.Hopeless"}}, DLQ, DLQ, DLQ, cause="app.Hopeless"
+    ),
+    "listed with a level": Case(
+        {"status": 500, "headers": {"reconsume-error-type": "app.Hopeless", "reconsume-delay-level": "4"}},
+        *(RETRY, RETRY, RETRY),
+        level=4,
+    ),
     "302": Case({"status": 302, "headers": {"location": "/elsewhere"}}, DLQ, RETRY, DLQ),
 }
 PROFILES = ["native", "dapr", "knative", "rocketmq-batch"]
@@ -118,6 +132,7 @@ def ran(here: Installation) -> dict[str, Ran]:
                     order="none",
                     consume_timeout_seconds=SLOW / 2,
                     missing_route_grace_seconds=1,
+                    dead_letter_on=["Hopeless"],
                 )
             )
         for profile, topic in topics.items():
@@ -200,3 +215,22 @@ def test_the_event_id_is_the_same_over_all_deliveries(ran: dict[str, Ran]) -> No
     for name in ("RETRY", "503", "404 at first"):
         ids = {one.headers["ce-id"] for one in ran["native"].delivered[name]}
         assert len(ids) == 1, name
+
+
+@pytest.mark.parametrize("order", ["none", "partition"])
+def test_of_a_batch_with_a_listed_type_only_what_fails_alone_is_dead(here: Installation, order: str) -> None:
+    topic = here.topic(f"hopeless-{order}")
+    group = here.name(f"hopeless-{order}")
+    here.produce(topic, *(json.dumps({"number": number}).encode() for number in range(4)), key=b"k")
+
+    def decide(one: Delivered, _before: int) -> Mapping[str, Any]:
+        says = {"status": 500, "json": {"error": {"type": "Hopeless", "message": "no"}}}
+        return says if one.value == {"number": 2} else {}
+
+    more = {"profile": "rocketmq-batch", "order": order, "consume_message_batch_max_size": 4}
+    with app(decide) as one, pushing(here, group, topic, one.url, dead_letter_on=["Hopeless"], **more):
+        wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+        wait_until(lambda: here.committed(group, topic) == 4, 60, "all are committed")
+    assert max(one.batches) > 1
+    assert [letter.value for letter in here.dead_letters(group)] == [b'{"number": 2}']
+    assert {delivered.times for delivered in one.seen} == {0}

@@ -28,7 +28,8 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 @pytest.fixture(scope="module")
 def sidecar(here: Installation) -> Iterator[Running]:
-    with running_sidecar(sidecar_settings(here.settings)) as running:
+    listed = {here.name("hopeless-group"): ["java.lang.IllegalArgumentException"]}
+    with running_sidecar(sidecar_settings(here.settings, dead_letter_on=listed)) as running:
         yield running
 
 
@@ -86,6 +87,26 @@ def test_a_retry_is_sent_back_with_its_count_until_it_is_a_dead_letter(here: Ins
     )
     assert letter["__dlq.errors.stacktrace"] == "at Flights.java:7"
     assert (letter["ORIGIN_MESSAGE_ID"], letter.value) == (f"{topic}/0/0", b"value")
+
+
+def test_a_type_that_is_listed_for_the_group_makes_a_dead_letter_unless_a_level_is_given(
+    here: Installation, sidecar: Running
+) -> None:
+    group, topic = one_record(here, "hopeless")
+    here.produce(topic, b"wished for", b"refused")
+    error = {"type": "java.lang.IllegalArgumentException", "message": "no dep_time"}
+    dead = sidecar.send_back(group, where(topic, error=error))
+    assert (dead.status, dead.body["outcome"]) == (200, "DEAD_LETTERED")
+    assert dead.body["topic"] == here.settings.names.dead_letter(group)
+    for offset, more in ((1, {"error": error, "delayLevel": 2}), (2, {"error": error | {"type": "Illegal"}})):
+        assert sidecar.send_back(group, where(topic, offset, **more)).body["outcome"] == "DELAYED"
+    assert sidecar.send_back(here.name("another"), where(topic, error=error)).body["outcome"] == "DELAYED"
+    [letter] = wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+    assert (letter.value, letter["RECONSUME_TIME"]) == (b"value", "1")
+    assert (letter["__dlq.errors.message"], letter["__dlq.errors.exception.class"]) == (
+        "no dep_time",
+        "java.lang.IllegalArgumentException",
+    )
 
 
 def test_by_value_the_copy_is_made_of_what_was_sent(here: Installation, sidecar: Running) -> None:

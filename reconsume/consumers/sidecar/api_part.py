@@ -173,6 +173,7 @@ class ApiPart:
             self._groups,
             lambda attempt: self._earlier.get(attempt, now_ms()),
             once,
+            dead_letter_on=sidecar.dead_letter_on,
             answer_seconds=sidecar.answer_seconds,
             clock=now_ms,
             client_id=_CLIENT_ID,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.recent_send_backs import Attempt, Written, attempt_of
 from reconsume.bridge.record_reader import RecordReader
 from reconsume.bridge.send_back import SendBackWriter
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.message import Message
 from reconsume.consumers.sidecar.models import Answer, Outcome, RecordByValue, RecordToSendBack
 from reconsume.consumers.sidecar.once import Once, Tell
@@ -69,6 +70,7 @@ class SendBacks:
         groups: the groups as known now.
         earlier: the attempts that were sent back in the minutes before this process began.
         once: remembers what this process has carried out.
+        dead_letter_on: by group, the types of errors that are not worth a retry.
         answer_seconds: how long a caller waits at most.
         clock: gives the time in milliseconds.
         client_id: shown in the brokers' logs.
@@ -82,6 +84,7 @@ class SendBacks:
         earlier: Callable[[Attempt], Written | None],
         once: Once[Answer],
         *,
+        dead_letter_on: Mapping[str, Collection[str]],
         answer_seconds: float,
         clock: Clock,
         client_id: str,
@@ -89,6 +92,7 @@ class SendBacks:
         self._names = names
         self._earlier = earlier
         self._once = once
+        self._dead_letter_on = dead_letter_on
         self._answer_seconds = answer_seconds
         self._clock = clock
         self._admin = KafkaAdmin(base, client_id)
@@ -195,11 +199,17 @@ class SendBacks:
             group=group,
             headers=headers,
             stored=stored,
-            delay_level=record.delay_level,
+            delay_level=self._level(group, record),
             max_reconsume_times=record.max_reconsume_times,
             cause=None if record.error is None else record.error.as_cause(),
         )
         return _Failed(request, key, value, born_ms)
+
+    def _level(self, group: str, record: RecordToSendBack) -> int:
+        names = self._dead_letter_on.get(group, ())
+        if record.delay_level == 0 and record.error is not None and is_named(record.error.type, names):
+            return DEAD_LETTER_LEVEL
+        return record.delay_level
 
     def _stored(self, group: str, record: RecordByValue) -> tuple[Stored, int | None]:
         timestamp = int(self._clock()) if record.timestamp is None else record.timestamp

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from reconsume.bridge.listening import read_token
 from reconsume.bridge.settings import Settings
-from reconsume.consumers.sidecar.push.settings import PushSettings
+from reconsume.consumers.sidecar.push.settings import ErrorTypes, PushSettings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.names import check_group
 
@@ -54,6 +54,8 @@ class SidecarSettings(_Strict):
 
     Attributes:
         groups: the groups that it serves, and whose retry topics it makes at its start; none: it serves every group.
+        dead_letter_on: by group, the types of errors that are not worth a retry: a send-back with such an `error.type`
+            and without a level is a dead letter at once.
         token: what callers must show; `RECONSUME_SIDECAR__TOKEN_FILE` names a file that holds it.
         token_file: the same, from a settings file.
         quiesce_from_network: whether `/quiesce` and `/drain` answer callers from other machines without the token,
@@ -65,6 +67,7 @@ class SidecarSettings(_Strict):
 
     listen: ListenSettings = ListenSettings()
     groups: list[str] = []
+    dead_letter_on: dict[str, ErrorTypes] = {}
     token: SecretStr | None = None
     token_file: Path | None = None
     tls: TlsSettings | None = None
@@ -84,6 +87,15 @@ class SidecarSettings(_Strict):
     @classmethod
     def _groups_are_legal(cls, value: list[str]) -> list[str]:
         return [check_group(one) for one in value]
+
+    @model_validator(mode="after")
+    def _dead_letters_are_of_groups_that_are_served(self) -> Self:
+        for group in self.dead_letter_on:
+            if self.groups and group not in self.groups:
+                raise IllegalSetting(
+                    f"dead_letter_on names group {check_group(group)!r}, which is not among groups; add it there"
+                )
+        return self
 
     @model_validator(mode="after")
     def _token_is_one(self) -> Self:

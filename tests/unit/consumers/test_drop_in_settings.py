@@ -18,6 +18,7 @@ def of(*args: Any, **more: Any) -> DropInSettings:
         "delay_levels": None,
         "topic_prefix": "reconsume.",
         "exactly_once": False,
+        "dead_letter_on": (),
     }
     kwargs = more.pop("kwargs", {})
     return DropInSettings.of(args, kwargs, **(ours | more))
@@ -65,6 +66,7 @@ def test_new_topics_are_looked_for_every_10_s_unless_the_user_says_otherwise() -
         (GROUP, {"exactly_once": True}, IllegalSetting, "enable.auto.commit False"),
         (GROUP | {"enable.auto.commit": "true"}, {"exactly_once": True}, IllegalSetting, "enable.auto.commit False"),
         (GROUP, {"max_reconsume_times": -1}, IllegalSetting, "max_reconsume_times must be from 0"),
+        (GROUP, {"dead_letter_on": ValueError}, IllegalSetting, r"such as \(ValueError,\), got"),
         (GROUP, {"delay_levels": "1 parsec"}, IllegalDelayLevels, "parsec"),
         (GROUP, {"topic_prefix": "%"}, IllegalName, "topic_prefix"),
         ({"group.id": "x" * 300}, {}, IllegalName, "249"),

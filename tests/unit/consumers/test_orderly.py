@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from reconsume.consumers.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus
 from reconsume.consumers.message import Message
 from reconsume.consumers.orderly import UNLIMITED, Lane, OrderlyService
@@ -32,6 +33,7 @@ class World(RunsNothing):
     maximum: int | None = None
     batch_size: int = 1
     per_key: bool = False
+    dead_letter_on: ExceptionClasses = ()
     clock: Clock = field(default_factory=Clock)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     queue: ProcessQueue = field(default_factory=lambda: ProcessQueue("flights", 0))
@@ -47,6 +49,7 @@ class World(RunsNothing):
             names=TopicNames(),
             max_reconsume_times=self.maximum,
             batch_size=self.batch_size,
+            dead_letter_on=self.dead_letter_on,
             per_key=self.per_key,
             clock=self.clock,
         )

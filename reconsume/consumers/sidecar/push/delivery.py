@@ -13,6 +13,7 @@ import uvloop
 
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.event_loops import takes_turns
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 _NEVER_MS: Final = 86_400_000.0
 """A process that quiesces lives no day longer."""
-_DEAD_LETTER: Final = -1
 _PROBE_EVERY_SECONDS: Final = 5.0
 _PROBE_SECONDS: Final = 0.5
 _PROBE_FAILURES: Final = 3
@@ -166,7 +166,14 @@ class Delivery:
         self, answer: Answer | NoAnswer, request: AppRequest, messages: Sequence[Message], *, probe: bool
     ) -> Verdict:
         now = self._clock()
-        verdict = judge(answer, self._settings.profile, size=len(messages), now_ms=now, policy=self._policy)
+        verdict = judge(
+            answer,
+            self._settings.profile,
+            size=len(messages),
+            now_ms=now,
+            policy=self._policy,
+            dead_letter_on=self._settings.dead_letter_on,
+        )
         self._outcomes[verdict.meaning].inc()
         if verdict.meaning is Meaning.HOLD:
             reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
@@ -237,8 +244,8 @@ def _outcome(verdict: Verdict, settings: PushSettings, metrics: PushMetrics, siz
     if verdict.meaning is Meaning.DROP and settings.drop is Drop.DISCARD:
         metrics.discarded.labels(settings.group).inc(size)
         return None
-    level = verdict.level if verdict.meaning is Meaning.RETRY else _DEAD_LETTER
-    return SendBack(_cause(verdict), level, verdict.acknowledged)
+    level = verdict.level if verdict.meaning is Meaning.RETRY else DEAD_LETTER_LEVEL
+    return SendBack(_cause(verdict), level, verdict.acknowledged, one_by_one=verdict.one_by_one)
 
 
 class ConcurrentDelivery(Delivery):

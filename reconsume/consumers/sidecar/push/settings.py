@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from reconsume.consumers.message_model import MessageModel
 
-__all__ = ["Drop", "Order", "Profile", "PushSettings"]
+__all__ = ["Drop", "ErrorTypes", "Order", "Profile", "PushSettings"]
 
 _ROUTES: Final = {
     "native": "/events/{topic}",
@@ -21,6 +21,9 @@ _ROUTES: Final = {
     "knative": "",
     "rocketmq-batch": "/consumeMessage",
 }
+
+ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
+"""Names of types of errors, such as `java.lang.IllegalArgumentException`."""
 
 
 class Profile(StrEnum):
@@ -63,6 +66,8 @@ class PushSettings(BaseModel):
         max_in_flight: deliveries at once.
         consume_timeout_seconds: for an answer; None takes 30, with `rocketmq-batch` 900 (RocketMQ: EX-01).
         max_reconsume_times: None takes the group's.
+        dead_letter_on: types of errors that are not worth a retry: an answer that asks for one, names such a type and
+            wishes neither a level nor a time makes a dead letter.
         exactly_once: a message is sent back and done in one transaction: no crash sends it back twice.
         message_model: BROADCASTING delivers all messages to the app of each sidecar; what fails is logged and dropped
             (RocketMQ: BP-01).
@@ -93,6 +98,7 @@ class PushSettings(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1, le=1_000)] = 32
     consume_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
     max_reconsume_times: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    dead_letter_on: ErrorTypes = ()
     exactly_once: bool = False
     message_model: MessageModel = MessageModel.CLUSTERING
     offset_store: Path | None = None
@@ -151,6 +157,8 @@ class PushSettings(BaseModel):
             raise ValueError("consume_message_batch_max_size is for profile rocketmq-batch")
         if self.message_model is MessageModel.BROADCASTING and self.exactly_once:
             raise ValueError("exactly_once is for message_model CLUSTERING: a broadcast message is never sent back")
+        if self.message_model is MessageModel.BROADCASTING and self.dead_letter_on:
+            raise ValueError("dead_letter_on is for message_model CLUSTERING: a broadcast message is never sent back")
         if self.message_model is MessageModel.CLUSTERING and self.offset_store is not None:
             raise ValueError("offset_store is for message_model BROADCASTING: others have their offsets in Kafka")
         return self

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from reconsume.consumers.concurrently import TIMEOUT_LEVEL
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row, body_of, meaning_of
 from reconsume.consumers.sidecar.push.percent import decoded
 from reconsume.consumers.sidecar.push.settings import Profile
@@ -21,7 +22,6 @@ _SUSPEND: Final = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
 _TEXT: Final = 1_024
 _STACK: Final = 4_096
 _LARGEST: Final = 2**31 - 1
-_DEAD: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Verdict:
         acknowledged: so many messages from the front are done all the same.
         suspend_ms: in an order: try again in place after so long, -1 for the default; None to send back.
         cause: what a dead letter shows.
+        one_by_one: the messages are delivered again at once, each alone: only one that fails alone is a dead letter.
     """
 
     row: Row
@@ -41,10 +42,17 @@ class Verdict:
     acknowledged: int = 0
     suspend_ms: int | None = None
     cause: Cause | None = None
+    one_by_one: bool = False
 
 
 def judge(
-    answer: Answer | NoAnswer, profile: Profile, *, size: int, now_ms: float, policy: Callable[[], RetryPolicy]
+    answer: Answer | NoAnswer,
+    profile: Profile,
+    *,
+    size: int,
+    now_ms: float,
+    policy: Callable[[], RetryPolicy],
+    dead_letter_on: Collection[str] = (),
 ) -> Verdict:
     """What becomes of a request.
 
@@ -54,6 +62,7 @@ def judge(
         size: messages in the request.
         now_ms: for a `Retry-After` that is a date.
         policy: gives the group's levels; most answers need none.
+        dead_letter_on: types of errors that are not worth a retry.
     """
     row, meaning = meaning_of(answer, profile)
     if isinstance(answer, NoAnswer):
@@ -61,9 +70,23 @@ def judge(
         return Verdict(row, meaning, level, cause=Cause(answer.reason, row.name))
     body = body_of(answer, profile)
     if meaning is Meaning.ACK:
-        return _acknowledged(Verdict(row, meaning), answer, body, profile, size)
-    verdict = Verdict(row, meaning, cause=_cause(answer, body, row))
-    return _qualified(verdict, answer, body, now_ms, policy) if meaning is Meaning.RETRY else verdict
+        verdict = _acknowledged(Verdict(row, meaning), answer, body, profile, size)
+    else:
+        verdict = Verdict(row, meaning, cause=_cause(answer, body, row))
+        if meaning is Meaning.RETRY:
+            verdict = _qualified(verdict, answer, body, now_ms, policy)
+    return _unless_hopeless(verdict, size, dead_letter_on)
+
+
+def _unless_hopeless(verdict: Verdict, size: int, dead_letter_on: Collection[str]) -> Verdict:
+    """No retry for a type that is listed, unless the app wishes for one; of several messages it may be any."""
+    kind = None if verdict.cause is None else verdict.cause.exception_class
+    has_wish = verdict.level != 0 or verdict.suspend_ms is not None
+    if verdict.meaning is not Meaning.RETRY or has_wish or not is_named(kind, dead_letter_on):
+        return verdict
+    if size - verdict.acknowledged > 1:
+        return replace(verdict, one_by_one=True)
+    return replace(verdict, meaning=Meaning.DEAD_LETTER, level=DEAD_LETTER_LEVEL)
 
 
 def _acknowledged(verdict: Verdict, answer: Answer, body: Mapping[str, Any], profile: Profile, size: int) -> Verdict:
@@ -76,7 +99,7 @@ def _acknowledged(verdict: Verdict, answer: Answer, body: Mapping[str, Any], pro
     level = _level(answer, body) or 0
     meaning = Meaning.DEAD_LETTER if level < 0 else Meaning.RETRY
     said = _cause(answer, body, verdict.row)
-    if index < _DEAD:
+    if index < -1:
         cause = Cause(f"ackIndex {index}: -1 sends the whole batch back, {size - 1} acknowledges it", "ackIndex")
         return Verdict(verdict.row, meaning, level, cause=cause)
     cause = replace(said, message=f"ackIndex {index}: {said.message}")
@@ -91,11 +114,11 @@ def _qualified(
         seconds = _retry_after(answer.headers.get("retry-after"), now_ms)
         level = 0 if seconds is None else level_at_least(seconds, policy())
     if level < 0:
-        return replace(verdict, meaning=Meaning.DEAD_LETTER, level=_DEAD)
+        return replace(verdict, meaning=Meaning.DEAD_LETTER, level=DEAD_LETTER_LEVEL)
     suspend = _number(answer.headers.get("reconsume-suspend-ms"), None)
     if suspend is None and body.get("status") == _SUSPEND:
         suspend = _number(None, body.get("suspendCurrentQueueTimeMillis"))
-        suspend = _DEAD if suspend is None else suspend
+        suspend = -1 if suspend is None else suspend
     return replace(verdict, level=level, suspend_ms=suspend)
 
 

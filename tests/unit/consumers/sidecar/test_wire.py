@@ -164,6 +164,8 @@ def test_settings_come_from_yaml_and_the_environment(tmp_path: Path) -> None:
         ("sidecar: {listn: 1}", r"setting sidecar\.listn \(file .*\): unknown setting; known here: .*listen"),
         ("sidecar: {listen: {port: 70000}}", r"setting sidecar\.listen\.port"),
         ("sidecar: {token: abc, token_file: /x}", "token and token_file are both set"),
+        ("sidecar: {groups: [a], dead_letter_on: {b: [ValueError]}}", "names group 'b', which is not among groups"),
+        ("sidecar: {dead_letter_on: {a: ValueError}}", r"setting sidecar\.dead_letter_on\.a"),
         ("sidecar: {groups: ['']}", "the consumer group is blank"),
         ("- a", "must hold settings by name"),
         ("a: [", "is not YAML"),

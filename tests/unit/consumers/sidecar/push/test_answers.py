@@ -220,3 +220,53 @@ def test_what_an_app_says_is_cut() -> None:
     body = judged(answer(422, b"\xff" * 9_999)).cause
     assert body is not None
     assert len(body.message) < 1_100
+
+
+def hopeless(code: int = 500, kind: str = "app.Hopeless", **headers: str) -> Answer:
+    return answer(code, {"error": {"type": kind, "message": "no dep_time"}}, **headers)
+
+
+NOT_WORTH_A_RETRY: list[tuple[Answer, Meaning, int]] = [
+    (hopeless(), DLQ, -1),
+    (hopeless(kind="Hopeless"), DLQ, -1),
+    (hopeless(kind="NotHopeless"), RETRY, 0),
+    (hopeless(429), DLQ, -1),
+    (answer(200, {"status": "RETRY", "error": {"type": "app.Hopeless"}}), DLQ, -1),
+    (answer(500, reconsume_error_type="app.Hopeless"), DLQ, -1),
+    (answer(501), DLQ, -1),
+    (answer(500), RETRY, 0),
+    (hopeless(reconsume_delay_level="0"), DLQ, -1),
+    # What the app wishes wins.
+    (hopeless(reconsume_delay_level="5"), RETRY, 5),
+    (hopeless(retry_after="1"), RETRY, 1),
+    (hopeless(reconsume_suspend_ms="200"), RETRY, 0),
+    # Nothing else becomes a dead letter by its type.
+    (hopeless(200), ACK, 0),
+    (hopeless(502, retry_after="1"), RETRY, 1),
+    (hopeless(404), MISSING, 0),
+]
+
+
+@pytest.mark.parametrize(("given", "meaning", "level"), NOT_WORTH_A_RETRY)
+def test_a_type_that_is_listed_makes_a_dead_letter(given: Answer, meaning: Meaning, level: int) -> None:
+    verdict = judge(given, NATIVE, size=1, now_ms=NOW, policy=lambda: TABLE, dead_letter_on=("Hopeless", "HTTP 501"))
+    assert (verdict.meaning, verdict.level, verdict.one_by_one) == (meaning, level, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "meaning", "one_by_one"),
+    [
+        (hopeless(), 3, RETRY, True),
+        (hopeless(), 1, DLQ, False),
+        (hopeless(200, reconsume_ack_index="0"), 3, RETRY, True),
+        (hopeless(200, reconsume_ack_index="1"), 3, DLQ, False),
+        (hopeless(reconsume_delay_level="-1"), 3, DLQ, False),
+        (LATE, 3, RETRY, False),
+        (AWAY, 3, HOLD, False),
+    ],
+)
+def test_of_a_batch_nobody_knows_which_it_is(
+    given: Answer | NoAnswer, size: int, meaning: Meaning, one_by_one: bool
+) -> None:
+    verdict = judge(given, BATCH, size=size, now_ms=NOW, policy=lambda: TABLE, dead_letter_on=("app.Hopeless",))
+    assert (verdict.meaning, verdict.one_by_one) == (meaning, one_by_one)
