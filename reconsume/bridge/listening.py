@@ -1,20 +1,29 @@
-"""Where a process listens for people and programs, and the token that it wants of those from other machines."""
+"""The addresses that a process listens on, and the token that callers from other machines show."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import logging
 import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import SecretStr
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["is_loopback", "listening_socket", "read_token"]
+__all__ = ["is_loopback", "listening_sockets", "read_token", "shown_address"]
 
 _FEWEST_CHARACTERS: Final = 16
 _BACKLOG: Final = 2048
+_MISSING_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+"""What a machine without IPv6, or without IPv4, answers."""
+_TRIES: Final = 10
+"""For a free port: the one that the first address got may be taken on the second."""
+
+logger = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
@@ -64,26 +73,92 @@ def _read(section: str, file: Path) -> str:
         raise IllegalSetting(f"setting {section}.token_file: {file} cannot be read: {error}") from None
 
 
-def listening_socket(section: str, host: str, port: int) -> socket.socket:
-    """Listen; port 0 takes a free one.
+def listening_sockets(setting: str, host: str, port: int | None, default: int = 0) -> list[socket.socket]:
+    """Listen on every address of a host; `::` is all addresses, of IPv6 and of IPv4.
+
+    Args:
+        setting: such as `sidecar.listen`; its last word is the option of the command line.
+        host: an address, or a name.
+        port: 0 takes a free one; None takes the default one, or a free one where that is taken.
+        default: the port of the role.
 
     Raises:
-        IllegalSetting: the address cannot be had.
+        IllegalSetting: the address cannot be used.
     """
-    made = None
+    host = host.strip("[]")
+    wanted = default if port is None else port
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
+        try:
+            return _listen(host, wanted)
+        except OSError as error:
+            if port is not None or error.errno != errno.EADDRINUSE:
+                raise
+        found = _listen(host, 0)
+    except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
+        raise IllegalSetting(_refusal(setting, _shown(host, wanted), error)) from None
+    logger.warning("%s: port %d is taken, using %s", setting, wanted, shown_address(found[0]))
+    return found
+
+
+def shown_address(listening: socket.socket) -> str:
+    """Return `host:port`, or `[host]:port`."""
+    return _shown(*listening.getsockname()[:2])
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _refusal(setting: str, address: str, error: Exception) -> str:
+    option = f"--{setting.rpartition('.')[2]} HOST:PORT"
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"setting {setting}: {address} is taken by another process; choose another port with {option}, 0 for any"
+    return f"setting {setting}: {address} cannot be listened on ({error}); choose another address with {option}"
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    for _ in range(_TRIES - 1):
+        try:
+            return _listen_once(host, port)
+        except OSError as error:
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+    return _listen_once(host, port)
+
+
+def _listen_once(host: str, port: int) -> list[socket.socket]:
+    made: list[socket.socket] = []
+    missing = OSError("the name has no address")
+    for family, address in _addresses(host):
+        try:
+            made.append(_bind(family, address, made[0].getsockname()[1] if made else port))
+        except OSError as error:
+            if error.errno not in _MISSING_HERE:
+                for one in made:
+                    one.close()
+                raise
+            missing = error
+    if not made:
+        raise missing
+    return made
+
+
+def _addresses(host: str) -> Iterator[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+    for one in ("::", "0.0.0.0") if host == "::" else (host,):  # noqa: S104 - asked for
+        for family, _, _, _, address in socket.getaddrinfo(one, None, type=socket.SOCK_STREAM):
+            yield family, address
+
+
+def _bind(family: socket.AddressFamily, address: tuple[Any, ...], port: int) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind((address[0], port, *address[2:]))
         made.listen(_BACKLOG)
         made.setblocking(False)
-    except OSError as error:
-        if made is not None:
-            made.close()
-        raise IllegalSetting(
-            f"setting {section}.listen: {host}:{port} cannot be listened on ({error}); use another port, or 0 for any"
-        ) from None
+    except OSError:
+        made.close()
+        raise
     return made

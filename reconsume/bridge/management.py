@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 from typing import Any, Final, Protocol
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
 
+from reconsume.bridge.listening import is_loopback, listening_sockets
+from reconsume.bridge.wsgi_thread import Start, WsgiThread
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Health", "HttpServer", "LogLevel", "ManagementServer", "Start"]
+__all__ = ["Health", "HttpServer", "LogLevel", "ManagementServer"]
 
 _LONGEST_LEVEL: Final = 20
-Start = Callable[[str, list[tuple[str, str]]], Any]
-"""WSGI's `start_response`."""
 
 
 class Health(Protocol):
@@ -40,19 +36,15 @@ class LogLevel(Protocol):
         """Change it; raises `IllegalSetting`."""
 
 
-class _QuietHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """A scrape or a probe every few seconds is no news."""
-
-
 class HttpServer:
-    """Serves a WSGI application, and `/loglevel`, in a thread of its own until closed.
+    """Serves a WSGI application, and `/loglevel`, until closed.
 
     Args:
         host: where it listens.
-        port: 0 takes a free one.
+        port: 0 takes a free one; None takes the default one, or a free one where that is taken.
         answer: the application.
         log_level: what `/loglevel` shows and changes; None leaves that path to the application.
+        default_port: of the role.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -61,20 +53,15 @@ class HttpServer:
     def __init__(
         self,
         host: str,
-        port: int,
+        port: int | None,
         answer: Callable[[dict[str, Any], Start], Iterable[bytes]],
         log_level: LogLevel | None = None,
+        default_port: int = 0,
     ) -> None:
         self._application = answer
         self._log_level = log_level
-        try:
-            self._server = make_server(host, port, self.answer, ThreadingWSGIServer, _QuietHandler)
-        except OSError as error:
-            raise IllegalSetting(
-                f"setting management: {host}:{port} cannot be listened on ({error}); use another port, or 0 for any"
-            ) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, name="reconsume-management", daemon=True)
-        self._thread.start()
+        sockets = listening_sockets("management", host, port, default_port)
+        self._server = WsgiThread(self.answer, sockets, "reconsume-management")
 
     def answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         """One request."""
@@ -86,29 +73,32 @@ class HttpServer:
     @property
     def address(self) -> str:
         """`host:port`."""
-        host, port = self._server.server_address[:2]
-        return f"{host if isinstance(host, str) else host.decode()}:{port}"
+        return self._server.address
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
 
 class ManagementServer(HttpServer):
-    """The port of a scheduler worker.
+    """The port of a scheduler worker, or of a console.
 
     Raises:
         IllegalSetting: the address cannot be used.
     """
 
     def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, health: Health, log_level: LogLevel | None = None
+        self,
+        host: str,
+        port: int | None,
+        registry: CollectorRegistry,
+        health: Health,
+        log_level: LogLevel | None = None,
+        default_port: int = 0,
     ) -> None:
         self._metrics = make_wsgi_app(registry)
         self._health = health
-        super().__init__(host, port, self._answer, log_level)
+        super().__init__(host, port, self._answer, log_level, default_port)
 
     def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -131,7 +121,7 @@ def _change_level(level: LogLevel, environ: dict[str, Any]) -> tuple[str, str]:
     """GET shows the level; PUT changes it, from this machine alone (`kubectl port-forward` counts as such)."""
     method, body = environ["REQUEST_METHOD"], ""
     if method == "PUT":
-        if not ip_address(environ["REMOTE_ADDR"]).is_loopback:
+        if not is_loopback(environ["REMOTE_ADDR"]):
             return "403 Forbidden", "the log level is changed from this machine alone: kubectl port-forward, or curl\n"
         length = environ.get("CONTENT_LENGTH", "")
         body = environ["wsgi.input"].read(min(int(length), _LONGEST_LEVEL)).decode(errors="replace") if length else ""

@@ -88,9 +88,10 @@ class ManagementSettings(_Strict):
     """`/metrics`, `/livez`, `/readyz` and `/loglevel`."""
 
     host: str = "127.0.0.1"
-    """Where it listens; in a container `0.0.0.0`."""
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8081
-    """0 takes a free one."""
+    """Where it listens; in a container `::`, which is every address of IPv6 and IPv4."""
+    port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """None takes 15082 for a scheduler worker, 15081 for a sidecar, 15084 for a console, or a free port where that one
+    is taken; 0 takes a free one."""
 
 
 class LoggingSettings(_Strict):

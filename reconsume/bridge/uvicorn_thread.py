@@ -9,7 +9,7 @@ from typing import Any, Final
 import uvicorn
 
 from reconsume.bridge.event_loops import takes_turns
-from reconsume.bridge.listening import listening_socket
+from reconsume.bridge.listening import listening_sockets, shown_address
 
 __all__ = ["UvicornThread", "uvicorn_config"]
 
@@ -37,7 +37,7 @@ class UvicornThread:
 
     Args:
         config: uvicorn's.
-        section: of the settings, such as `sidecar`.
+        setting: that names the address, such as `sidecar.listen`.
         host: to listen on.
         port: 0 takes a free one.
         name: of the thread, a daemon.
@@ -46,8 +46,8 @@ class UvicornThread:
         IllegalSetting: the address cannot be used.
     """
 
-    def __init__(self, config: uvicorn.Config, section: str, host: str, port: int, name: str) -> None:
-        self._socket = listening_socket(section, host, port)
+    def __init__(self, config: uvicorn.Config, setting: str, host: str, port: int, name: str) -> None:
+        self._sockets = listening_sockets(setting, host, port)
         self._config = config
         self._server = uvicorn.Server(config)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,8 +57,7 @@ class UvicornThread:
     @property
     def address(self) -> str:
         """`host:port`."""
-        host, port = self._socket.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return shown_address(self._sockets[0])
 
     def start(self) -> None:
         """Begin to answer."""
@@ -81,7 +80,8 @@ class UvicornThread:
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(end_seconds)
-        self._socket.close()
+        for one in self._sockets:
+            one.close()
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=self._config.get_loop_factory()) as runner:
@@ -90,4 +90,4 @@ class UvicornThread:
 
     async def _serve(self) -> None:
         asyncio.get_running_loop().call_soon(self._running.set)
-        await self._server.serve([self._socket])
+        await self._server.serve(self._sockets)

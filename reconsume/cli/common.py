@@ -27,6 +27,7 @@ __all__ = [
     "check_output",
     "confirm",
     "has_spark",
+    "host_and_port",
     "keep_what_is_loaded",
     "line_settings",
     "need_spark",
@@ -76,6 +77,28 @@ def line_settings(bootstrap_servers: str | None, kafka: Sequence[str] | None) ->
             raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
         pairs[key] = value
     return {"bootstrap_servers": bootstrap_servers, "kafka": pairs}
+
+
+def host_and_port(text: str | None, option: str, default: int) -> dict[str, object] | None:
+    """Return the settings of `HOST:PORT`, or None; an IPv6 address stands in brackets.
+
+    Args:
+        text: of the command line.
+        option: such as `--listen`.
+        default: the port of the example in the error.
+
+    Raises:
+        IllegalSetting: it is something else.
+    """
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    in_brackets = host.startswith("[") and host.endswith("]")
+    if not host or not port.isdecimal() or in_brackets != (":" in host):
+        raise IllegalSetting(
+            f"{option} {text!r}: write HOST:PORT, such as {option} 127.0.0.1:{default} or {option} [::1]:{default}"
+        )
+    return {"host": host.strip("[]"), "port": int(port)}
 
 
 _SHOWN_BYTES = 2_000

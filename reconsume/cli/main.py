@@ -8,6 +8,13 @@ from typing import Annotated
 
 import typer
 
+from reconsume.bridge.ports import (
+    CONSOLE_MANAGEMENT,
+    CONSOLE_PAGES,
+    SCHEDULER_MANAGEMENT,
+    SIDECAR_API,
+    SIDECAR_MANAGEMENT,
+)
 from reconsume.cli.common import (
     BootstrapServers,
     ConfigFile,
@@ -19,6 +26,7 @@ from reconsume.cli.common import (
     Yes,
     check_output,
     confirm,
+    host_and_port,
     need_spark,
     print_json,
     print_table,
@@ -115,9 +123,12 @@ def chaos(
 @app.command()
 def scheduler(
     instance_id: Annotated[
-        str | None, typer.Option(help="stable over restarts, one for each worker; default: the host's name")
+        str | None, typer.Option(help="stable over restarts, one for each worker; default: one that is both")
     ] = None,
-    management: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /livez, /readyz")] = None,
+    management: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help=f"/metrics, /livez, /readyz [127.0.0.1:{SCHEDULER_MANAGEMENT}]"),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
     log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
     config: ConfigFile = None,
@@ -132,7 +143,7 @@ def scheduler(
         bootstrap_servers,
         kafka,
         scheduler={"instance_id": instance_id},
-        management=_host_and_port(management, "--management 127.0.0.1:8081"),
+        management=host_and_port(management, "--management", SCHEDULER_MANAGEMENT),
         logging={"level": log_level and log_level.upper(), "format": log_format},
     )
     run_scheduler(settings)
@@ -140,9 +151,10 @@ def scheduler(
 
 @app.command()
 def sidecar(
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the API [127.0.0.1:8080]")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help=f"the API [127.0.0.1:{SIDECAR_API}]")] = None,
     management: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="probes, /metrics, /quiesce, /drain [127.0.0.1:8081]")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help=f"probes, /metrics, /quiesce, /drain [127.0.0.1:{SIDECAR_MANAGEMENT}]"),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option(help="serve this group alone, and make its retry topic; several times for more")
@@ -161,9 +173,9 @@ def sidecar(
 
     overrides = {
         "logging": {"level": log_level and log_level.upper(), "format": log_format},
-        "management": _host_and_port(management, "--management 127.0.0.1:8081"),
+        "management": host_and_port(management, "--management", SIDECAR_MANAGEMENT),
         "sidecar": {
-            "listen": _host_and_port(listen, "--listen 127.0.0.1:8080"),
+            "listen": host_and_port(listen, "--listen", SIDECAR_API),
             "groups": group or None,
             "token_file": token_file,
         },
@@ -173,9 +185,12 @@ def sidecar(
 
 @app.command()
 def console(
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="the pages [127.0.0.1:8090]")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help=f"the pages [127.0.0.1:{CONSOLE_PAGES}]")
+    ] = None,
     management: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /livez, /readyz [127.0.0.1:8081]")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help=f"/metrics, /livez, /readyz [127.0.0.1:{CONSOLE_MANAGEMENT}]"),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="holds what browsers must show; needed beyond this machine")
@@ -195,9 +210,9 @@ def console(
 
     overrides = {
         "logging": {"level": log_level and log_level.upper(), "format": log_format},
-        "management": _host_and_port(management, "--management 127.0.0.1:8081"),
+        "management": host_and_port(management, "--management", CONSOLE_MANAGEMENT),
         "console": {
-            "listen": _host_and_port(listen, "--listen 127.0.0.1:8090"),
+            "listen": host_and_port(listen, "--listen", CONSOLE_PAGES),
             "token_file": token_file,
             "read_only": read_only or None,
             "hide_values": hide_values or None,
@@ -453,15 +468,6 @@ def reconcile(
     carry_out = reconcile_topics if follow is None else follow_topics
     if not carry_out(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json):
         raise typer.Exit(1)
-
-
-def _host_and_port(text: str | None, example: str) -> dict[str, object] | None:
-    if text is None:
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise IllegalSetting(f"{example.split(maxsplit=1)[0]} {text!r}: write HOST:PORT, such as {example}")
-    return {"host": host, "port": int(port)}
 
 
 def main() -> None:

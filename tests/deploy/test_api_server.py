@@ -175,7 +175,7 @@ def test_a_labelled_pod_gets_the_sidecar_that_the_template_writes(server: ApiSer
     made = admitted(server, pod())
     (sidecar,) = made["spec"]["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["args"][:3] == ["sidecar", "--listen=127.0.0.1:8080", "--management=0.0.0.0:8081"]
+    assert sidecar["args"][:3] == ["sidecar", "--listen=127.0.0.1:15080", "--management=[::]:15081"]
     assert sidecar["startupProbe"]["httpGet"]["port"] == "reconsume-mgmt"
     assert sidecar["resources"]["limits"]["memory"] != ""
     assert {one["name"] for one in sidecar["volumeMounts"]} <= {one["name"] for one in made["spec"]["volumes"]}

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
+from reconsume.bridge.ports import CONSOLE_MANAGEMENT, SCHEDULER_MANAGEMENT, SIDECAR_MANAGEMENT
 from reconsume.bridge.settings import load_settings
 from reconsume.cli.main import app
 from tests.deploy.charts import find, helm_template, render
@@ -46,7 +47,7 @@ def test_it_is_not_there_unless_it_is_asked_for() -> None:
 )
 def test_its_words_are_those_of_the_command(values: tuple[str, ...], read_only: bool, hide_values: bool) -> None:
     found = options(container(render("minimal", *ENABLED, *values))["args"])
-    assert (found["listen"], found["management"]) == ("0.0.0.0:8090", "0.0.0.0:8081")
+    assert (found["listen"], found["management"]) == ("[::]:15083", "[::]:15084")
     assert str(found["token_file"]) == "/run/reconsume/console/token"
     assert (bool(found.get("read_only")), bool(found.get("hide_values"))) == (read_only, hide_values)
 
@@ -57,7 +58,10 @@ def test_the_words_of_compose_are_those_of_commands(name: str) -> None:
     if name == "topics":
         assert words == ["topics", "apply", "--yes"]
     else:
-        assert options(words)["management"] == "0.0.0.0:8081"
+        port = {"scheduler": SCHEDULER_MANAGEMENT, "sidecar": SIDECAR_MANAGEMENT, "console": CONSOLE_MANAGEMENT}[
+            words[0]
+        ]
+        assert options(words)["management"] == f"0.0.0.0:{port}"
 
 
 def test_its_token_is_a_file_of_any_key() -> None:
@@ -112,8 +116,8 @@ def test_it_reads_the_settings_that_somebody_else_writes() -> None:
 
 def test_its_probes_ask_the_management_port() -> None:
     made = container(render("minimal", *ENABLED, "console.managementPort=9000"))
-    assert {one["name"]: one["containerPort"] for one in made["ports"]} == {"http": 8090, "management": 9000}
-    assert "--management=0.0.0.0:9000" in made["args"]
+    assert {one["name"]: one["containerPort"] for one in made["ports"]} == {"http": 15083, "management": 9000}
+    assert "--management=[::]:9000" in made["args"]
     asked = {name: made[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {one["port"] for one in asked.values()} == {"management"}
     assert [one["path"] for one in asked.values()] == ["/livez", "/livez", "/readyz"]
@@ -132,14 +136,14 @@ def test_whoever_looks_for_it_finds_it() -> None:
     monitor = find(objects, "ServiceMonitor", "-console")["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     ports = {one["name"]: (one["port"], one["targetPort"]) for one in service["spec"]["ports"]}
-    assert ports == {"http": (80, "http"), "management": (8081, "management")}
+    assert ports == {"http": (80, "http"), "management": (15084, "management")}
     assert monitor["endpoints"][0]["port"] in ports
     name = service["metadata"]["name"]
     backend = find(objects, "Ingress")["spec"]["rules"][0]["http"]["paths"][0]["backend"]
     assert backend == {"service": {"name": name, "port": {"name": "http"}}}
     assert find(objects, "HTTPRoute")["spec"]["rules"] == [{"backendRefs": [{"name": name, "port": 80}]}]
     let_in = find(objects, "NetworkPolicy", "-console")["spec"]["ingress"]
-    assert [one["ports"] for one in let_in] == [[{"port": 9090}], [{"port": 8081}]]
+    assert [one["ports"] for one in let_in] == [[{"port": 9090}], [{"port": 15084}]]
 
 
 def test_the_workers_service_monitor_does_not_ask_it() -> None:
@@ -150,7 +154,7 @@ def test_the_workers_service_monitor_does_not_ask_it() -> None:
 
 def test_notes_tell_how_to_open_it() -> None:
     notes = helm_template("console", notes=True).stdout.partition("NOTES:")[2]
-    assert "kubectl -n ns port-forward service/rel-reconsume-console 8090:8090" in notes
+    assert "kubectl -n ns port-forward service/rel-reconsume-console 15083:15083" in notes
     command = """kubectl -n ns get secret console-token -o go-template='{{index .data "word" | base64decode}}'"""
     assert command in notes
     assert "https://console.example.com" in notes

@@ -76,7 +76,14 @@ def test_compose_runs_ours_as_kubernetes_would() -> None:
 def test_compose_s_prometheus_asks_every_process_of_ours() -> None:
     config = yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
-    targets = {target.removesuffix(":8081") for one in job["static_configs"] for target in one["targets"]}
-    assert targets == ours().keys() - {"topics"}
+    targets = {target for one in job["static_configs"] for target in one["targets"]}
+    managements = {
+        f"{name}:{word.rpartition(':')[2]}"
+        for name, one in ours().items()
+        for word in one["command"]
+        if word.startswith("--management=")
+    }
+    assert targets == managements
+    assert {one.partition(":")[0] for one in targets} == ours().keys() - {"topics"}
     # Alerts and dashboards choose by these.
     assert job["static_configs"][0]["labels"].keys() == {"namespace", "release"}

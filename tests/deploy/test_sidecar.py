@@ -68,7 +68,7 @@ def test_a_chart_that_depends_on_this_one_gets_a_native_sidecar(application: dic
     spec = application["spec"]
     sidecar = spec["initContainers"][0]
     assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["args"][:3] == ["sidecar", "--listen=127.0.0.1:8080", "--management=0.0.0.0:8081"]
+    assert sidecar["args"][:3] == ["sidecar", "--listen=127.0.0.1:15080", "--management=[::]:15081"]
     assert {one["secret"]["secretName"] for one in spec["volumes"]} == {"login", "ca"}
     # In a pod that says nothing of security it is restricted all the same.
     assert restricted({}, sidecar) == []
@@ -77,7 +77,7 @@ def test_a_chart_that_depends_on_this_one_gets_a_native_sidecar(application: dic
 def test_its_probes_and_hook_are_the_management_ports(application: dict[str, Any]) -> None:
     sidecar = application["spec"]["initContainers"][0]
     port = sidecar["ports"][0]
-    assert port == {"name": "reconsume-mgmt", "containerPort": 8081}
+    assert port == {"name": "reconsume-mgmt", "containerPort": 15081}
     paths = {name: sidecar[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {one["port"] for one in paths.values()} == {port["name"]}
     assert {name: one["path"] for name, one in paths.items()} == {
@@ -88,7 +88,7 @@ def test_its_probes_and_hook_are_the_management_ports(application: dict[str, Any
     # From inside: /quiesce answers its own machine alone, and the kubelet is another.
     command = sidecar["lifecycle"]["preStop"]["exec"]["command"]
     assert command[:2] == ["python", "-c"]
-    assert "http://127.0.0.1:8081/quiesce" in command[2]
+    assert "http://127.0.0.1:15081/quiesce" in command[2]
     compile(command[2], "preStop", "exec")
 
 

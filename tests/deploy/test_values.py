@@ -14,6 +14,13 @@ from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_file import parse_groups_file
 from reconsume.bridge.metrics_catalogue import CATALOGUE
+from reconsume.bridge.ports import (
+    CONSOLE_MANAGEMENT,
+    CONSOLE_PAGES,
+    SCHEDULER_MANAGEMENT,
+    SIDECAR_API,
+    SIDECAR_MANAGEMENT,
+)
 from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.settings import Settings, TopicSettings, load_settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
@@ -54,7 +61,7 @@ REFUSED = {
     "console.ingress.enabled=true": "there is no console: set console.enabled",
     f"{CONSOLE},console.ingress.enabled=true": "browsers find it in console.ingress.host",
     f"{CONSOLE},console.httpRoute.enabled=true": "name its gateways in console.httpRoute.parentRefs",
-    f"{CONSOLE},console.port=8081": "console.managementPort is 8081, and so is console.port or console.service.port",
+    f"{CONSOLE},console.port=15084": "console.managementPort is 15084, and so is console.port or console.service.port",
     f"{CONSOLE},console.kafka.sasl.username=a": "Secret with its password in console.kafka.sasl.existingSecret",
     f"{CONSOLE},console.kafka.tls.existingSecret=a": "kafka.security.tls.existingSecret, which is empty",
     "config.console.read_only=true": "additional properties 'console' not allowed",
@@ -62,6 +69,18 @@ REFUSED = {
     "topics.manage=none,delayLevels=1s": "written by the topics Job, and topics.manage is none",
     "fullnameOverride=a-name-of-more-than-forty-characters-is-too-long": "maxLength: got 48, want 40",
 }
+
+
+def test_its_ports_are_those_of_the_commands() -> None:
+    values = {".".join(one.path): one.default for one in read_values().leaves()}
+    assert {name: values[name] for name in values if re.search(r"(^|[.])(managementPort|port)$", name)} == {
+        "scheduler.managementPort": SCHEDULER_MANAGEMENT,
+        "sidecar.port": SIDECAR_API,
+        "sidecar.managementPort": SIDECAR_MANAGEMENT,
+        "console.port": CONSOLE_PAGES,
+        "console.managementPort": CONSOLE_MANAGEMENT,
+        "console.service.port": CONSOLE_PAGES,
+    }
 
 
 @pytest.mark.parametrize("wrong", REFUSED)

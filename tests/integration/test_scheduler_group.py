@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import KafkaRefused
 from tests.integration.installation import Installation, scheduler, settings_for
+from tests.integration.supervised import Supervised, supervised
 from tests.support.kafka import kafka_to_kill, local_kafka
 from tests.support.waiting import wait_until
 
@@ -122,6 +126,38 @@ def test_workers_without_an_instance_id_start_side_by_side(
         stop.set()
         for thread in threads:
             thread.join(60)
+
+
+def test_the_readmes_command_starts_a_worker_beside_another_and_beside_a_sidecar_and_a_console(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = installed(bootstrap_servers)
+    environment = {
+        "RECONSUME_BOOTSTRAP_SERVERS": bootstrap_servers,
+        "RECONSUME_TOPIC_PREFIX": one.settings.topic_prefix,
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    elsewhere = ("--listen", "127.0.0.1:0")  # a test beside this one may have the port of the API
+    lines = [("scheduler",), ("scheduler",), ("sidecar", *elsewhere), ("console", *elsewhere)]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                supervised([sys.executable, "-m", "reconsume", *line], tmp_path / f"{number}.log", **environment)
+            )
+            for number, line in enumerate(lines)
+        ]
+
+        def ready(process: Supervised) -> str | None:
+            found = re.search(r"management: (http://127[.]0[.]0[.]1:[0-9]+)", process.printed)
+            if found is None:
+                return None
+            with suppress(OSError), urllib.request.urlopen(f"{found[1]}/readyz", timeout=10):  # noqa: S310 - our own
+                return found[1]
+            return None
+
+        addresses = {wait_until(partial(ready, process), SOON, "it is ready") for process in running}
+        assert len(addresses) == len(lines)
+        assert len(one.admin.member_names(f"{one.settings.topic_prefix}scheduler")) == 2
 
 
 @pytest.mark.more

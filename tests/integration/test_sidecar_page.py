@@ -52,7 +52,7 @@ def test_the_page_has_calls() -> None:
 def test_a_call_of_the_page_succeeds(topic: str, sidecar: Running, block: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not on PATH")
-    script = block.replace("127.0.0.1:8080", sidecar.api).replace('"flights"', f'"{topic}"')
+    script = block.replace("127.0.0.1:15080", sidecar.api).replace('"flights"', f'"{topic}"')
     run = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     answers = [json.loads(line) for line in run.stdout.replace("}{", "}\n{").splitlines()]

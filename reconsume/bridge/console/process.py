@@ -16,6 +16,7 @@ from reconsume.bridge.console.server import PageServer
 from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.metrics_catalogue import metric
+from reconsume.bridge.ports import CONSOLE_MANAGEMENT
 
 __all__ = ["Console"]
 
@@ -60,7 +61,8 @@ class Console:
         management = self._settings.management
         try:
             watch = ManagementServer(
-                management.host, management.port, self._metrics.registry, self._server, self._log_level
+                *(management.host, management.port, self._metrics.registry, self._server, self._log_level),
+                default_port=CONSOLE_MANAGEMENT,
             )
             try:
                 self._server.start()

@@ -30,7 +30,7 @@ class PageServer(UvicornThread):
 
     def __init__(self, app: ASGIApp, listen: ListenSettings) -> None:
         config = uvicorn_config(app, loop="asyncio", http="h11", h11_max_incomplete_event_size=_HEAD_BYTES)
-        super().__init__(config, "console", listen.host, listen.port, "reconsume-console")
+        super().__init__(config, "console.listen", listen.host, listen.port, "reconsume-console")
 
     def is_alive(self) -> bool:
         """Whether its event loop takes turns; Kafka that is away is no reason for a restart."""

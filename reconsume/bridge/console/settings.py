@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from reconsume.bridge.listening import read_token
+from reconsume.bridge.ports import CONSOLE_PAGES
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -23,7 +24,7 @@ class ListenSettings(_Strict):
 
     host: str = "127.0.0.1"
     """Where the pages are served; any other address than this machine's own needs a token."""
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8090
+    port: Annotated[int, Field(ge=0, le=65_535)] = CONSOLE_PAGES
     """0 takes a free one."""
 
 

@@ -19,6 +19,7 @@ from reconsume.bridge.kafka import compresses, consumer_settings
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.membership import Membership, MembershipLost
 from reconsume.bridge.metrics import SchedulerMetrics
+from reconsume.bridge.ports import SCHEDULER_MANAGEMENT
 from reconsume.bridge.scheduler.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.deletions import Deletions
@@ -138,7 +139,8 @@ class SchedulerService:
         """
         management = self._settings.management
         server = ManagementServer(
-            management.host, management.port, self._metrics.registry, self._observer, self._log_level
+            *(management.host, management.port, self._metrics.registry, self._observer, self._log_level),
+            default_port=SCHEDULER_MANAGEMENT,
         )
         self._on_start(server.address)
         self._follower.start()

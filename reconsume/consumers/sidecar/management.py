@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from reconsume.bridge.management import HttpServer, LogLevel, Start
+from reconsume.bridge.listening import is_loopback
+from reconsume.bridge.management import HttpServer, LogLevel
+from reconsume.bridge.ports import SIDECAR_MANAGEMENT
 from reconsume.bridge.settings import ManagementSettings
+from reconsume.bridge.wsgi_thread import WORKERS, Start
 from reconsume.consumers.sidecar.guard import refusal_of_token
 from reconsume.consumers.sidecar.life_cycle import Life, Phase
 from reconsume.consumers.sidecar.problems import Problem
@@ -19,6 +22,8 @@ from reconsume.consumers.sidecar.problems import Problem
 __all__ = ["Management", "Probes"]
 
 _LONGEST_DRAIN_SECONDS: Final = 3600.0
+_MOST_DRAINS: Final = WORKERS // 2
+"""That wait at a time: the other threads answer probes."""
 _OK: Final = 200
 _NOT_NOW: Final = 503
 _REASONS: Final = {
@@ -96,7 +101,8 @@ class Management(HttpServer):
         self._quiesce = quiesce
         self._token = token
         self._from_network = from_network
-        super().__init__(settings.host, settings.port, self._answer, log_level)
+        self._drains = threading.BoundedSemaphore(_MOST_DRAINS)
+        super().__init__(settings.host, settings.port, self._answer, log_level, SIDECAR_MANAGEMENT)
 
     def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD", "POST"):
@@ -129,11 +135,20 @@ class Management(HttpServer):
             seconds = -1.0
         if not 0 <= seconds <= _LONGEST_DRAIN_SECONDS:
             return _json(start, 422, {"error": "wait takes seconds, from 0 to 3600, as in /drain?wait=25"})
-        drained = self._life.wait_drained(seconds)
+        drained = self._wait_drained(seconds)
         return _json(start, _OK if drained else _NOT_NOW, {"drained": drained, "inFlight": self._life.in_flight})
 
+    def _wait_drained(self, seconds: float) -> bool:
+        """Wait, unless as many callers as may already do; they are answered at once."""
+        if not self._drains.acquire(blocking=False):
+            return self._life.wait_drained(0)
+        try:
+            return self._life.wait_drained(seconds)
+        finally:
+            self._drains.release()
+
     def _refusal(self, environ: Mapping[str, Any]) -> Problem | None:
-        if self._from_network or _is_loopback(environ.get("REMOTE_ADDR", "")):
+        if self._from_network or is_loopback(environ.get("REMOTE_ADDR", "")):
             return None
         if self._token is None:
             return Problem(
@@ -149,12 +164,3 @@ class Management(HttpServer):
 def _json(start: Start, status: int, body: Mapping[str, Any]) -> list[bytes]:
     start(f"{status} {_REASONS[status]}", [("Content-Type", "application/json")])
     return [json.dumps(body).encode() + b"\n"]
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return found.is_loopback or (mapped is not None and mapped.is_loopback)

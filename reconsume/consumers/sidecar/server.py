@@ -52,7 +52,7 @@ class HttpServer(UvicornThread):
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
-        super().__init__(config, "sidecar", listen.host, listen.port, "reconsume-api")
+        super().__init__(config, "sidecar.listen", listen.host, listen.port, "reconsume-api")
 
     def close(self, seconds: float) -> None:
         """Take no further request; finish those that have begun, within so long."""

@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from reconsume.bridge.listening import read_token
+from reconsume.bridge.ports import SIDECAR_API
 from reconsume.bridge.settings import Settings
 from reconsume.consumers.sidecar.push.settings import ErrorTypes, PushSettings
 from reconsume.delay_levels.errors import IllegalSetting
@@ -24,7 +25,7 @@ class ListenSettings(_Strict):
     """Where the API is served."""
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    port: Annotated[int, Field(ge=0, le=65_535)] = SIDECAR_API
     """0 takes a free one."""
 
 

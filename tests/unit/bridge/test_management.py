@@ -66,7 +66,7 @@ def test_metrics_are_cumulative_and_in_seconds(served: tuple[ManagementServer, H
 def test_a_taken_port_is_told() -> None:
     first = ManagementServer("127.0.0.1", 0, SchedulerMetrics().registry, Health())
     try:
-        with pytest.raises(IllegalSetting, match=r"cannot be listened on .* use another port, or 0 for any"):
+        with pytest.raises(IllegalSetting, match=r"is taken by another process; choose another port with --management"):
             ManagementServer("127.0.0.1", int(first.address.rpartition(":")[2]), SchedulerMetrics().registry, Health())
     finally:
         first.close()

@@ -13,7 +13,7 @@ restartPolicy: Always
 args:
   - sidecar
   - --listen=127.0.0.1:{{ $sidecar.port }}
-  - --management=0.0.0.0:{{ $sidecar.managementPort }}
+  - --management=[::]:{{ $sidecar.managementPort }}
 env:
   - name: RECONSUME_BOOTSTRAP_SERVERS
     value: {{ .Values.kafka.bootstrapServers | quote }}

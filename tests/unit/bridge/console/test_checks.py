@@ -64,10 +64,16 @@ def test_forms_carry_what_another_site_cannot_know() -> None:
 
 @pytest.mark.parametrize(
     ("host", "is_allowed"),
-    [(host, True) for host in ("localhost", "localhost:8090", "LocalHost:1", "127.0.0.1:8090", "[::1]:8090", "[::1]")]
+    [
+        (host, True)
+        for host in ("localhost", "localhost:15083", "LocalHost:1", "127.0.0.1:15083", "[::1]:15083", "[::1]")
+    ]
     + [("console.example", True), ("CONSOLE.example:443", True)]
-    + [(host, False) for host in ("", "evil.example", "localhost.evil.example:8090", "127.0.0.1.evil.example", "[::2]")]
-    + [(host, False) for host in ("evil.example:127.0.0.1", "console.example.evil", "[", "::1", "0.0.0.0:8090")],
+    + [
+        (host, False)
+        for host in ("", "evil.example", "localhost.evil.example:15083", "127.0.0.1.evil.example", "[::2]")
+    ]
+    + [(host, False) for host in ("evil.example:127.0.0.1", "console.example.evil", "[", "::1", "0.0.0.0:15083")],
 )
 def test_only_names_of_this_machine_or_its_proxy_are_answered(host: str, is_allowed: bool) -> None:
     assert host_is_allowed(host, ["Console.example"]) == is_allowed
@@ -78,15 +84,15 @@ def test_only_names_of_this_machine_or_its_proxy_are_answered(host: str, is_allo
     [
         ("same-origin", "null", False),
         ("same-origin", None, False),
-        ("same-origin", "http://localhost:8090", False),
+        ("same-origin", "http://localhost:15083", False),
         ("none", None, False),
-        (None, "http://localhost:8090", False),
-        (None, "HTTP://LOCALHOST:8090", False),
+        (None, "http://localhost:15083", False),
+        (None, "HTTP://LOCALHOST:15083", False),
         (None, "null", False),
         (None, None, False),
         ("cross-site", "null", True),
-        ("same-site", "http://localhost:8090", True),
-        ("cross-site", "http://localhost:8090", True),
+        ("same-site", "http://localhost:15083", True),
+        ("cross-site", "http://localhost:15083", True),
         ("same-origin", "http://evil.example", True),
         (None, "http://evil.example", True),
         (None, "http://localhost:8091", True),
@@ -95,7 +101,7 @@ def test_only_names_of_this_machine_or_its_proxy_are_answered(host: str, is_allo
     ],
 )
 def test_forms_of_other_sites(fetch_site: str | None, origin: str | None, is_foreign: bool) -> None:
-    assert is_from_another_site(fetch_site, origin, "localhost:8090") == is_foreign
+    assert is_from_another_site(fetch_site, origin, "localhost:15083") == is_foreign
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_other_methods_are_refused(browser: Browser) -> None:
 
 
 def test_a_console_of_this_machine_answers_to_no_other_name(browser: Browser, cluster: FakeCluster) -> None:
-    refused = browser.get("/", host="evil.example:8090")
+    refused = browser.get("/", host="evil.example:15083")
     assert (refused.status, "console.allowed_hosts" in refused.text) == (421, True)
     assert browser.get("/", host="localhost:1").status == 200
     assert browser.get("/style.css", host="evil.example").status == 421
@@ -313,7 +313,9 @@ def test_an_address_that_is_taken_is_told_at_once(cluster: FakeCluster) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with (
-            pytest.raises(IllegalSetting, match=rf"setting console\.listen: 127\.0\.0\.1:{port} cannot be listened on"),
+            pytest.raises(
+                IllegalSetting, match=rf"setting console\.listen: 127\.0\.0\.1:{port} is taken by another process"
+            ),
             running_over(cluster, listen={"port": port}),
         ):
             pass
