@@ -67,6 +67,9 @@ _NOT_REACHABLE: Final = frozenset(
 _NO_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+_REMEDY_IF_MISSING: Final = (
+    "`reconsume topics apply` creates the topics of reconsume, `kafka-topics.sh --create` or its owner any other"
+)
 _RIGHTS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
@@ -150,12 +153,15 @@ def refusing_topic(cause: KafkaError) -> str:
     return named[1] if named else ""
 
 
-def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
+def translate(
+    error: KafkaException | KafkaError, doing: str, remedy_if_missing: str = _REMEDY_IF_MISSING
+) -> ReconsumeError:
     """The error of ours for one of Kafka's.
 
     Args:
         error: what confluent-kafka raised or reported.
         doing: what was being done, with its topic or group; the message starts with it.
+        remedy_if_missing: what creates the topic, where the caller knows whose it is.
     """
     cause = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(cause, KafkaError):
@@ -168,7 +174,7 @@ def translate(error: KafkaException | KafkaError, doing: str) -> ReconsumeError:
     if code in _LOGIN:
         return KafkaRefused(f"{doing}: the brokers do not accept this client ({cause.str()}); check [kafka]")
     if code in _NO_TOPIC:
-        return TopicNotReady(f"{doing}: the topic does not exist; `reconsume topics apply` makes what is missing")
+        return TopicNotReady(f"{doing}: the topic does not exist; {remedy_if_missing}")
     if code in _DEFINITE or cause.fatal():
         kind, way_out = _TOO_LARGE.get(code, (KafkaRefused, ""))
         return kind(f"{doing}: {cause.name()}: {cause.str()}{way_out}")

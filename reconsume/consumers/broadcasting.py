@@ -74,8 +74,11 @@ class PartitionFinder:
         wanted = self._subscriptions
         existing = self._admin.topics() if wanted.has_patterns else self._admin.partitions(wanted)
         missing = set(wanted) - existing.keys()
-        if missing - self._missing:
-            logger.warning("broadcasting: there is no topic %s yet; it is looked for", ", ".join(sorted(missing)))
+        for topic in sorted(missing - self._missing):
+            remedy = wanted.remedy_if_missing(topic)
+            logger.warning(
+                "broadcasting: topic %s does not exist; %s; it is then read from its beginning", topic, remedy
+            )
         self._missing = missing
         return {(topic, number) for topic in wanted.among(existing) for number in range(existing[topic])}
 

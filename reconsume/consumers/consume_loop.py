@@ -206,7 +206,8 @@ class ConsumeLoop:
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._retry_topic:
-                logger.warning("%s", translate(error, f"subscribing to {topic}"))
+                remedy = f"{self._subscriptions.remedy_if_missing(topic)}; it is then read from its beginning"
+                logger.warning("%s", translate(error, f"subscribing to {topic}", remedy))
         elif error.fatal() or error.code() == KafkaError._FATAL:
             # As a polled message it does not say `fatal()`. Nothing is read any more, and no commit is taken.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")

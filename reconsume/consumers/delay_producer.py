@@ -218,7 +218,10 @@ class DelayProducer:
 
         A moment goes through the inbox, where a target that is not allowed shows at once and not after the first lane.
         """
-        self._require(topic, f"the target of a delayed message; make it, and let {topic} match allowed_real_topics")
+        remedy = self._names.remedy_if_missing(topic)
+        self._require(
+            topic, f"the target of a delayed message must exist: {remedy}, and let it match allowed_real_topics"
+        )
         asking = {REAL_TOPIC: topic, BORN_TIMESTAMP: str(now)}
         if partition >= 0:
             asking[REAL_QID] = str(partition)
@@ -233,7 +236,8 @@ class DelayProducer:
         else:
             lane, due_ms = self._names.send_back, wish.deliver_ms or 0
             asking[TIMER_DELIVER_MS] = str(due_ms)
-        self._require(lane, "make it: reconsume topics apply")
+        own = "" if self._own_table is None else f"RECONSUME_MESSAGE_DELAY_LEVEL='{self._own_table}' "
+        self._require(lane, f"run: {own}reconsume topics apply")
         return lane, due_ms, asking
 
     def _table(self) -> DelayLevels:
@@ -261,7 +265,8 @@ class DelayProducer:
             raise IllegalSetting(f"topic {topic!r} is one of reconsume's own; send to a topic of yours")
 
     def _select(self, topic: str, selector: MessageQueueSelector, arg: Any) -> int:
-        count = self._require(topic, "a selector needs its partitions")
+        remedy = self._names.remedy_if_missing(topic)
+        count = self._require(topic, f"a selector needs its partitions: {remedy}")
         queues = tuple(MessageQueue(topic, partition) for partition in range(count))
         chosen = selector(queues, arg)
         if chosen not in queues:

@@ -94,6 +94,10 @@ class Subscriptions:
             self._matched[topic] = self._first_match(topic)
         return self._matched[topic]
 
+    def remedy_if_missing(self, topic: str) -> str:
+        """What creates a Kafka topic that is subscribed to."""
+        return self._names.remedy_if_missing(topic)
+
     def among(self, existing: Iterable[str]) -> list[str]:
         """Which of these topics are subscribed to."""
         return sorted(topic for topic in existing if self.get(topic) is not None)

@@ -162,6 +162,14 @@ class TopicNames:
             return True
         return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
 
+    def remedy_if_missing(self, topic: str) -> str:
+        """What creates this Kafka topic, for messages that report it as missing."""
+        if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
+            return "a scheduler creates it with its first record"
+        if self.is_ours(topic):
+            return "run `reconsume topics apply`"
+        return f"create it (`kafka-topics.sh --create --topic {topic}`) or ask its owner"
+
     def is_scheduled(self, topic: str) -> bool:
         """Whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
         return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")

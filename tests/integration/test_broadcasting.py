@@ -253,7 +253,8 @@ def test_a_topic_that_is_made_later_is_waited_for_and_read_from_its_beginning(
     store = tmp_path / "a"
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with member(here, "later", store, listener, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET):
-        assert f"there is no topic {here.name('later')} yet" in caplog.text
+        later = here.name("later")
+        assert f"topic {later} does not exist; create it (`kafka-topics.sh --create --topic {later}`)" in caplog.text
         here.produce(here.topic("later"), b"first")
         wait_until(lambda: listener.seen == [(b"first", 0)], 60, "the first message")
 

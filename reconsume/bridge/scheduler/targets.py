@@ -186,7 +186,7 @@ class Targets:
         if found is not None:
             return found
         if kind == "topic":
-            raise TopicNotReady(f"topic {topic} does not exist")
+            raise TopicNotReady(f"topic {topic} does not exist; {self.names.remedy_if_missing(topic)}")
         if kind == "retry":
             self.deletions.missed(topic)
         return self.maker.make_for_group(topic, kind, group, self.groups())

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, Producer
 
 from reconsume.bridge.kafka import client_settings, is_passing, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
+from reconsume.delay_levels.names import TopicNames
 
 
 @pytest.mark.parametrize(
@@ -20,12 +21,35 @@ from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, Recon
         (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaRefused, r"do not accept this client .* check \[kafka\]"),
         (KafkaError.MSG_SIZE_TOO_LARGE, RecordTooLarge, "MSG_SIZE_TOO_LARGE.* raise the topic.s max.message.bytes"),
         (KafkaError.RECORD_LIST_TOO_LARGE, RecordTooLarge, "make it smaller"),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicNotReady, "reconsume topics apply"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicNotReady, "reconsume topics apply.* `kafka-topics.sh --create"),
     ],
 )
 def test_each_kind_of_error_has_its_class_and_its_way_out(code: int, error: type[ReconsumeError], said: str) -> None:
     with pytest.raises(error, match=f"reading x: .*{said}"):
         raise translate(KafkaError(code), "reading x")
+
+
+def test_a_missing_topic_is_reported_with_what_creates_it() -> None:
+    missing, names = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), TopicNames()
+    error = translate(missing, "subscribing to flights", names.remedy_if_missing("flights"))
+    assert str(error) == (
+        "subscribing to flights: the topic does not exist; "
+        "create it (`kafka-topics.sh --create --topic flights`) or ask its owner"
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "remedy"),
+    [
+        ("flights", "`kafka-topics.sh --create --topic flights`"),
+        ("reconsume.DELAY.10s", "`reconsume topics apply`"),
+        ("reconsume.SEND_BACK", "`reconsume topics apply`"),
+        ("reconsume.RETRY.g", "a scheduler creates it"),
+        ("reconsume.DLQ.g", "a scheduler creates it"),
+    ],
+)
+def test_each_topic_has_somebody_who_creates_it(topic: str, remedy: str) -> None:
+    assert remedy in TopicNames().remedy_if_missing(topic)
 
 
 def test_an_error_that_nobody_has_thought_of_is_no_verdict() -> None:
