@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -33,6 +33,7 @@ from reconsume.consumers.lookout import Lookout
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.pattern_consumer import PatternConsumer, matching_topics
+from reconsume.consumers.retry_topic import wait_for_kafka
 from reconsume.consumers.senders import PlainSender, Sender, SendsBack
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.stepping import stepping_of
@@ -43,8 +44,6 @@ from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 __all__ = ["Registration", "build_loop"]
 
 logger = logging.getLogger(__name__)
-
-_AGAIN_SECONDS: Final = 2.0
 
 T = TypeVar("T")
 
@@ -163,7 +162,9 @@ def _broadcasting(
     closing: list[Callable[[], None]],
 ) -> tuple[BroadcastConsumer, BroadcastSender]:
     admin = KafkaAdmin(base, settings.client_id)
-    cluster = _cluster_id(admin, stop)
+    cluster = wait_for_kafka(admin.cluster_id, stop)
+    if cluster is None:
+        raise KafkaNotReachable(f"group {settings.group}: the consumer was stopped before Kafka answered")
     directory = offsets_directory(settings.offset_store, cluster, settings.client_id, settings.group)
     offsets = LocalOffsets.open(directory)
     closing.insert(0, offsets.close)
@@ -171,16 +172,6 @@ def _broadcasting(
     closing.insert(0, found.close)
     found.start(stop)
     return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, dropped)
-
-
-def _cluster_id(admin: KafkaAdmin, stop: threading.Event) -> str:
-    while True:
-        try:
-            return admin.cluster_id()
-        except KafkaNotReachable as error:
-            logger.warning("waiting for Kafka: %s", error)
-            if stop.wait(_AGAIN_SECONDS):
-                raise
 
 
 def _sender(

@@ -44,7 +44,8 @@ class Consumer(DerivedConsumer):
 
     Args:
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16).
-        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics `subscribe`
+            creates; None takes the cluster's.
         topic_prefix: of the installation's topics.
         exactly_once: `send_message_back` commits the message's offset too, both in one transaction.
         dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: with one of them as its cause,
@@ -116,6 +117,7 @@ class Consumer(DerivedConsumer):
         Raises:
             KafkaRefused: the group's `consumeEnable` is false.
             SubscriptionGroupNotExist: the group must be registered first.
+            TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
         """
         callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         if isinstance(topics, list) and topics:

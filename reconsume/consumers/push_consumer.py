@@ -26,7 +26,12 @@ from reconsume.consumers.dead_letter_on import exception_classes
 from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.message_model import MessageModel
-from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
+from reconsume.consumers.retry_topic import (
+    check_group_consumes,
+    make_delay_topics,
+    make_retry_topic,
+    settings_for_other_clients,
+)
 from reconsume.consumers.stepping import LoopThread, stepping_of
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
@@ -79,7 +84,8 @@ class PushConsumer:
         exactly_once: a failed message is sent back and done in one transaction: no crash and no rebalance sends it
             back twice.
         circuit_breaker: when the listener fails nearly always, consumption pauses and probes; None never pauses.
-        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics are created at
+            the start; None takes the cluster's.
         await_termination_when_shutdown: how long `shutdown` waits for running listeners.
         topic_prefix: of the installation's topics.
 
@@ -247,6 +253,7 @@ class PushConsumer:
             IllegalSetting: no listener or no subscription.
             SubscriptionGroupNotExist: the group must be registered first.
             KafkaRefused: rights are missing.
+            TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
             OffsetStoreUnusable: the offsets of a broadcasting consumer are in use, damaged or cannot be written.
         """
         self._must_not_run("start")
@@ -268,6 +275,8 @@ class PushConsumer:
             clustering = settings.message_model is MessageModel.CLUSTERING
             check_group_consumes(settings.group, follower.groups, broadcasting=not clustering)
             if clustering:
+                if settings.own_table is not None:
+                    make_delay_topics(base, settings.names, settings.own_table, follower.groups, self._stop)
                 make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
             self._build = partial(
                 build_loop,

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.settings import TopicSettings
 from reconsume.bridge.topics import TopicMaker
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 
-__all__ = ["check_group_consumes", "make_retry_topic", "settings_for_other_clients"]
+__all__ = [
+    "check_group_consumes",
+    "make_delay_topics",
+    "make_retry_topic",
+    "settings_for_other_clients",
+    "wait_for_kafka",
+]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _AGAIN_SECONDS: Final = 2.0
 _OF_CONSUMERS_ONLY: Final = (
@@ -25,6 +34,17 @@ _OF_CONSUMERS_ONLY: Final = (
     *("isolation.level", "check.crcs", "coordinator.query.interval.ms", "consume.", "default.topic.config"),
     *("on_commit", "stats_cb", "statistics.interval.ms", "throttle_cb", "error_cb", "logger"),
 )
+
+
+def wait_for_kafka(ask: Callable[[], T], stop: threading.Event) -> T | None:
+    """Ask until a broker answers, and say so in the log; None after a stop."""
+    while not stop.is_set():
+        try:
+            return ask()
+        except KafkaNotReachable as error:
+            logger.warning("waiting for Kafka: %s", error)
+            stop.wait(_AGAIN_SECONDS)
+    return None
 
 
 def settings_for_other_clients(conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +75,34 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
         )
 
 
+def make_delay_topics(
+    base: Mapping[str, Any], names: TopicNames, table: DelayLevels, groups: Groups, stop: threading.Event
+) -> None:
+    """Create the delay topics of a process's own level table; waits for a broker.
+
+    Without them its send-backs would go through the inbox and wait by the cluster's table.
+
+    Raises:
+        TopicNotReady: this client may not create them.
+    """
+    admin = KafkaAdmin(base)
+    maker = TopicMaker(admin, names, TopicSettings(), lambda: groups)
+    lanes = {names.delay(delay_ms): delay_ms for delay_ms in table.distinct_delays_ms()}
+
+    def make() -> None:
+        for topic in lanes.keys() - admin.partitions(lanes).keys():
+            if maker.make(maker.delay_topic(lanes[topic])):
+                logger.info("delay topic created topic=%s", topic)
+
+    try:
+        wait_for_kafka(make, stop)
+    except KafkaRefused as error:
+        raise TopicNotReady(
+            f"delay_levels '{table}': its delay topics must exist, and this client cannot create them ({error}); "
+            f"run: RECONSUME_MESSAGE_DELAY_LEVEL='{table}' reconsume topics apply"
+        ) from error
+
+
 def make_retry_topic(
     base: Mapping[str, Any], names: TopicNames, group: str, groups: Groups, stop: threading.Event
 ) -> None:
@@ -66,17 +114,9 @@ def make_retry_topic(
     admin = KafkaAdmin(base)
     maker = TopicMaker(admin, names, TopicSettings(), lambda: groups)
     topic = names.retry(group)
-    while not stop.is_set():
-        is_reachable = False
-        try:
-            is_there = topic in admin.partitions([topic])
-            is_reachable = True
-            if not is_there:
-                maker.make(maker.retry_topic(group, groups))
-        except ReconsumeError as error:
-            if isinstance(error, KafkaNotReachable) and not is_reachable:
-                logger.warning("waiting for Kafka: %s", error)
-                stop.wait(_AGAIN_SECONDS)
-                continue
-            logger.info("the scheduler will make %s: %s", topic, error)
-        return
+    try:
+        existing = wait_for_kafka(lambda: admin.partitions([topic]), stop)
+        if existing is not None and topic not in existing:
+            maker.make(maker.retry_topic(group, groups))
+    except ReconsumeError as error:
+        logger.info("the scheduler will make %s: %s", topic, error)

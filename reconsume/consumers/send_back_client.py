@@ -16,7 +16,12 @@ from reconsume.bridge.identity import Identity
 from reconsume.bridge.read_again import read_again
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.message import Message
-from reconsume.consumers.retry_topic import check_group_consumes, make_retry_topic, settings_for_other_clients
+from reconsume.consumers.retry_topic import (
+    check_group_consumes,
+    make_delay_topics,
+    make_retry_topic,
+    settings_for_other_clients,
+)
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.levels import DelayLevels
@@ -65,6 +70,7 @@ class SendBackClient:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._refusal: ReconsumeError | None = None
+        self._has_delay_topics = False
         self._thread: threading.Thread | None = None
         self._follower: GroupsFollower | None = None
         self._writer: SendBackWriter | None = None
@@ -81,6 +87,7 @@ class SendBackClient:
         Raises:
             KafkaRefused: the group's `consumeEnable` is false.
             SubscriptionGroupNotExist: the group must be registered first.
+            TopicNotReady: the delay topics of an own table do not exist and this client may not create them.
         """
         with self._lock:
             if self._thread is None and not self._stop.is_set():
@@ -100,6 +107,7 @@ class SendBackClient:
         try:
             if follower.wait_until_loaded(self._stop):
                 check_group_consumes(self._group, follower.groups)
+                self._make_delay_topics(follower.groups)
                 make_retry_topic(self._base, self._names, self._group, follower.groups, self._stop)
         except ReconsumeError as error:
             logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
@@ -125,6 +133,12 @@ class SendBackClient:
         if not self._follower.wait_until_loaded(self._stop):
             self._require_open()
         return self._follower.groups
+
+    def _make_delay_topics(self, groups: Groups) -> None:
+        """Those of an own table, once; raises `TopicNotReady`."""
+        if self._own_table is not None and not self._has_delay_topics:
+            make_delay_topics(self._base, self._names, self._own_table, groups, self._stop)
+            self._has_delay_topics = True
 
     def _start_follower(self) -> None:
         with self._lock:
@@ -201,7 +215,7 @@ class SendBackClient:
                 return
 
     def _transactional_writer(self) -> ExactlyOnceWriter:
-        self._groups()
+        self._make_delay_topics(self._groups())
         with self._lock:
             self._require_open()
             if self._transactions is None:
@@ -212,7 +226,7 @@ class SendBackClient:
             return self._transactions
 
     def _ordinary_writer(self) -> SendBackWriter:
-        self._groups()
+        self._make_delay_topics(self._groups())
         with self._lock:
             self._require_open()
             if self._writer is None:

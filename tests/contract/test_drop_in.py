@@ -145,3 +145,13 @@ def test_rebalance_callbacks_see_every_partition_come_and_go(world: World, strat
     world.until(lambda: turn(other) and held("other") == {0, 1}, "the other has both")
     assert held("one") == set()
     other.close()
+
+
+def test_a_table_of_its_own_holds_though_nobody_has_made_its_delay_topics(world: World) -> None:
+    group, topic = world.name("own-table"), world.topic("own-table")
+    world.produce(topic, b"flight")
+    with world.drop_in(group, delay_levels="1s 1s 5s") as consumer:
+        consumer.subscribe([topic])
+        consumer.send_message_back(read(world, consumer, 1)[0])
+        assert reconsume_times(read(world, consumer, 1)[0]) == 1
+    assert [one.value for one in world.read(world.names.delay(5_000))] == [b"flight"], "not through the inbox"

@@ -210,3 +210,15 @@ def test_a_plain_client_sends_back_through_the_inbox(world: World) -> None:
         world.produce(world.names.send_back, b"by hand", key=b"k", headers=headers)
         world.until(lambda: listener.batches, "the retry")
     assert [(m.topic, m.key, m.body, m.reconsume_times) for m in listener.messages] == [(topic, b"k", b"by hand", 1)]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_table_of_its_own_holds_though_nobody_has_made_its_delay_topics(world: World, *, exactly_once: bool) -> None:
+    delay_ms = 3_000 if exactly_once else 4_000
+    group, topic = world.name(f"own-table-{delay_ms}"), world.topic(f"own-table-{delay_ms}")
+    world.produce(topic, b"flight")
+    listener = Deliveries(lambda messages, _context: SUCCESS if messages[0].is_retry else LATER)
+    own = f"1s 1s {delay_ms // 1_000}s"
+    with world.consumer(group, topic, listener, delay_levels=own, exactly_once=exactly_once):
+        world.until(lambda: len(listener.batches) == 2, "the retry")
+    assert [one.value for one in world.read(world.names.delay(delay_ms))] == [b"flight"], "not through the inbox"

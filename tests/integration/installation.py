@@ -130,6 +130,13 @@ class Installation:
         self.admin.create(topic, partitions, -1, {})
         return topic
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic, once it is there, and wait until it is gone."""
+        wait_until(lambda: self.admin.partitions([topic]), 60, f"{topic} is there")
+        client = AdminClient(self.settings.client_settings())  # its answers never come once it is forgotten
+        client.delete_topics([topic])[topic].result(30)
+        wait_until(lambda: not self.admin.partitions([topic]), 60, f"{topic} is gone")
+
     def producer(self) -> Producer:
         return Producer(self.settings.client_settings())
 

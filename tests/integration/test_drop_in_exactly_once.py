@@ -178,9 +178,10 @@ def failed(group: str, topic: str, value: bytes = b"one") -> Failed:
 def test_what_is_refused_goes_through_the_inbox_in_a_transaction_too(here: Installation) -> None:
     group, topic = here.name("inbox"), here.topic("inbox")
     here.produce(topic, b"one")
-    # This process alone thinks of a level that has no topic.
+    # This process alone has the level, and somebody deletes its topic.
     with exactly_once(here, group, delay_levels="1s 1s 77s") as consumer:
         consumer.subscribe([topic])
+        here.delete(here.settings.names.delay(77_000))
         reading = Reading(consumer)
         consumer.send_message_back(reading.until(1)[0])
         committed_is(here, group, topic, 1)

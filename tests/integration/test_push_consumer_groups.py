@@ -153,7 +153,6 @@ def test_a_send_back_that_fails_goes_through_the_inbox_and_keeps_its_wish(
 ) -> None:
     with installation(bootstrap_servers) as here, caplog.at_level(logging.WARNING):
         group, topic = here.name("inbox"), here.topic("inbox")
-        here.produce(topic, b"no wish", b"wish", b"never", key=b"k", headers=[("user", None)])
         wishes = {b"no wish": 0, b"wish": 4, b"never": -1}
 
         def wishing(messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
@@ -163,8 +162,10 @@ def test_a_send_back_that_fails_goes_through_the_inbox_and_keeps_its_wish(
             return LATER
 
         listener = Deliveries(wishing)
-        # A table of its own whose delay topic nobody has made.
+        # A table of its own whose delay topic somebody deletes.
         with here.consumer(group, topic, listener, delay_levels="7s", max_reconsume_times=5):
+            here.delete(here.settings.names.delay(7_000))
+            here.produce(topic, b"no wish", b"wish", b"never", key=b"k", headers=[("user", None)])
             wait_until(lambda: len(listener.batches) == 5, what="two retries")
             wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
         retries = {message.body: message for message in listener.messages if message.is_retry}
@@ -183,7 +184,6 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
 ) -> None:
     here = Installation(settings_for(bootstrap_servers))
     group, topic = here.name("local"), here.topic("local")
-    here.produce(topic, b"first", b"fails", b"last")
     times: list[float] = []
 
     def one_fails(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
@@ -194,6 +194,8 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
 
     listener = Deliveries(one_fails)
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, delay_levels="1s 1s 1s 2s"):
+        here.delete(here.settings.names.delay(1_000))
+        here.produce(topic, b"first", b"fails", b"last")
         wait_until(lambda: "its listener is called again in 5 s" in caplog.text, what="the send-back failed both ways")
         wait_until(lambda: here.committed(group, topic) == 1, what="the failed one holds the offset")
         # Somebody mends it, so the next send-back is acknowledged.
