@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
@@ -40,10 +40,21 @@ class ConsumeFromWhere(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeFrom:
-    """A start; `timestamp_ms` is since the epoch, and only for a start by timestamp."""
+    """A start.
+
+    Attributes:
+        where: for partitions that were there when the subscription began.
+        timestamp_ms: since the epoch, only for a start by timestamp.
+        known: how many partitions of each topic were there; later ones start at their beginning. None: all were.
+    """
 
     where: ConsumeFromWhere
     timestamp_ms: int = 0
+    known: Mapping[str, int] | None = None
+
+    def was_there(self, topic: str, partition: int) -> bool:
+        """Return whether a partition was there when the subscription began."""
+        return self.known is None or partition < self.known.get(topic, 0)
 
     @classmethod
     def of(

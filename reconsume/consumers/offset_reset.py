@@ -33,10 +33,12 @@ class Start(NamedTuple):
     Attributes:
         where: the offset, with its partition.
         is_made_again: the topic was deleted and made again since the group committed its offset.
+        is_first: the group had no offset there, so this one is to be committed.
     """
 
     where: TopicPartition
-    is_made_again: bool
+    is_made_again: bool = False
+    is_first: bool = False
 
 
 class OffsetReset:
@@ -79,17 +81,18 @@ class OffsetReset:
         if answer is None:
             # librdkafka asks again until it is told, and comes back if there is none. To take it for none could skip
             # what nobody has consumed.
-            return Start(TopicPartition(topic, partition, OFFSET_STORED), is_made_again=False)
+            return Start(TopicPartition(topic, partition, OFFSET_STORED))
         committed = answer if answer >= 0 else None
-        from_beginning = topic == self._retry_topic or committed is not None
+        was_there = self._consume_from.was_there(topic, partition)
+        from_beginning = topic == self._retry_topic or committed is not None or not was_there
         consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
         where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
         known = self._first_and_end(topic, partition)
         if known is None:
-            return Start(where, is_made_again=False)
+            return Start(where)
         first, end = known
         if had_none and committed is not None and first <= committed <= end:
-            return Start(TopicPartition(topic, partition, committed), is_made_again=False)
+            return Start(TopicPartition(topic, partition, committed))
         where.offset = {OFFSET_BEGINNING: first, OFFSET_END: end}.get(where.offset, where.offset)
         made_again = committed is not None and committed > end
         if made_again:
@@ -97,7 +100,7 @@ class OffsetReset:
                 "%s-%d ends at %d, before the committed offset %d: it was deleted and made again",
                 *(topic, partition, end, committed),
             )
-        return Start(where, made_again)
+        return Start(where, made_again, committed is None and where.offset >= 0)
 
     def _committed(self, topic: str, partition: int) -> int | None:
         """Negative if there is none; None if nobody says."""

@@ -24,6 +24,7 @@ from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
 from reconsume.consumers.dead_letter_on import exception_classes
 from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
+from reconsume.consumers.known_partitions import with_known_partitions
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.retry_topic import (
@@ -64,7 +65,7 @@ class PushConsumer:
         offset_store: the directory for the offsets of a broadcasting consumer, `~/.reconsume/offsets` by default; they
             are kept by cluster, `client.id` and group (RocketMQ: BP-02).
         consume_from_where: where a partition without a committed offset starts; None takes `auto.offset.reset`, else
-            the last offset.
+            the last offset. Partitions and topics that appear after the start are read from their beginning.
         consume_timestamp: for CONSUME_FROM_TIMESTAMP: `yyyyMMddHHmmss` in local time, or a datetime; by default half
             an hour ago.
         namespace: `ns` in `ns%group` and `ns%topic`; listeners see topics without it (RocketMQ: TN-10).
@@ -278,6 +279,7 @@ class PushConsumer:
                 if settings.own_table is not None:
                     make_delay_topics(base, settings.names, settings.own_table, follower.groups, self._stop)
                 make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
+                settings = with_known_partitions(settings, base, self._subscriptions, self._stop)
             self._build = partial(
                 build_loop,
                 *(settings, registration, self._subscriptions, base, follower),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -21,6 +21,7 @@ from reconsume.consumers.offset_reset import OffsetReset
 from tests.unit.consumers.doubles import RETRY_TOPIC
 
 LAST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+MOMENT = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 5_000)
 
 
 @dataclass
@@ -80,6 +81,17 @@ class Asked:
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
     start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST, asked.committed).start_of(topic, 0, had_none=False)
     assert (start.where.offset, start.is_made_again) == (offset, is_made_again)
+    assert start.is_first == (asked.committed_offset == OFFSET_INVALID and offset >= 0), "only then it is committed"
+
+
+@pytest.mark.parametrize(("consume_from", "as_configured"), [(LAST, 100), (MOMENT, 5_000)], ids=["last", "moment"])
+def test_a_partition_that_is_seen_later_starts_at_its_beginning(consume_from: ConsumeFrom, as_configured: int) -> None:
+    asked = Asked(OFFSET_INVALID)
+    since = replace(consume_from, known={"flights": 1})
+    reset = OffsetReset(cast("Any", asked), RETRY_TOPIC, since, asked.committed)
+    assert reset.start_of("flights", 0, had_none=True).where.offset == as_configured
+    assert reset.start_of("flights", 1, had_none=True).where.offset == 3
+    assert reset.start_of("trains", 0, had_none=True).where.offset == 3
 
 
 @pytest.mark.parametrize("topic", ["flights", RETRY_TOPIC])

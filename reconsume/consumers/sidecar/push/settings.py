@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.message_model import MessageModel
 
 __all__ = ["Drop", "ErrorTypes", "Order", "Profile", "PushSettings"]
@@ -58,6 +59,8 @@ class PushSettings(BaseModel):
         topics: a list, or a table of topic and tags such as `"TagA || TagB"`; may be empty with `dapr`, where the app
             says what it wants.
         url: of the app, without a route (with `knative`: of the target itself).
+        consume_from_where: where a partition without a committed offset starts; None takes `auto.offset.reset` of
+            `kafka`, else the last offset. Topics and partitions that appear later are read from their beginning.
         unix_socket: where the app listens instead; the URL then only gives the `Host` header.
         allow_remote_app: a URL that is not loopback must be allowed.
         profile: the contract.
@@ -89,6 +92,7 @@ class PushSettings(BaseModel):
 
     group: Annotated[str, Field(min_length=1)]
     topics: dict[str, str] = {}
+    consume_from_where: ConsumeFromWhere | None = None
     url: str = "http://127.0.0.1:8000"
     unix_socket: Path | None = None
     allow_remote_app: bool = False
@@ -162,6 +166,13 @@ class PushSettings(BaseModel):
         if self.message_model is MessageModel.CLUSTERING and self.offset_store is not None:
             raise ValueError("offset_store is for message_model BROADCASTING: others have their offsets in Kafka")
         return self
+
+    @field_validator("consume_from_where")
+    @classmethod
+    def _start_has_no_moment(cls, value: ConsumeFromWhere | None) -> ConsumeFromWhere | None:
+        if value is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            raise ValueError("use CONSUME_FROM_FIRST_OFFSET or CONSUME_FROM_LAST_OFFSET")
+        return value
 
     @property
     def timeout(self) -> timedelta:

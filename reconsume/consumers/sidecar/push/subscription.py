@@ -101,6 +101,7 @@ class _Subscription:
             settings.group,
             bootstrap_servers=bootstrap_servers,
             conf=conf,
+            consume_from_where=settings.consume_from_where,
             max_reconsume_times=settings.max_reconsume_times,
             consume_message_batch_max_size=settings.consume_message_batch_max_size,
             consume_thread_nums=settings.max_in_flight,

@@ -34,6 +34,7 @@ def test_the_defaults() -> None:
     ("more", "told"),
     [
         ({"topics": []}, "name at least one"),
+        ({"consume_from_where": "CONSUME_FROM_TIMESTAMP"}, "use CONSUME_FROM_FIRST_OFFSET or CONSUME_FROM_LAST_OFFSET"),
         ({"url": "http://app.example:80"}, "allow_remote_app"),
         ({"url": "http://10.0.0.1"}, "allow_remote_app"),
         ({"url": "http://127.0.0.1.example"}, "allow_remote_app"),

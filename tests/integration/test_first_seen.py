@@ -1,0 +1,98 @@
+"""Topics and partitions that a group sees for the first time after its subscription began, on a real Kafka.
+
+All consumers have the default start, the last offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+each_protocol = pytest.mark.parametrize(
+    "protocol", [{}, {"group.protocol": "consumer"}], ids=["classic", "group-protocol-consumer"]
+)
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Iterator[Installation]:
+    with installation(bootstrap_servers) as one:
+        yield one
+
+
+def succeeds(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+    return SUCCESS
+
+
+def consumer_of(here: Installation, group: str, topic: str, listener: Any, **more: Any) -> PushConsumer:
+    consumer = PushConsumer(
+        group,
+        bootstrap_servers=here.settings.bootstrap_servers,
+        topic_prefix=here.settings.topic_prefix,
+        **more,
+    )
+    return consumer.subscribe(topic).register_message_listener(listener)
+
+
+def add_partition(here: Installation, topic: str, total: int) -> None:
+    admin = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+    wait_until(lambda: here.admin.partitions([topic]).get(topic) == total, what="the partition is there")
+
+
+def assigned(here: Installation, group: str, topic: str, partition: int = 0) -> None:
+    wait_until(lambda: here.committed(group, topic, partition) is not None, 60, "the start is committed")
+
+
+@each_protocol
+@pytest.mark.parametrize("pattern", [False, True], ids=["name", "pattern"])
+def test_a_topic_that_is_made_after_the_start_is_read_from_its_beginning(
+    here: Installation, protocol: dict[str, Any], *, pattern: bool
+) -> None:
+    name = here.name(f"later{len(protocol)}{pattern}")
+    listener = Deliveries(succeeds)
+    with consumer_of(here, name, f"^{name}.*" if pattern else name, listener, conf=protocol):
+        here.admin.create(name, 2, -1, {})
+        here.produce(name, b"0", partition=0)
+        here.produce(name, b"1", partition=1)
+        wait_until(lambda: len(listener.seen) == 2, 60, "both records")
+    assert sorted(listener.seen) == [(b"0", 0), (b"1", 0)]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_partition_that_is_added_is_read_from_its_beginning_and_the_others_from_their_end(
+    here: Installation, *, exactly_once: bool
+) -> None:
+    topic = here.topic(f"grows{exactly_once}")
+    here.produce(topic, b"old")
+    listener = Deliveries(succeeds)
+    with consumer_of(here, topic, topic, listener, exactly_once=exactly_once):
+        assigned(here, topic, topic)
+        add_partition(here, topic, 2)
+        here.produce(topic, b"new", partition=1)
+        wait_until(lambda: listener.seen, 60, "the record of the new partition")
+    assert listener.seen == [(b"new", 0)]
+
+
+def test_what_comes_while_the_group_is_away_is_read_also_of_idle_and_of_new_partitions(here: Installation) -> None:
+    topic = here.topic("away", 2)
+    here.produce(topic, b"old 0", partition=0)
+    here.produce(topic, b"old 1", partition=1)
+    with consumer_of(here, topic, topic, Deliveries(succeeds)):
+        for partition in (0, 1):
+            assigned(here, topic, topic, partition)
+    add_partition(here, topic, 3)
+    for partition in range(3):
+        here.produce(topic, b"%d" % partition, partition=partition)
+    listener = Deliveries(succeeds)
+    with consumer_of(here, topic, topic, listener):
+        wait_until(lambda: len(listener.seen) == 3, 60, "what came meanwhile")
+    assert sorted(listener.seen) == [(b"0", 0), (b"1", 0), (b"2", 0)]
