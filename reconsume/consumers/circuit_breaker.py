@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types, type_name, whole_number
 
 __all__ = ["Circuit", "CircuitBreaker", "CircuitChange", "CircuitState", "Permit"]
 
@@ -70,10 +71,16 @@ class CircuitBreaker:
     on_change: Callable[[CircuitChange], None] | None = None
 
     def __post_init__(self) -> None:
+        arguments = {one.name: getattr(self, one.name) for one in fields(self)}
+        check_types(
+            arguments, failure_share=(int, float), window=timedelta, open_for=timedelta, open_for_at_most=timedelta
+        )
+        if self.on_change is not None and not callable(self.on_change):
+            raise IllegalSetting(f"on_change must be a function, got {type_name(type(self.on_change))}")
         if not 0 < self.failure_share <= 1:
             raise IllegalSetting(f"failure_share must be above 0 and at most 1, not {self.failure_share}")
         for name in ("minimum_calls", "probes"):
-            if getattr(self, name) < 1:
+            if whole_number(getattr(self, name), name) < 1:
                 raise IllegalSetting(f"{name} must be 1 or more, not {getattr(self, name)}")
         for name in ("window", "open_for"):
             if getattr(self, name) <= timedelta(0):

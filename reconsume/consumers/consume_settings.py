@@ -14,11 +14,12 @@ from reconsume.consumers.consume_loop import Limits
 from reconsume.consumers.dead_letter_on import ExceptionClasses
 from reconsume.consumers.message_model import MessageModel
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.namespaces import Namespace
 
-__all__ = ["ConsumeSettings", "check_range", "kafka_settings", "limits_of"]
+__all__ = ["ConsumeSettings", "kafka_settings", "limits_of"]
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
@@ -57,13 +58,6 @@ class ConsumeSettings:
         return str(self.conf.get("client.id", f"reconsume-{self.group}"))
 
 
-def check_range(name: str, value: int, low: int, high: int) -> int:
-    """The value; raises `IllegalSetting` if it is out of range."""
-    if not low <= value <= high:
-        raise IllegalSetting(f"{name} must be from {low} to {high}, not {value}")
-    return value
-
-
 def limits_of(
     conf: Mapping[str, Any],
     *,
@@ -74,12 +68,13 @@ def limits_of(
     await_termination_when_shutdown: timedelta,
 ) -> Limits:
     """Flow control and timeouts; raises `IllegalSetting`."""
+    check_types(locals(), consume_timeout=timedelta, await_termination_when_shutdown=timedelta)
     if consume_timeout <= timedelta(0):
         raise IllegalSetting(f"consume_timeout must be longer than 0, not {consume_timeout}")
     mebibytes = check_range("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1_024)
     try:
         max_poll_interval_ms = int(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
-    except ValueError:
+    except (TypeError, ValueError):
         raise IllegalSetting(
             f"max.poll.interval.ms must be a number of milliseconds, not {conf['max.poll.interval.ms']!r}"
         ) from None

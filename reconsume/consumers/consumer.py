@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -22,7 +22,7 @@ from reconsume.consumers.retry_message import RetryMessage, as_polled, polled_fr
 from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
 from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
-from reconsume.delay_levels.foreign_values import whole_number
+from reconsume.delay_levels.foreign_values import of_type, type_name, whole_number
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["Consumer"]
@@ -79,6 +79,7 @@ class Consumer(DerivedConsumer):
             dead_letter_on=dead_letter_on,
         )
         super().__init__(settings.conf)
+        self._names = settings.names
         self._retry_topic = settings.retry_topic
         self._exactly_once = exactly_once
         self._dead_letter_on = settings.dead_letter_on
@@ -115,12 +116,16 @@ class Consumer(DerivedConsumer):
         broker answers, and goes on behind.
 
         Raises:
+            IllegalSetting: one of reconsume's own topics, such as a delay topic.
             KafkaRefused: the group's `consumeEnable` is false.
             SubscriptionGroupNotExist: the group must be registered first.
             TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
         """
         callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         if isinstance(topics, list) and topics:
+            for topic in topics:
+                if of_type(topic, "each of topics", str) != self._retry_topic:
+                    self._names.check_consumable(topic)
             self._client.prepare(_PREPARE_SECONDS, exactly_once=self._exactly_once)
             if self._retry_topic not in topics:
                 topics = [*topics, self._retry_topic]
@@ -215,6 +220,8 @@ class Consumer(DerivedConsumer):
             if ack_index is not None:
                 raise IllegalSetting("ack_index is for a list of messages")
             return [self._as_message(given)], 0
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise IllegalSetting(f"message must be what poll() gave, or a list of that, got {type_name(type(given))}")
         messages = [self._as_message(one) for one in given]
         success = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
         return messages, acknowledged_count(success, -1 if ack_index is None else ack_index, len(messages))
@@ -222,6 +229,7 @@ class Consumer(DerivedConsumer):
     def _as_message(self, given: KafkaMessage | TopicPartition) -> Message:
         if isinstance(given, TopicPartition):
             return self._client.read_again(Position(given.topic, given.partition, given.offset), self._retry_topic)
+        of_type(given, "message", KafkaMessage, TopicPartition)
         if (error := given.error()) is not None:
             raise IllegalSetting(f"an event is no message and cannot be sent back: {error.str()}")
         polled = as_polled(given)

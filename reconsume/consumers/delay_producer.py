@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import NoneType
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -22,6 +23,13 @@ from reconsume.bridge.lasting_producer import LastingProducer
 from reconsume.consumers.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.foreign_values import (
+    check_headers,
+    check_range,
+    check_types,
+    of_type,
+    type_name,
+)
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.properties import (
@@ -99,10 +107,8 @@ class DelayProducer:
         delay_levels: str | None = None,
         topic_prefix: str = "reconsume.",
     ) -> None:
-        if not 0 <= retry_times_when_send_failed <= _MAX_RETRIES:
-            raise IllegalSetting(
-                f"retry_times_when_send_failed must be from 0 to {_MAX_RETRIES}, not {retry_times_when_send_failed}"
-            )
+        check_types(locals(), bootstrap_servers=str, conf=(Mapping, NoneType), send_msg_timeout=timedelta)
+        retries = check_range("retry_times_when_send_failed", retry_times_when_send_failed, 0, _MAX_RETRIES)
         if send_msg_timeout < timedelta(milliseconds=100):
             raise IllegalSetting(f"send_msg_timeout must be at least 100 ms, not {send_msg_timeout}")
         self._names = TopicNames(topic_prefix)
@@ -112,7 +118,7 @@ class DelayProducer:
         self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
         # One record with the patience of all tries: librdkafka tries it again under the same sequence number, so
         # brokers recognise a copy, which they could not if it were produced anew.
-        patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retry_times_when_send_failed)
+        patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retries)
         # Brokers may make a topic of the program's own, as for any producer; ours are looked up before.
         base = {"allow.auto.create.topics": True} | self._base
         self._producer = LastingProducer(
@@ -164,6 +170,13 @@ class DelayProducer:
             KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
             KafkaRefused: the cluster said no.
         """
+        check_types(
+            locals(),
+            body=(bytes, str, NoneType),
+            key=(bytes, str, NoneType),
+            tags=(str, NoneType),
+            keys=(str, NoneType),
+        )
         now = self._clock()
         wish = DelayWish.of(delay_level, deliver_at, delay, now)
         self._check_target(topic)
@@ -190,7 +203,7 @@ class DelayProducer:
             KafkaNotReachable: no acknowledgement in time; the message may be withdrawn or not: try again.
             KafkaRefused: the cluster said no.
         """
-        due_ms = withdrawable_until_ms(msg_id)
+        due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         topic = self._names.cancel
@@ -268,6 +281,8 @@ class DelayProducer:
         remedy = self._names.remedy_if_missing(topic)
         count = self._require(topic, f"a selector needs its partitions: {remedy}")
         queues = tuple(MessageQueue(topic, partition) for partition in range(count))
+        if not callable(selector):
+            raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
         if chosen not in queues:
             raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
@@ -326,6 +341,7 @@ class DelayProducer:
 
 
 def _check_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> None:
+    check_headers(headers)
     for name, _ in headers:
         if is_ours(name) or name == UNIQ_KEY or name in properties:
             raise IllegalSetting(f"header {name!r} is written by the producer itself; leave it out of headers")

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from reconsume.consumers.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 
@@ -61,6 +62,7 @@ class DropInSettings:
             TypeError: not one dictionary.
             ValueError: no group.
         """
+        check_types(locals(), exactly_once=bool)
         conf = _merged(args, kwargs)
         if "group.id" not in conf:
             raise ValueError("Failed to create consumer: group.id must be set")
@@ -71,8 +73,8 @@ class DropInSettings:
                 "exactly_once needs enable.auto.commit False: an offset that is committed before its message is sent "
                 "back loses it; commit what succeeded yourself"
             )
-        if max_reconsume_times is not None and not 0 <= max_reconsume_times <= _HIGHEST:
-            raise IllegalSetting(f"max_reconsume_times must be from 0 to {_HIGHEST}, not {max_reconsume_times}")
+        if max_reconsume_times is not None:
+            check_range("max_reconsume_times", max_reconsume_times, 0, _HIGHEST)
         # New topics are found within 10 s; librdkafka's own refresh takes 5 minutes.
         conf.setdefault("topic.metadata.refresh.interval.ms", 10_000)
         names, group = TopicNames(topic_prefix), str(conf["group.id"])

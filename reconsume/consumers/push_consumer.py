@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from reconsume.bridge.groups import Groups
@@ -21,7 +22,7 @@ from reconsume.consumers.broadcasting import DropCounter
 from reconsume.consumers.circuit_breaker import CircuitBreaker
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.consume_settings import ConsumeSettings, check_range, kafka_settings, limits_of
+from reconsume.consumers.consume_settings import ConsumeSettings, kafka_settings, limits_of
 from reconsume.consumers.dead_letter_on import exception_classes
 from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.known_partitions import with_known_partitions
@@ -36,6 +37,7 @@ from reconsume.consumers.retry_topic import (
 from reconsume.consumers.stepping import LoopThread, stepping_of
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames, check_group
 from reconsume.delay_levels.namespaces import Namespace
@@ -119,6 +121,17 @@ class PushConsumer:
         await_termination_when_shutdown: timedelta = timedelta(seconds=10),
         topic_prefix: str = "reconsume.",
     ) -> None:
+        check_types(
+            locals(),
+            bootstrap_servers=str,
+            conf=(Mapping, NoneType),
+            message_model=MessageModel,
+            offset_store=(str, os.PathLike, NoneType),
+            consume_from_where=(ConsumeFromWhere, NoneType),
+            consume_timestamp=(str, datetime, NoneType),
+            exactly_once=bool,
+            circuit_breaker=(CircuitBreaker, NoneType),
+        )
         kafka_conf, from_beginning = kafka_settings(conf, bootstrap_servers)
         if max_reconsume_times is not None:
             check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
@@ -176,6 +189,7 @@ class PushConsumer:
             IllegalSetting: the topic or the expression cannot be, or the consumer has started.
         """
         self._must_not_run("subscribe")
+        check_types(locals(), topic=str, sub_expression=(str, NoneType))
         names, in_namespace = self._settings.names, self._settings.namespace
         own_retry = names.retry(self._settings.group)
         if not topic.startswith("^") and in_namespace.kafka_topic(topic, names) == own_retry:
@@ -207,6 +221,7 @@ class PushConsumer:
                 consumer has started.
         """
         self._must_not_run("register_message_listener")
+        check_types(locals(), orderly=bool, per_key=bool)
         if not callable(listener):
             raise IllegalSetting(f"the listener must be a function, not {listener!r}")
         if per_key and not orderly:

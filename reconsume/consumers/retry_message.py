@@ -8,6 +8,7 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 
 from reconsume.consumers.message import Message
+from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.send_back import Position
 
 __all__ = ["RetryMessage", "as_polled", "origin", "polled_from", "reconsume_times"]
@@ -46,12 +47,13 @@ def as_polled(message: KafkaMessage) -> KafkaMessage:
 
 def reconsume_times(message: KafkaMessage) -> int:
     """How often the message was sent back; 0 for one that is no retry."""
+    of_type(message, "message", KafkaMessage)
     return message.message.reconsume_times if isinstance(message, RetryMessage) else 0
 
 
 def polled_from(message: KafkaMessage) -> TopicPartition:
     """Topic, partition and offset of this copy; of a retry, those in the retry topic."""
-    polled = as_polled(message)
+    polled = as_polled(of_type(message, "message", KafkaMessage))
     return TopicPartition(polled.topic() or "", cast("int", polled.partition()), cast("int", polled.offset()))
 
 

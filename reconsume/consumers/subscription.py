@@ -73,6 +73,7 @@ class Subscriptions:
             kafka_topic = self._namespace.kafka_topic(topic, self._names)
             if kafka_topic != topic and self._names.is_ours(kafka_topic):
                 raise IllegalSetting(f"topic {topic!r}: subscribe to it by its name in Kafka, {kafka_topic}")
+            self._names.check_consumable(kafka_topic)
             self._topics[kafka_topic] = tags
 
     def __iter__(self) -> Iterator[str]:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["plain_text", "shown", "type_name", "whole_number"]
+__all__ = [
+    "check_headers",
+    "check_range",
+    "check_types",
+    "of_type",
+    "plain_text",
+    "shown",
+    "texts",
+    "type_name",
+    "whole_number",
+]
+
+T = TypeVar("T")
 
 _LONGEST_TEXT: Final = 16_384
 _LONGEST_SHOWN: Final = 200
 _LARGEST: Final = 2**31 - 1
+_HEADERS: Final = [("trace", b"4bf92f")]
+_EXAMPLES: Final = {"timedelta": "timedelta(seconds=10)", "datetime": "datetime.now(UTC)"}
 
 
 def plain_text(say: Callable[[], str], longest: int = _LONGEST_TEXT) -> str:
@@ -46,3 +60,68 @@ def whole_number(value: object, name: str) -> int:
     except BaseException:  # noqa: BLE001, S110 - an `__index__` may raise anything
         pass
     raise IllegalSetting(f"{name} must be an int, got {type_name(type(value))}")
+
+
+def check_headers(headers: Iterable[object]) -> None:
+    """Check the headers of a message: pairs of a name and a value; raises `IllegalSetting`."""
+    if isinstance(headers, Mapping | str | bytes) or not isinstance(headers, Iterable):
+        raise IllegalSetting(f"headers must be a list of pairs, such as {_HEADERS}, got {type_name(type(headers))}")
+    for one in headers:
+        name, value = one if isinstance(one, tuple | list) and len(one) == len(_HEADERS[0]) else (None, None)
+        if not (isinstance(name, str) and isinstance(value, str | bytes | None)):
+            raise IllegalSetting(f"headers must be pairs of a str and bytes, such as {_HEADERS}, got {shown(one)}")
+
+
+def check_range(name: str, value: int, low: int, high: int) -> int:
+    """Return an int argument; raises `IllegalSetting` if it is another type or out of range."""
+    number = whole_number(value, name)
+    if number != value or not low <= number <= high:  # it was cut to 32 bits
+        raise IllegalSetting(f"{name} must be from {low} to {high}, not {value}")
+    return number
+
+
+def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, ...]) -> None:
+    """Check the types of several arguments: `check_types(locals(), topic=str)`.
+
+    Raises:
+        IllegalSetting: the first one of another type.
+    """
+    for name, allowed in kinds.items():
+        of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+
+
+def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:
+    """Return an argument whose type is one of these; a bool is no int.
+
+    Args:
+        value: the argument.
+        name: of it, for the error.
+        kinds: what is allowed; `type(None)` for None.
+        such_as: an example, for the error.
+
+    Raises:
+        IllegalSetting: another type.
+    """
+    if isinstance(value, kinds) and (type(value) is not bool or bool in kinds):
+        return value
+    such_as = such_as or next((_EXAMPLES[one] for one in map(type_name, kinds) if one in _EXAMPLES), "")
+    example = f", such as {such_as}" if such_as else ""
+    raise IllegalSetting(f"{name} must be {' or '.join(map(_words, kinds))}{example}, got {type_name(type(value))}")
+
+
+def texts(values: Iterable[str], name: str, such_as: str = "['flights']") -> list[str]:
+    """Return several texts as a list; one text alone, whose letters would be taken for them, is refused.
+
+    Raises:
+        IllegalSetting: not several, or one of them is no text.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise IllegalSetting(f"{name} must be a list of str, such as {such_as}, got {type_name(type(values))}")
+    return [of_type(one, f"each of {name}", str) for one in values]
+
+
+def _words(kind: type) -> str:
+    if kind is type(None):
+        return "None"
+    name = type_name(kind)
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from reconsume.delay_levels.durations import format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels
+from reconsume.delay_levels.foreign_values import of_type
 
 __all__ = ["DEFAULT_LEVEL_TABLE", "FIRST_RETRY_LEVEL", "DelayLevels"]
 
@@ -34,15 +35,21 @@ class DelayLevels:
             format_duration(delay_ms)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, name: str = "delay_levels") -> Self:
         """Read a table such as `1s 5s 10s`.
 
         Entries are parted by exactly one space, need not be sorted or distinct, and `0s` is legal
         (RocketMQ: LV-02, LV-03, LV-04).
 
+        Args:
+            text: the table.
+            name: of the argument, if it is no text.
+
         Raises:
             IllegalDelayLevels: naming the entry, its level, and what to write instead.
+            IllegalSetting: the table is no text.
         """
+        of_type(text, name, str, such_as="'1s 5s 10s'")
         delays: list[int] = []
         for level, entry in enumerate(text.split(" "), start=1):
             if not entry:

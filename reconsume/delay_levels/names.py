@@ -13,6 +13,7 @@ from typing import Final
 
 from reconsume.delay_levels.durations import format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName
+from reconsume.delay_levels.foreign_values import of_type
 
 __all__ = [
     "DLQ_PREFIX",
@@ -84,7 +85,7 @@ def check_group(group: str) -> str:
     Raises:
         IllegalName: blank, `DEFAULT_CONSUMER`, `%SYS%`, or not encodable as UTF-8.
     """
-    if not group.strip():
+    if not of_type(group, "group", str).strip():
         raise IllegalName("the consumer group is blank; give it a name")
     if group in ("DEFAULT_CONSUMER", SYSTEM_KEY):
         raise IllegalName(f"the consumer group may not be called {group!r}, that name is reserved")
@@ -107,7 +108,7 @@ class TopicNames:
     prefix: str = "reconsume."
 
     def __post_init__(self) -> None:
-        if not _LEGAL_TOPIC.fullmatch(self.prefix):
+        if not _LEGAL_TOPIC.fullmatch(of_type(self.prefix, "topic_prefix", str)):
             raise IllegalName(
                 f"topic_prefix {self.prefix!r} is illegal in Kafka; use letters, digits, '.', '_' and '-', "
                 "such as 'reconsume.'"
@@ -162,6 +163,18 @@ class TopicNames:
             return True
         return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
 
+    def check_consumable(self, topic: str) -> None:
+        """Refuse a Kafka topic that no application consumes.
+
+        Raises:
+            IllegalName: one of the installation's, but for dead-letter topics.
+        """
+        if self.is_ours(topic) and not topic.startswith(self.prefix + "DLQ."):
+            raise IllegalName(
+                f"topic {topic!r} is one of reconsume's own; subscribe to a topic of yours, or to a dead-letter topic "
+                f"({self.prefix}DLQ.<group>)"
+            )
+
     def remedy_if_missing(self, topic: str) -> str:
         """What creates this Kafka topic, for messages that report it as missing."""
         if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
@@ -215,6 +228,7 @@ class TopicNames:
         Raises:
             IllegalName: the result is no legal Kafka topic.
         """
+        of_type(name, "topic", str)
         if name.startswith(RETRY_PREFIX):
             return self.retry(name.removeprefix(RETRY_PREFIX))
         if name.startswith(DLQ_PREFIX):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames, encode_name
 
 __all__ = ["Namespace"]
@@ -29,7 +30,7 @@ class Namespace:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if self.name and (not self.name.strip() or _MARK in self.name):
+        if of_type(self.name, "namespace", str) and (not self.name.strip() or _MARK in self.name):
             raise IllegalName(f"the namespace {self.name!r} is blank or holds '%'; use a name such as 'shop'")
 
     @property

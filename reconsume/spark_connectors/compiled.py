@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar, cast
 
 from pyspark.sql import SparkSession
 
+from reconsume.spark_connectors.connector import check_session
+
 __all__ = ["in_small_methods", "small_methods"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +42,7 @@ def in_small_methods(work: F) -> F:
 
     @wraps(work)
     def run(spark: SparkSession, *args: Any, **kwargs: Any) -> Any:
+        check_session(spark)
         with small_methods(spark):
             return work(spark, *args, **kwargs)
 

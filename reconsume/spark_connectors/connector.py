@@ -5,19 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from types import NoneType
 from typing import Final
 
 import pyspark
 from pyspark.sql import SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types, type_name
 
-__all__ = ["configure", "packages"]
+__all__ = ["check_session", "configure", "packages"]
 
 _OLDEST: Final = (4, 0)
 _SCALA: Final = "2.13"
 _IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
 """The connector asks for them, 110 MB, and every Spark has them."""
+
+
+def check_session(spark: object) -> None:
+    """Check that an argument is a Spark session, also of Spark Connect, which has a class of its own.
+
+    Raises:
+        IllegalSetting: it is something else.
+    """
+    if not hasattr(spark, "createDataFrame"):
+        raise IllegalSetting(f"spark must be a SparkSession, got {type_name(type(spark))}")
 
 
 def packages(version: str | None = None) -> list[str]:
@@ -29,6 +41,7 @@ def packages(version: str | None = None) -> list[str]:
     Raises:
         IllegalSetting: a Spark before 4.0.
     """
+    check_types(locals(), version=(str, NoneType))
     version = pyspark.__version__ if version is None else version
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         raise IllegalSetting(
@@ -49,6 +62,9 @@ def configure(builder: SparkSession.Builder, *, jars_dir: str | os.PathLike[str]
     Raises:
         IllegalSetting: the folder has no connector for this Spark.
     """
+    if not hasattr(builder, "getOrCreate"):
+        raise IllegalSetting(f"builder must be SparkSession.builder, got {type_name(type(builder))}")
+    check_types(locals(), jars_dir=(str, os.PathLike, NoneType))
     options: dict[str, object] = getattr(builder, "_options", {})
     if "spark.remote" in options or "SPARK_REMOTE" in os.environ:
         return builder

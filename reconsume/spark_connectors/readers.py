@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types, texts, type_name, whole_number
 from reconsume.delay_levels.names import TopicNames
+from reconsume.spark_connectors.connector import check_session
 from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed
 
 __all__ = [
+    "check_source",
     "create_views",
     "read_dead_letters",
     "read_delays",
@@ -45,6 +49,13 @@ def read_messages(
         options: of Spark's Kafka source, such as `startingTimestamp`, `minPartitions` or `kafka.security.protocol`;
             they win over ours (from the beginning, `read_committed`).
     """
+    topics = texts(topics, "topics")
+    names = TopicNames(_DEFAULT_PREFIX)
+    for topic in topics:
+        if names.is_scheduled(topic) or topic.startswith(f"{_DEFAULT_PREFIX}RETRY."):
+            raise IllegalSetting(
+                f"topic {topic!r} is one of reconsume's own: use read_delays, read_retries, read_kinds"
+            )
     raw = read_raw(spark, bootstrap_servers, topics=topics, streaming=streaming, options=options)
     return typed(raw, _DEFAULT_PREFIX, "message")
 
@@ -60,7 +71,7 @@ def read_retries(
 ) -> DataFrame:
     """Records of `%RETRY%<group>`: of these groups, by default of all that there are."""
     names = TopicNames(topic_prefix)
-    topics = None if groups is None else [names.retry(group) for group in groups]
+    topics = None if groups is None else [names.retry(group) for group in texts(groups, "groups", "['departures']")]
     pattern = kind_pattern(topic_prefix, "retry")
     raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
     return typed(raw, topic_prefix)
@@ -95,7 +106,7 @@ def read_dead_letters(
         raise IllegalSetting("give either groups or topics: topics are read in place of the groups' own")
     names, foreign = TopicNames(topic_prefix), topics is not None
     if groups is not None:
-        topics = [names.dead_letter(group) for group in groups]
+        topics = [names.dead_letter(group) for group in texts(groups, "groups", "['departures']")]
     pattern = kind_pattern(topic_prefix, "dead_letter")
     raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
     return typed(raw, topic_prefix, "dead_letter", foreign=foreign)
@@ -112,7 +123,11 @@ def read_delays(
 ) -> DataFrame:
     """Records of the delay topics: of these durations in milliseconds, by default of all that there are."""
     names = TopicNames(topic_prefix)
-    topics = None if delays_ms is None else [names.delay(delay) for delay in delays_ms]
+    if delays_ms is not None and (isinstance(delays_ms, str | bytes) or not isinstance(delays_ms, Iterable)):
+        raise IllegalSetting(f"delays_ms must be a list of int, such as [10_000], got {type_name(type(delays_ms))}")
+    topics = None
+    if delays_ms is not None:
+        topics = [names.delay(whole_number(delay, "each of delays_ms")) for delay in delays_ms]
     pattern = kind_pattern(topic_prefix, "delay")
     raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
     return typed(raw, topic_prefix)
@@ -128,7 +143,7 @@ def read_kinds(
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Records of several kinds of our topics in one pass: `delay`, `retry`, `dead_letter`, `inbox`, `quarantine`."""
-    wanted = list(kinds)
+    wanted = texts(kinds, "kinds", "['retry']")
     if unknown := [kind for kind in wanted if kind not in KINDS]:
         raise IllegalSetting(f"kind {unknown[0]!r} is unknown; there are: {', '.join(KINDS)}")
     pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
@@ -150,7 +165,7 @@ def read_raw(
     Raises:
         IllegalSetting: no topic, or one that Kafka cannot have.
     """
-    source = spark.readStream if streaming else spark.read
+    check_source(spark, bootstrap_servers, options)
     settings = {
         "kafka.bootstrap.servers": bootstrap_servers,
         "includeHeaders": "true",
@@ -163,6 +178,7 @@ def read_raw(
         settings["subscribe"] = ",".join(_checked(topics))
     else:
         settings["subscribePattern"] = pattern or ""
+    source = spark.readStream if streaming else spark.read
     return source.format("kafka").options(**settings | given).load()
 
 
@@ -192,8 +208,14 @@ def create_views(
     return list(frames)
 
 
+def check_source(spark: object, bootstrap_servers: object, options: object) -> None:
+    """Check what all readers take; raises `IllegalSetting`."""
+    check_session(spark)
+    check_types(locals(), bootstrap_servers=str, options=(Mapping, NoneType))
+
+
 def _checked(topics: Iterable[str]) -> list[str]:
-    found = list(topics)
+    found = texts(topics, "topics")
     if not found:
         raise IllegalSetting("no topic is given; name at least one")
     for topic in found:

@@ -70,6 +70,8 @@ class InMemoryConsumer(Consumer):
     ) -> None:
         """Join the group at once; partitions come in `poll`. A topic that is missing is made."""
         self._require_open()
+        if not isinstance(topics, list):
+            raise TypeError("expected list of topic unicode strings")  # as confluent-kafka says it
         for topic in topics:
             self._cluster.create_if_allowed(topic)
         if self._subscription is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
@@ -23,6 +23,7 @@ from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_headers, check_range, check_types, of_type, texts
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.properties import (
@@ -49,6 +50,7 @@ __all__ = ["InMemoryKafka", "Record", "Waiting"]
 C = TypeVar("C", bound=Consumer)
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NUMBERS: Final = count(1)
+_MOST_PARTITIONS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,15 @@ class InMemoryKafka:
         topic_prefix: str = "reconsume.",
         start: datetime = _START,
     ) -> None:
+        check_types(locals(), message_delay_level=str, topic_prefix=str, start=datetime)
+        if start.tzinfo is None:
+            raise IllegalSetting(f"start {start} has no time zone; such as datetime(2026, 1, 1, tzinfo=UTC)")
+        allowed = texts(allowed_real_topics, "allowed_real_topics")
         self.bootstrap_servers = f"in-memory-{next(_NUMBERS)}.invalid:9092"
         self._settings = Settings(
             bootstrap_servers=self.bootstrap_servers,
             topic_prefix=topic_prefix,
-            allowed_real_topics=list(allowed_real_topics),
+            allowed_real_topics=allowed,
         )
         self._names = self._settings.names
         self._clock = FakeClock(start)
@@ -164,8 +170,10 @@ class InMemoryKafka:
         """Make a topic; without this it is made with one partition, when it is first subscribed or produced to.
 
         Raises:
-            IllegalSetting: it is there already.
+            IllegalSetting: it is there already, or an argument cannot be.
         """
+        self._names.kafka_topic(topic)
+        check_range("partitions", partitions, 1, _MOST_PARTITIONS)
         if not self._cluster.create(topic, partitions):
             raise IllegalSetting(
                 f"topic {topic!r} is there already; make it before it is first subscribed or produced to"
@@ -184,8 +192,12 @@ class InMemoryKafka:
         """Write a record to a topic; nobody reads it before `settle` or `advance`.
 
         Raises:
-            IllegalSetting: there is no such partition, or no such topic of reconsume's own.
+            IllegalSetting: there is no such partition, or no such topic of reconsume's own, or an argument cannot be.
         """
+        self._names.kafka_topic(topic)
+        text = (str, bytes, NoneType)
+        check_types(locals(), value=text, key=text, tags=(str, NoneType), partition=int)
+        check_headers(headers.items() if isinstance(headers, Mapping) else headers)
         given = as_headers(headers) + (() if tags is None else ((TAGS, tags.encode()),))
         record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), given)
         if (error := self._cluster.check(record)) is not None:
@@ -203,6 +215,7 @@ class InMemoryKafka:
         Raises:
             IllegalSetting: a field that cannot be.
         """
+        self._names.retry(group)
         write_group(self._settings, parse_group_config(group, json.dumps(fields)))
         self._make_lanes()
         self.settle()
@@ -228,6 +241,7 @@ class InMemoryKafka:
         Raises:
             IllegalSetting: `by` is negative: this clock does not go back.
         """
+        of_type(by, "by", timedelta)
         if by < timedelta(0):
             raise IllegalSetting(f"advance: {by} is negative; this clock does not go back")
         before = len(self._steps.calls)
@@ -246,11 +260,12 @@ class InMemoryKafka:
 
     def calls(self, group: str | None = None) -> list[Call]:
         """All calls of listeners, of one group or of all, in their order."""
+        check_types(locals(), group=(str, NoneType))
         return [call for call in self._steps.calls if group in (None, call.group)]
 
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, in the order in which they were written; none if it does not exist."""
-        return [_record(where, one) for where, one in self._cluster.records(topic)]
+        return [_record(where, one) for where, one in self._cluster.records(of_type(topic, "topic", str))]
 
     def retries(self, group: str) -> list[Record]:
         """Everything that ever came to the group's retry topic."""
@@ -266,6 +281,7 @@ class InMemoryKafka:
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
         """What waits on the delay topics, of one group or all, the earliest first."""
+        check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)
             for topic in list(self._cluster.topics)
@@ -293,6 +309,7 @@ class InMemoryKafka:
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """The offset that a group has committed; None for none."""
+        check_types(locals(), group=str, topic=str, partition=int)
         at = self._cluster.group(group).offsets.get((topic, partition))
         return None if at is None else at.offset
 

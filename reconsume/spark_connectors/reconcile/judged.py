@@ -12,6 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import SYSTEM_KEY, TopicNames
 from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
@@ -40,6 +41,7 @@ class Tolerances:
 
     def __post_init__(self) -> None:
         for name in ("late", "clock_skew"):
+            of_type(getattr(self, name), name, dt.timedelta)
             if getattr(self, name) < dt.timedelta(0):
                 raise IllegalSetting(f"{name} must be 0 or more, not {getattr(self, name)}")
 

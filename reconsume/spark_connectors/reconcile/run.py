@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import NoneType
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
 from reconsume.spark_connectors.compiled import in_small_methods
+from reconsume.spark_connectors.readers import check_source
 from reconsume.spark_connectors.reconcile.attempts import pair_attempts
 from reconsume.spark_connectors.reconcile.deleted import Deletions, Extent, ExtentsSince, Place
 from reconsume.spark_connectors.reconcile.facts import gather_facts
@@ -111,6 +115,16 @@ def reconcile(
         IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
             of another installation.
     """
+    check_source(spark, bootstrap_servers, options)
+    check_types(
+        locals(),
+        since=(dt.datetime, NoneType),
+        until=(dt.datetime, NoneType),
+        delay_levels=(str, NoneType),
+        tolerances=(Tolerances, NoneType),
+        origins=bool,
+        ledger=(str, os.PathLike, NoneType),
+    )
     now, since = _window(since, until, ledger)
     now_ms, since_ms = _ms(now), 0 if since is None else _ms(since)
     source = _Source(spark, bootstrap_servers, topic_prefix, dict(options or {}))

@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from types import NoneType
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.delay_levels.names import TopicNames
 from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.readers import check_source
 from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, chunk_size, chunks_of, wait_seconds
 from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
 from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
@@ -95,6 +98,8 @@ def run_replay(
         IllegalSetting: an argument cannot work, Spark retries tasks, or the plan lay still for too long.
         ReplayInterrupted: Spark failed, or another run of the plan began.
     """
+    check_source(spark, bootstrap_servers, options)
+    check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
     if rate is not None and not rate > 0:
         raise IllegalSetting(f"rate {rate}: use a number of records per second above 0")
     if not at_least_once:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from types import NoneType
 from typing import Final
 
 from pyspark.errors import AnalysisException, ParseException
@@ -15,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types, texts
 from reconsume.delay_levels.names import TopicNames, check_group
 from reconsume.spark_connectors.compiled import in_small_methods
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
-from reconsume.spark_connectors.readers import read_dead_letters, read_raw
+from reconsume.spark_connectors.readers import check_source, read_dead_letters, read_raw
 from reconsume.spark_connectors.replay.selection import (
     SEND,
     STATUSES,
@@ -119,8 +122,11 @@ def plan_replay(
         IllegalSetting: an argument cannot work, or the folder has a plan already.
         ReconsumeError: Spark failed; see `failures`.
     """
-    topics = None if topics is None else list(topics)
-    groups = None if groups is None else list(groups)
+    check_source(spark, bootstrap_servers, options)
+    check_types(locals(), folder=(str, os.PathLike), where=str, target=str, max_replays=int)
+    check_types(locals(), group=(str, NoneType), plan_id=(str, NoneType))
+    topics = None if topics is None else texts(topics, "topics")
+    groups = None if groups is None else texts(groups, "groups", "['departures']")
     everything = read_dead_letters(
         spark, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, options=options
     )

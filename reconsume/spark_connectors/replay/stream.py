@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
+from types import NoneType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reconsume.spark_connectors.readers import read_dead_letters
+from reconsume.delay_levels.foreign_values import check_types, texts
+from reconsume.spark_connectors.readers import check_source, read_dead_letters
 from reconsume.spark_connectors.replay.execution import run_replay
 from reconsume.spark_connectors.replay.plan import ReplayPlan, open_plan, plan_from
 
@@ -55,8 +58,13 @@ def replay_stream(
         topic_prefix: of the installation.
         options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
     """
-    topics = None if topics is None else list(topics)
-    groups = None if groups is None else list(groups)
+    check_source(spark, bootstrap_servers, options)
+    check_types(
+        locals(), folder=(str, os.PathLike), name=str, where=str, target=str, group=(str, NoneType), max_replays=int
+    )
+    check_types(locals(), rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
+    topics = None if topics is None else texts(topics, "topics")
+    groups = None if groups is None else texts(groups, "groups", "['departures']")
     batch_options = {key: value for key, value in (options or {}).items() if key.lower().startswith("kafka.")}
 
     def replay_batch(batch: DataFrame, number: int) -> None:
