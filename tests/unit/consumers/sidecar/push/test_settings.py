@@ -167,3 +167,9 @@ def test_a_token_that_no_header_can_carry_is_refused(tmp_path: Path, text: str) 
 def test_only_an_object_in_json_says_anything(body: bytes, found: object) -> None:
     answer = answer_of(200, {"content-type": "text/plain"}, body)
     assert (answer.json, answer.headers) == (found, {"content-type": "text/plain"})
+
+
+def test_the_start_is_the_consumers() -> None:
+    first = PushSettings(**GIVEN, consume_from_where="CONSUME_FROM_FIRST_OFFSET")
+    with pytest.raises(IllegalSetting, match=r"CONSUME_FROM_FIRST_OFFSET contradicts auto\.offset\.reset"):
+        make_subscription(first, {"auto.offset.reset": "latest"}, Life())
