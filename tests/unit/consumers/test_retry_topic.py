@@ -10,10 +10,11 @@ import pytest
 
 from reconsume.bridge.admin import ClusterFacts
 from reconsume.bridge.groups import Groups
-from reconsume.consumers import retry_topic
+from reconsume.consumers import DelayProducer, retry_topic
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.levels import DelayLevels
 from reconsume.delay_levels.names import TopicNames
+from reconsume.testing import InMemoryKafka
 
 
 class FakeAdmin:
@@ -64,3 +65,14 @@ def test_delay_topics_that_cannot_be_made_are_an_error_with_the_command(monkeypa
     command = "RECONSUME_MESSAGE_DELAY_LEVEL='2s 5s' reconsume topics apply"
     with pytest.raises(TopicNotReady, match=rf"delay_levels '2s 5s': .*\(no right\); run: {command}"):
         retry_topic.make_delay_topics({}, TopicNames(), DelayLevels.parse("2s 5s"), Groups(), threading.Event())
+
+
+def test_a_delay_producer_with_an_own_table_names_the_same_command() -> None:
+    with InMemoryKafka() as kafka:
+        kafka.create_topic("reminders")
+        with DelayProducer(bootstrap_servers=kafka.bootstrap_servers, delay_levels="7s") as producer:
+            command = "RECONSUME_MESSAGE_DELAY_LEVEL='7s' reconsume topics apply"
+            with pytest.raises(TopicNotReady, match=rf"reconsume\.DELAY\.7s does not exist \(run: {command}\)"):
+                producer.send("reminders", b"", delay_level=1)
+            with pytest.raises(TopicNotReady, match=r"`kafka-topics\.sh --create --topic nowhere`"):
+                producer.send("nowhere", b"", delay_level=1)
