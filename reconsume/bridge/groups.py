@@ -1,7 +1,8 @@
 """Subscription groups and the level table: kept in the compacted GROUPS topic, read by every process.
 
 Key = group, value = JSON of its SubscriptionGroupConfig, with RocketMQ's field names; the key `%SYS%` holds what is
-the same for all groups. Everybody reads the topic at start and follows it, so all decide alike.
+the same for all groups, `%SYS%.allowedRealTopics` that setting of the schedulers. Everybody reads the topic at start
+and follows it, so all decide alike.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from reconsume.bridge.settings import TopicSettings
+from reconsume.delay_levels.allowed_topics import decode_allowed
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import SYSTEM_KEY, check_group
+from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
 from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
 from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
 
@@ -196,6 +198,7 @@ class Groups:
         by_name: the registered groups.
         own_table: a level table that this process was given explicitly; it wins.
         own_auto_create: likewise for `auto_create_subscription_group`.
+        allowed_real_topics: the setting of the scheduler that started last; None while none has published it.
         unreadable: keys of records that nobody can read, and why.
     """
 
@@ -203,6 +206,7 @@ class Groups:
     by_name: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
     own_table: DelayLevels | None = None
     own_auto_create: bool | None = None
+    allowed_real_topics: tuple[str, ...] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -237,6 +241,9 @@ class Groups:
             if name == SYSTEM_KEY:
                 system = SystemConfig() if value is None else parse_system_config(value)
                 return replace(self, system=system, unreadable=others)
+            if name == ALLOWED_TOPICS_KEY:
+                allowed = None if value is None else decode_allowed(value)
+                return replace(self, allowed_real_topics=allowed, unreadable=others)
             if value is None:
                 rest = {group: config for group, config in self.by_name.items() if group != name}
                 return replace(self, by_name=rest, unreadable=others)

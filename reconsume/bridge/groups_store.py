@@ -8,10 +8,11 @@ from reconsume.bridge.compacted_topics import write_records
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.settings import Settings
+from reconsume.delay_levels.allowed_topics import encode_allowed
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.names import SYSTEM_KEY
+from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 
-__all__ = ["read_groups", "remove_group", "write_group", "write_system"]
+__all__ = ["read_groups", "remove_group", "write_allowed_topics", "write_group", "write_system"]
 
 _SECONDS = 15.0
 
@@ -52,3 +53,9 @@ def remove_group(settings: Settings, group: str) -> None:
 def write_system(settings: Settings, config: SystemConfig) -> None:
     """Set the level table and the switches for all groups."""
     write_records(settings, settings.names.groups, [(SYSTEM_KEY, config.to_json())])
+
+
+def write_allowed_topics(settings: Settings) -> None:
+    """Publish the setting `allowed_real_topics` of a scheduler, for those who send delayed messages."""
+    value = encode_allowed(settings.allowed_real_topics)
+    write_records(settings, settings.names.groups, [(ALLOWED_TOPICS_KEY, value)])

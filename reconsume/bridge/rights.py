@@ -127,7 +127,7 @@ def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
         Right("topic", f"{prefix}DLQ.", ("Write", "Create"), "to deliver dead letters", prefixed=True),
         Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for the topics that it makes"),
         Right("topic", names.quarantine, ("Write",), "for what cannot be delivered"),
-        Right("topic", names.groups, ("Read",), "level table and groups"),
+        Right("topic", names.groups, ("Read", "Write"), "level table and groups; to publish allowed_real_topics"),
         Right("topic", names.cancel, ("Read",), "withdrawn messages"),
         Right("topic", names.withdrawn, ("Read", "Write"), "what workers know of them, for those that start"),
         Right("topic", names.positions, ("Read", "Write"), "where each worker stands"),

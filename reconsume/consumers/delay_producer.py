@@ -22,6 +22,7 @@ from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.lasting_producer import LastingProducer
 from reconsume.consumers.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
+from reconsume.delay_levels.allowed_topics import require_allowed
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
     check_headers,
@@ -82,8 +83,8 @@ class DelayProducer:
     """Sends messages that are delivered later; `send` returns when the brokers have acknowledged it.
 
     The schedulers deliver delayed messages, and only to topics that match their setting `allowed_real_topics`, which is
-    empty by default: a message for any other topic rests in `reconsume.QUARANTINE`. This producer cannot know the
-    setting; it refuses what no setting allows. Safe to use from several threads.
+    empty by default. They publish it when they start, and this producer refuses a delayed message for any other topic.
+    Safe to use from several threads.
 
     Args:
         bootstrap_servers: `host:port`, more of them parted by commas.
@@ -166,6 +167,7 @@ class DelayProducer:
 
         Raises:
             IllegalSetting: an argument that cannot be, such as a topic that is no legal target.
+            TopicNotAllowed: the message is delayed, and the schedulers do not deliver to this topic.
             TopicNotReady: the topic does not exist, or one of reconsume's own.
             KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
             KafkaRefused: the cluster said no.
@@ -235,11 +237,13 @@ class DelayProducer:
         self._require(
             topic, f"the target of a delayed message must exist: {remedy}, and let it match allowed_real_topics"
         )
+        groups = self._groups()
+        require_allowed(topic, groups.allowed_real_topics)
         asking = {REAL_TOPIC: topic, BORN_TIMESTAMP: str(now)}
         if partition >= 0:
             asking[REAL_QID] = str(partition)
         if wish.level is not None:
-            table = self._table()
+            table = self._own_table or groups.table
             level = table.capped(wish.level)
             lane, due_ms = self._names.delay(table.delay_ms(level)), now + table.delay_ms(level)
             asking[DELAY] = str(level)
@@ -253,10 +257,8 @@ class DelayProducer:
         self._require(lane, f"run: {own}reconsume topics apply")
         return lane, due_ms, asking
 
-    def _table(self) -> DelayLevels:
-        """The level table; the GROUPS topic is followed from the first wish for a level on."""
-        if self._own_table is not None:
-            return self._own_table
+    def _groups(self) -> Groups:
+        """What the GROUPS topic says; it is followed from the first delayed message on."""
         with self._lock:
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())
@@ -266,10 +268,10 @@ class DelayProducer:
         timer.start()
         try:
             if not self._follower.wait_until_loaded(stop):
-                raise KafkaNotReachable(f"the level table in {self._names.groups} was not read within 15 s")
+                raise KafkaNotReachable(f"topic {self._names.groups} was not read within 15 s")
         finally:
             timer.cancel()
-        return self._follower.groups.table
+        return self._follower.groups
 
     def _check_target(self, topic: str) -> None:
         if self._names.kafka_topic(topic) != topic or not is_delayed_message(topic):

@@ -4,6 +4,7 @@ ReconsumeError
 ├── IllegalSetting            a value was refused: change it
 │   ├── IllegalDelayLevels    the level table or a retry policy
 │   ├── IllegalName           a group or topic that Kafka cannot hold
+│   ├── TopicNotAllowed       schedulers may not deliver to this topic: allow it in their settings
 │   └── RecordNotFound        no record stands at a position: it is no longer kept, or not there yet
 ├── MalformedProperty         a header of one record is not what it must be: quarantine that record
 ├── SubscriptionGroupNotExist RocketMQ's code 26: register the group
@@ -33,6 +34,7 @@ __all__ = [
     "RecordTooLarge",
     "SendBackFailed",
     "SubscriptionGroupNotExist",
+    "TopicNotAllowed",
     "TopicNotReady",
     "WorkerFenced",
 ]
@@ -52,6 +54,10 @@ class IllegalDelayLevels(IllegalSetting):
 
 class IllegalName(IllegalSetting):
     """A group, topic or prefix that cannot become a Kafka topic name."""
+
+
+class TopicNotAllowed(IllegalSetting):
+    """A delayed message is for a topic that the schedulers' `allowed_real_topics` does not match."""
 
 
 class RecordNotFound(IllegalSetting):

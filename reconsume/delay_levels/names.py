@@ -16,6 +16,7 @@ from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName
 from reconsume.delay_levels.foreign_values import of_type
 
 __all__ = [
+    "ALLOWED_TOPICS_KEY",
     "DLQ_PREFIX",
     "MAX_TOPIC_LENGTH",
     "RETRY_PREFIX",
@@ -34,6 +35,8 @@ MAX_TOPIC_LENGTH: Final = 249
 """Kafka's own limit."""
 SYSTEM_KEY: Final = "%SYS%"
 """Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
+ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
+"""Key of what schedulers publish of their setting; not a part of `%SYS%`, which people change while workers start."""
 
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -83,11 +86,11 @@ def check_group(group: str) -> str:
     smaller alphabet, NM-03, is not Kafka's).
 
     Raises:
-        IllegalName: blank, `DEFAULT_CONSUMER`, `%SYS%`, or not encodable as UTF-8.
+        IllegalName: blank, `DEFAULT_CONSUMER`, a key of the cluster-wide settings, or not encodable as UTF-8.
     """
     if not of_type(group, "group", str).strip():
         raise IllegalName("the consumer group is blank; give it a name")
-    if group in ("DEFAULT_CONSUMER", SYSTEM_KEY):
+    if group in ("DEFAULT_CONSUMER", SYSTEM_KEY, ALLOWED_TOPICS_KEY):
         raise IllegalName(f"the consumer group may not be called {group!r}, that name is reserved")
     try:
         group.encode()

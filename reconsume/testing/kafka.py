@@ -18,7 +18,7 @@ from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import Clients, forget, serve
 from reconsume.bridge.clock import Clock
 from reconsume.bridge.groups import Groups, SystemConfig, parse_group_config
-from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.groups_store import write_allowed_topics, write_group, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.done_apart import decode_either
@@ -152,6 +152,7 @@ class InMemoryKafka:
         for topic in wanted_topics(maker, Groups(system)):
             self._cluster.create(topic.name, topic.partitions, topic.settings)
         write_system(self._settings, system)
+        write_allowed_topics(self._settings)
 
     def _groups(self) -> Groups:
         read, groups = self._groups_read

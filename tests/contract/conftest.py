@@ -18,6 +18,7 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
     one.make_topics()
     one.write_groups()
     with scheduler(one.settings):
+        one.wait_until_published()
         yield one
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from reconsume.consumers import MessageQueue
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
 from reconsume.delay_levels.properties import Header, is_ours
 from tests.contract.worlds import World
 
@@ -76,13 +77,14 @@ def test_a_selector_chooses_the_partition_of_a_delayed_message(world: World) -> 
     assert sorted(record["REAL_QID"] or "" for record in world.read(topic)) == ["0", "2"]
 
 
-def test_a_target_that_is_not_allowed_ends_in_the_quarantine(world: World) -> None:
-    allowed = world.topic("allowed")
-    other = world.name("elsewhere")
+@pytest.mark.parametrize("delay", [{"delay": timedelta(milliseconds=100)}, {"delay_level": 1}])
+def test_a_target_that_schedulers_would_refuse_is_refused_at_once(world: World, delay: dict[str, Any]) -> None:
+    world.topic("allowed")
+    other = world.name(f"elsewhere-{next(iter(delay))}")
     world.produce(other, b"makes the topic")
-    sent = world.delay_producer().send(other, b"v", delay=timedelta(milliseconds=100))
-    (kept,) = world.until(lambda: world.read(world.names.quarantine), "the quarantined record")
-    assert (kept.value, kept["UNIQ_KEY"]) == (b"v", sent.msg_id)
-    assert "allowed_real_topics" in (kept["QUARANTINE_REASON"] or "")
-    assert [record.value for record in world.read(other)] == [b"makes the topic"]
-    assert world.read(allowed) == []
+    producer = world.delay_producer()
+    with pytest.raises(TopicNotAllowed, match=r"allowed_real_topics .* it is '.+'; add the topic and restart"):
+        producer.send(other, b"v", **delay)
+    producer.send(other, b"at once")
+    world.until(lambda: len(world.read(other)) == 2, "the message that no scheduler delivers")
+    assert [one for one in world.read(world.names.quarantine) if one["REAL_TOPIC"] == other] == []

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.groups_store import write_group, write_system
+from reconsume.bridge.groups_store import read_groups, write_group, write_system
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
@@ -123,6 +123,13 @@ class Installation:
         )
         for group in groups:
             write_group(self.settings, group)
+
+    def wait_until_published(self) -> None:
+        """Until a scheduler with these settings has told which topics it delivers to."""
+        allowed = tuple(self.settings.allowed_real_topics)
+        wait_until(
+            lambda: read_groups(self.settings).allowed_real_topics == allowed, 60, "allowed_real_topics in GROUPS"
+        )
 
     def topic(self, name: str, partitions: int = 1) -> str:
         """Make an origin topic."""
@@ -242,12 +249,16 @@ def installation(
     *,
     auto_create: bool = True,
     prefix: str | None = None,
+    allowed: Sequence[str] = (),
 ) -> Iterator[Installation]:
-    """An installation with all its topics and one scheduler."""
-    one = Installation(settings_for(bootstrap_servers, prefix))
+    """An installation with all its topics and one scheduler, which delivers messages to the allowed topics."""
+    settings = settings_for(bootstrap_servers, prefix)
+    one = Installation(settings.model_copy(update={"allowed_real_topics": list(allowed)}))
     one.make_topics(groups)
     one.write_groups(groups, auto_create=auto_create)
     with scheduler(one.settings):
+        if allowed:
+            one.wait_until_published()
         yield one
 
 

@@ -40,7 +40,7 @@ class Forsaken(Connections):
 
 @pytest.fixture
 def here(bootstrap_servers: str) -> Iterator[Installation]:
-    with installation(bootstrap_servers) as one:
+    with installation(bootstrap_servers, allowed=["reminders-.*"]) as one:
         yield one
 
 

@@ -66,9 +66,13 @@ def unattended(kafka: SecureKafka) -> Installation:
 
 @pytest.fixture(scope="module")
 def attended(kafka: SecureKafka) -> Iterator[Installation]:
-    """A scheduler that may everything works here; with a table of its own, or it would make the missing topic."""
+    """A scheduler that may everything works here; with a table of its own, or it would make the missing topic.
+
+    Targets of delayed messages begin with `t-`.
+    """
     one = installed(kafka, "attended.")
-    with scheduler(one.settings.model_copy(update={"message_delay_level": "1s 1s 1s"})):
+    more = {"message_delay_level": "1s 1s 1s", "allowed_real_topics": ["t-.*"]}
+    with scheduler(one.settings.model_copy(update=more)):
         yield one
 
 
@@ -121,11 +125,12 @@ def as_scheduler(case: Case) -> bool:
     here.produce(names.delay(0), b"dead", headers=[("REAL_TOPIC", f"%DLQ%{group}".encode())])
     here.produce(names.delay(0), group.encode(), headers=[])
     here.produce(names.cancel, b"", headers=[("TIMER_DEL_UNIQKEY", group.encode())])
-    stop = threading.Event()
+    # Not what an earlier case has published.
+    settings, stop = case.settings.model_copy(update={"allowed_real_topics": [case.topic]}), threading.Event()
 
     def work() -> None:
         try:
-            SchedulerService(case.settings).run(stop)
+            SchedulerService(settings).run(stop)
         except ReconsumeError as error:
             case.complaints.note(error)
 
@@ -133,7 +138,8 @@ def as_scheduler(case: Case) -> bool:
         kept = [one.value for one in here.read(names.quarantine)]
         known = [one.key for one in here.read(names.withdrawn)]
         moved = here.retries(group) and here.dead_letters(group) and group.encode() in kept
-        return bool(moved and withdrawal_id(group) in known)
+        published = [one.value for one in here.read(names.groups) if case.topic.encode() in (one.value or b"")]
+        return bool(moved and withdrawal_id(group) in known and published)
 
     thread = threading.Thread(target=work)
     thread.start()

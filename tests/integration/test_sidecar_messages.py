@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.installation import Installation, scheduler, settings_for
+from tests.integration.installation import Installation, installation
 from tests.integration.sidecars import Answered, Running, b64, call, running_sidecar, sidecar_settings
 from tests.support.waiting import wait_until
 
@@ -18,11 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 @pytest.fixture(scope="module")
 def here(bootstrap_servers: str) -> Iterator[Installation]:
-    settings = settings_for(bootstrap_servers)
-    one = Installation(settings.model_copy(update={"allowed_real_topics": ["sidecar-.*"]}))
-    one.make_topics()
-    one.write_groups()
-    with scheduler(one.settings):
+    with installation(bootstrap_servers, allowed=["sidecar-.*"]) as one:
         yield one
 
 
@@ -73,14 +69,21 @@ def test_a_tombstone_and_a_call_that_comes_again(here: Installation, sidecar: Ru
 
 
 def test_what_is_refused(here: Installation, sidecar: Running, topic: str) -> None:
-    later = (datetime.now(UTC) + timedelta(days=41)).isoformat()
+    later, soon = ((datetime.now(UTC) + timedelta(days=days)).isoformat() for days in (41, 1))
+    forbidden = here.unique("other-orders")
+    here.admin.create(forbidden, 1, -1, {})
     for body, status, kind in (
         ({"topic": "there-is-none"}, 404, "topic-not-found"),
         ({"topic": here.settings.names.retry("g")}, 403, "topic-not-allowed"),
         ({"topic": topic, "deliverAt": later}, 422, "illegal-value"),
+        ({"topic": forbidden, "delayLevel": 1}, 403, "topic-not-allowed"),
+        ({"topic": forbidden, "deliverAt": soon}, 403, "topic-not-allowed"),
         ({"topic": topic, "headers": [{"name": "REAL_TOPIC", "value": b64(b"x")}]}, 422, "illegal-value"),
     ):
         for more in ({}, {"idempotency_key": f"refused-{kind}"}):
             answered = send(sidecar, {"value": b64(b"v")} | body, **more)
             assert (answered.status, answered.kind) == (status, kind)
-    assert here.read(topic) == []
+            if body["topic"] == forbidden:
+                assert "it is 'sidecar-.*'; add the topic and restart the schedulers" in answered.body["detail"]
+    assert send(sidecar, {"topic": forbidden, "value": b64(b"at once")}).status == 200, "no scheduler has to deliver it"
+    assert (here.read(topic), here.read(here.settings.names.quarantine)) == ([], [])

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.installation import Installation, installation
+from tests.integration.installation import Installation, installation, settings_for
 from tests.integration.sidecars import Running, running_sidecar, sidecar_settings
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -25,16 +26,20 @@ BLOCKS = [
 
 
 @pytest.fixture(scope="module")
-def here(bootstrap_servers: str) -> Iterator[Installation]:
-    with installation(bootstrap_servers) as one:
+def here(bootstrap_servers: str, topic: str) -> Iterator[Installation]:
+    """As the page has the scheduler started."""
+    allowed = re.findall(r"^RECONSUME_ALLOWED_REAL_TOPICS=(\S+) reconsume scheduler", PAGE.read_text(), re.MULTILINE)
+    assert allowed == ["flights"]
+    with installation(bootstrap_servers, allowed=[topic]) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
-def topic(here: Installation) -> str:
-    topic = here.unique("flights")
-    here.admin.create(topic, 1, -1, {})
-    here.produce(topic, *(b"%d" % number for number in range(4)))
+def topic(bootstrap_servers: str) -> str:
+    one = Installation(settings_for(bootstrap_servers))
+    topic = one.unique("flights")
+    one.admin.create(topic, 1, -1, {})
+    one.produce(topic, *(b"%d" % number for number in range(4)))
     return topic
 
 
@@ -49,7 +54,7 @@ def test_the_page_has_calls() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_a_call_of_the_page_succeeds(topic: str, sidecar: Running, block: str) -> None:
+def test_a_call_of_the_page_succeeds(here: Installation, topic: str, sidecar: Running, block: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not on PATH")
     script = block.replace("127.0.0.1:15080", sidecar.api).replace('"flights"', f'"{topic}"')
@@ -60,3 +65,5 @@ def test_a_call_of_the_page_succeeds(topic: str, sidecar: Running, block: str) -
     if "send-back" in block:
         outcomes = [one["outcome"] for one in answers[0].get("records", answers)]
         assert outcomes in (["DELAYED"], ["ACKNOWLEDGED", "DELAYED"])
+    if "/v1/messages" in block:
+        wait_until(lambda: b"check in" in [one.value for one in here.read(topic)], 60, "the message on its topic")

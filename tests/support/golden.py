@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.bridge.groups import PublishedTopicSettings, SubscriptionGroupConfig, SystemConfig
+from reconsume.delay_levels.allowed_topics import encode_allowed
 from reconsume.delay_levels.done_ahead import encode_done
 from reconsume.delay_levels.done_apart import encode_apart
 from reconsume.delay_levels.inbox import inbox_copy
@@ -90,6 +91,7 @@ def written_today() -> dict[str, Any]:
         "GROUPS: %SYS% with topic settings": SystemConfig(
             topic_settings=PublishedTopicSettings(max_message_bytes=6_000_000, retention_days=30, replication_factor=2)
         ).to_json(),
+        "GROUPS: %SYS%.allowedRealTopics": encode_allowed([r"orders\..*", "bezahlt-ü"]),
         "metadata of DELAY.0s": encode_done(100, [101, 109, 130]),
         "metadata of another lane": encode_apart(100, [101, 109, 1_000_000]),
         "metadata of a consumer": encode_progress(100, [102, 117], {100: 2, 105: 1}),

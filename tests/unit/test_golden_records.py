@@ -15,7 +15,7 @@ import pytest
 from reconsume.bridge.groups import Groups
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.inbox import inbox_request
-from reconsume.delay_levels.names import SYSTEM_KEY, TopicNames
+from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
 from reconsume.delay_levels.positions import decode_position, partition_of_key
 from reconsume.delay_levels.progress_metadata import decode_progress
 from reconsume.delay_levels.properties import text_property
@@ -101,6 +101,15 @@ def test_published_topic_settings_are_read(format_kept: dict[str, Any]) -> None:
         assert published is not None
         assert (published.max_message_bytes, published.retention_days) == (6_000_000, 30)
         assert (published.replication_factor, published.delay_partitions) == (2, 4)
+
+
+def test_published_patterns_are_read(format_kept: dict[str, Any]) -> None:
+    assert Groups().allowed_real_topics is None
+    if "GROUPS: %SYS%.allowedRealTopics" in format_kept:  # since format 5
+        groups = Groups().with_record(
+            ALLOWED_TOPICS_KEY.encode(), format_kept["GROUPS: %SYS%.allowedRealTopics"].encode()
+        )
+        assert (groups.allowed_real_topics, groups.unreadable) == ((r"orders\..*", "bezahlt-ü"), {})
 
 
 def test_metadata_beside_offsets_is_read(format_kept: dict[str, Any]) -> None:

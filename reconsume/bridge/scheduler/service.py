@@ -20,6 +20,7 @@ from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.membership import Membership, MembershipLost
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.ports import SCHEDULER_MANAGEMENT
+from reconsume.bridge.scheduler.allowed_topics import publish_allowed_topics
 from reconsume.bridge.scheduler.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.cancels import CancelsFollower
 from reconsume.bridge.scheduler.deletions import Deletions
@@ -149,6 +150,8 @@ class SchedulerService:
         sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._see_topics, self._look_for_stalls)
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
+        publishing = (self._settings, self._follower, stop)
+        threading.Thread(target=publish_allowed_topics, args=publishing, name="reconsume-publish", daemon=True).start()
         if self._settings.scheduler.delivery == "transactional":
             self._orphans.start()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.scheduler.deletions import Deletions
 from reconsume.bridge.scheduler.look_ups import LookUps
 from reconsume.bridge.topics import TopicMaker
+from reconsume.delay_levels.allowed_topics import is_allowed
 from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
@@ -166,9 +166,7 @@ class Targets:
 
     def _is_allowed(self, name: str) -> bool:
         """Never one of our own topics: a record must not be able to come back as a delay, or as a setting."""
-        return not name.startswith(self.names.prefix) and any(
-            re.fullmatch(pattern, name) for pattern in self.allowed_real_topics
-        )
+        return not name.startswith(self.names.prefix) and is_allowed(name, self.allowed_real_topics)
 
     def _partitions(self, topic: str, ask: Callable[[], int]) -> int:
         """As listed, or as the cluster answers."""

@@ -17,6 +17,7 @@ from reconsume.delay_levels.errors import (
     RecordTooLarge,
     SendBackFailed,
     SubscriptionGroupNotExist,
+    TopicNotAllowed,
     TopicNotReady,
 )
 
@@ -68,6 +69,7 @@ class Problem(Exception):
 _KINDS: Final[tuple[tuple[type[ReconsumeError], int, str, str], ...]] = (
     (SubscriptionGroupNotExist, 404, "unknown-group", "The consumer group is not registered"),
     (RecordNotFound, 404, "record-not-found", "There is no such record"),
+    (TopicNotAllowed, 403, "topic-not-allowed", "Not a topic for messages"),
     (TopicNotReady, 404, "topic-not-found", "The topic does not exist"),
     (KafkaNotReachable, _TRY_AGAIN, "kafka-away", "Kafka has not acknowledged it"),
     (SendBackFailed, _TRY_AGAIN, "send-back-failed", "Kafka has not acknowledged it"),

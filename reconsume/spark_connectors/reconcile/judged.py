@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import SYSTEM_KEY, TopicNames
+from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
 from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
 from reconsume.spark_connectors.readers import read_raw
 
@@ -112,7 +112,7 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
     without: list[str] = []
     unreadable: list[str] = []
     for name, row in newest.items():
-        if row.value is None:
+        if row.value is None or name == ALLOWED_TOPICS_KEY:
             continue
         try:
             settings = json.loads(row.value)

@@ -15,6 +15,7 @@ FAMILY = {
     "IllegalDelayLevels": ("IllegalSetting",),
     "IllegalName": ("IllegalSetting",),
     "RecordNotFound": ("IllegalSetting",),
+    "TopicNotAllowed": ("IllegalSetting",),
     "MalformedProperty": ("ReconsumeError", "ValueError"),
     "SubscriptionGroupNotExist": ("ReconsumeError", "LookupError"),
     "TopicNotReady": ("ReconsumeError",),

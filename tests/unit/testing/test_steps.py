@@ -41,7 +41,7 @@ def test_no_thread_is_left_whoever_shuts_down(exactly_once: bool) -> None:
     async def succeed(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
         return SUCCESS
 
-    with InMemoryKafka() as kafka:
+    with InMemoryKafka(allowed_real_topics=["reminders"]) as kafka:
         kafka.create_topic("reminders")
         consumer = started(kafka, "left-running", lambda _messages, _context: LATER, exactly_once=exactly_once)
         other = PushConsumer("async", bootstrap_servers=kafka.bootstrap_servers)

@@ -1,0 +1,64 @@
+"""The topics that delayed messages may be for: regular expressions, and their record in the GROUPS topic."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
+
+__all__ = ["decode_allowed", "encode_allowed", "is_allowed", "require_allowed"]
+
+
+def is_allowed(topic: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns matches the whole name."""
+    return any(re.fullmatch(pattern, topic) for pattern in patterns)
+
+
+def require_allowed(topic: str, published: Sequence[str] | None) -> None:
+    """Refuse a delayed message that the schedulers would put into the quarantine.
+
+    Args:
+        topic: that the message is for.
+        published: the schedulers' patterns; None if they are unknown, which refuses nothing.
+
+    Raises:
+        TopicNotAllowed: no pattern matches.
+    """
+    if published is None or is_allowed(topic, published):
+        return
+    now, wanted = ", ".join(map(repr, published)) or "empty", shlex.quote(" ".join([*published, topic]))
+    raise TopicNotAllowed(
+        f"topic {topic!r}: the schedulers' setting allowed_real_topics does not allow delayed messages for it, it is "
+        f"{now}; add the topic and restart the schedulers, for example with RECONSUME_ALLOWED_REAL_TOPICS={wanted}"
+    )
+
+
+def encode_allowed(patterns: Sequence[str]) -> str:
+    """The value of the record.
+
+    It is a list, because versions that do not know the key would take an object for the settings of a group.
+    """
+    return json.dumps(list(patterns), ensure_ascii=False)
+
+
+def decode_allowed(value: bytes) -> tuple[str, ...]:
+    """Read the value of the record.
+
+    Raises:
+        IllegalSetting: it is not a list of regular expressions.
+    """
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise IllegalSetting(f"allowed_real_topics: the value is not JSON: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise IllegalSetting(f"allowed_real_topics: the value must be a list of texts, not {value[:80]!r}")
+    for pattern in found:
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise IllegalSetting(f"allowed_real_topics: {pattern!r} is not a regular expression: {error}") from None
+    return tuple(found)
