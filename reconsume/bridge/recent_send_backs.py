@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.clients import make_consumer
@@ -27,11 +28,13 @@ from reconsume.delay_levels.properties import (
     text_property,
 )
 
-__all__ = ["Attempt", "Written", "attempt_of", "recent_send_backs"]
+__all__ = ["Attempt", "Written", "attempt_of", "recent_send_backs", "windows"]
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5
+_NEWEST_MS: Final = 1_000
+_READING: Final = {"group.id": "reconsume.recent", "enable.partition.eof": True, "queued.max.messages.kbytes": 16_384}
 _OF_REPLAYS: Final = (REPLAY_ID, REPLAY_TIMES)
 
 
@@ -77,8 +80,11 @@ def recent_send_backs(
     since_ms: int,
     groups: Container[str] | None,
     stop: threading.Event,
+    *,
+    now_ms: int,
+    most_bytes: int,
 ) -> Iterator[tuple[Attempt, Written]]:
-    """All that were appended since then and before now, of these groups or of all.
+    """All that were appended since then and before now, of these groups or of all; those of the last seconds first.
 
     Only committed ones; it waits for the end of transactions that are open now, which takes seconds at most.
 
@@ -88,12 +94,14 @@ def recent_send_backs(
         since_ms: a moment of the brokers' clock.
         groups: None takes all.
         stop: ends it early.
+        now_ms: the time.
+        most_bytes: reading ends when it has read so much, of records of all groups.
 
     Raises:
         KafkaNotReachable: no broker answers.
         KafkaRefused: rights are missing.
     """
-    for message in _appended(base, names, since_ms, stop):
+    for message in _appended(base, names, list(windows(since_ms, now_ms)), most_bytes, stop):
         try:
             found = _read(message, names)
         except MalformedProperty as error:
@@ -103,7 +111,19 @@ def recent_send_backs(
             yield found
 
 
-def _appended(base: Mapping[str, Any], names: TopicNames, since_ms: int, stop: threading.Event) -> Iterator[Message]:
+def windows(since_ms: int, now_ms: int) -> Iterator[int]:
+    """Where parts of what is read begin: the newest part is a second long, each further one twice the one before."""
+    begin, length = now_ms, _NEWEST_MS
+    while begin > since_ms:
+        begin = max(since_ms, begin - length)
+        length *= 2
+        yield begin
+
+
+def _appended(
+    base: Mapping[str, Any], names: TopicNames, begins: Sequence[int], most_bytes: int, stop: threading.Event
+) -> Iterator[Message]:
+    """The records of one window after the other."""
     admin = KafkaAdmin(base, "reconsume-recent")
     partitions = [
         (topic, number)
@@ -112,26 +132,47 @@ def _appended(base: Mapping[str, Any], names: TopicNames, since_ms: int, stop: t
         for number in range(count)
     ]
     # The ends first: what is appended later is no send-back of a process that has died before.
-    ends = admin.end_offsets(partitions, uncommitted=True)
-    starts = admin.offsets_at(partitions, since_ms)
-    unread = {where for where in partitions if starts[where] < ends[where]}
-    consumer = make_consumer(
-        consumer_settings(base, "reconsume-recent") | {"group.id": "reconsume.recent", "enable.partition.eof": True}
-    )
+    ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)
+    left = most_bytes
+    consumer = make_consumer(consumer_settings(base, "reconsume-recent") | _READING)
     try:
-        consumer.assign([TopicPartition(*where, starts[where]) for where in unread])
-        while unread and not stop.is_set():
-            message = consumer.poll(_POLL_SECONDS)
-            if message is None:
-                continue
-            if _is_record(message, unread, ends):
+        for begin in begins:
+            starts = admin.offsets_at(partitions, begin)
+            for message in _between(consumer, starts, ends, stop):
+                left -= _size_of(message)
+                if left < 0:
+                    logger.warning(
+                        "%d MiB of recent send-backs are read, and no more: calls that come again may not be "
+                        "recognised if they were carried out before %s",
+                        *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
+                    )
+                    return
                 yield message
+            ends = {where: min(starts[where], ends[where]) for where in partitions}
     except KafkaException as error:
         raise translate(error, "reading the send-backs of the last minutes") from error
     finally:
         consumer.close()
+
+
+def _between(
+    consumer: Consumer, starts: Mapping[Partition, int], ends: Mapping[Partition, int], stop: threading.Event
+) -> Iterator[Message]:
+    unread = {where for where in starts if starts[where] < ends[where]}
+    if not unread:
+        return
+    consumer.assign([TopicPartition(*where, starts[where]) for where in unread])
+    while unread and not stop.is_set():
+        message = consumer.poll(_POLL_SECONDS)
+        if message is not None and _is_record(message, unread, ends):
+            yield message
     if unread:
         raise KafkaNotReachable("reading the send-backs of the last minutes: stopped before their end")
+
+
+def _size_of(message: Message) -> int:
+    """Bytes of value and headers, which are what large records are large by."""
+    return len(message) + sum(len(value or b"") for _, value in headers_of(message))
 
 
 def _is_record(message: Message, unread: set[Partition], ends: Mapping[Partition, int]) -> bool:

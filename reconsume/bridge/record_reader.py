@@ -75,6 +75,7 @@ class RecordReader:
             "enable.partition.eof": True,
             # What is read ahead is thrown away at the next stretch.
             "queued.min.messages": 1,
+            "queued.max.messages.kbytes": 8_192,
             "fetch.wait.max.ms": 10,
             "fetch.queue.backoff.ms": 1,
         }

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.recent_send_backs import Attempt, Written, recent_send_backs
+from reconsume.bridge.recent_send_backs import Attempt, Written, recent_send_backs, windows
 from reconsume.delay_levels.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
@@ -36,8 +36,15 @@ def copy(group: str, offset: int, times: int, **more: str) -> list[Header]:
 
 
 def found(here: Installation, since_ms: int = 0, groups: list[str] | None = None) -> dict[Attempt, Written]:
-    settings = here.settings
-    return dict(recent_send_backs(settings.client_settings(), settings.names, since_ms, groups, threading.Event()))
+    return dict(all_found(here, since_ms, groups))
+
+
+def all_found(
+    here: Installation, since_ms: int = 0, groups: list[str] | None = None, most_bytes: int = 1_000_000
+) -> list[tuple[Attempt, Written]]:
+    settings, now_ms = here.settings, int(time.time() * 1000)
+    base, names, stop = settings.client_settings(), settings.names, threading.Event()
+    return list(recent_send_backs(base, names, since_ms, groups, stop, now_ms=now_ms, most_bytes=most_bytes))
 
 
 def test_copies_in_lanes_dead_letters_and_the_inbox_are_told_apart(here: Installation) -> None:
@@ -80,3 +87,25 @@ def test_what_a_transaction_has_aborted_was_not_written_and_one_that_is_open_is_
     producer.abort_transaction(30)
     reading.join(60)
     assert [attempt.origin_message_id for attempt in answers[0]] == ["flights/0/2"]
+
+
+def test_the_newest_come_first_and_reading_ends_at_its_limit(
+    here: Installation, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = here.settings.names.delay(9_000)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "CreateTime"})
+    producer, now_ms = here.producer(), int(time.time() * 1000)
+    for offset, seconds in enumerate((300, 60, 5)):
+        headers = cast("Any", copy("g", offset, 1))
+        producer.produce(topic, b"x" * 10_000, headers=headers, timestamp=now_ms - seconds * 1000)
+    producer.flush()
+    assert [attempt.origin_message_id[-1] for attempt, _ in all_found(here)] == ["2", "1", "0"]
+    assert "recent send-backs" not in caplog.text
+    assert [attempt.origin_message_id[-1] for attempt, _ in all_found(here, most_bytes=25_000)] == ["2", "1"]
+    assert "recent send-backs are read, and no more" in caplog.text
+
+
+def test_windows_reach_from_now_to_the_beginning() -> None:
+    assert list(windows(90_000, 100_000)) == [99_000, 97_000, 93_000, 90_000]
+    assert list(windows(5, 5)) == []
+    assert len(list(windows(0, 2_000_000_000_000))) < 40

@@ -17,8 +17,9 @@ import pytest
 from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.integration.installation import Installation, installation
-from tests.integration.sidecars import Running, b64, call, running_sidecar, sidecar_settings
+from tests.integration.sidecars import Answered, Running, b64, call, running_sidecar, sidecar_settings
 from tests.integration.test_cli import reconsume
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -66,6 +67,77 @@ def test_without_the_token_nobody_is_let_in(here: Installation, tmp_path: Path) 
             assert refused.headers["www-authenticate"] == "Bearer"
         assert call(address, "GET", "/v1/groups/g", headers={"authorization": f"Bearer {TOKEN}"}).status == 200
         assert sidecar.probe("/readyz").status == 200, "probes need no token"
+
+
+@pytest.fixture(scope="module")
+def shared(here: Installation) -> Iterator[tuple[Running, str, str]]:
+    """A sidecar that two share, and a topic of each; the first record of both is there."""
+    topics = [here.unique("shop-orders"), here.unique("air-flights")]
+    for topic in topics:
+        here.admin.create(topic, 1, -1, {})
+        here.produce(topic, b"0")
+    callers = {
+        "shop": {"token": f"shop-{TOKEN}", "groups": ["shop-*"], "topics": [topics[0]]},
+        "air": {"token": f"air-{TOKEN}", "groups": ["air"], "topics": [f"{topics[1][:-3]}*", "*"]},
+    }
+    with running_sidecar(sidecar_settings(here.settings, token=TOKEN, callers=callers)) as running:
+        yield running, topics[0], topics[1]
+
+
+def as_caller(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}-{TOKEN}" if name else f"Bearer {TOKEN}"}
+
+
+@pytest.mark.parametrize("by_value", [False, True])
+def test_a_token_opens_its_groups_and_topics_alone(
+    here: Installation, shared: tuple[Running, str, str], by_value: bool
+) -> None:
+    sidecar, orders, flights = shared
+    more = {"value": b64(b"v")} if by_value else {}
+
+    def send_back(caller: str, group: str, topic: str) -> Answered:
+        body = {"topic": topic, "partition": 0, "offset": 0} | more
+        return call(sidecar.api, "POST", f"/v1/groups/{group}/send-back", body, as_caller(caller))
+
+    assert [send_back("shop", "shop-1", orders).status, send_back("air", "air", flights).status] == [200, 200]
+    for caller, group, topic, said in (
+        ("shop", "air", orders, "group 'air': the token of shop opens the groups shop-*;"),
+        ("shop", "shop-1", flights, f"topic '{flights}': the token of shop opens the topics {orders};"),
+        ("air", "air", here.settings.names.retry("shop-1"), "the token of air opens the topics"),
+        ("air", "air", here.settings.names.delay(1_000), "the token of air opens the topics"),
+    ):
+        refused = send_back(caller, group, topic)
+        assert (refused.status, refused.kind) == (403, "token-not-allowed")
+        assert said in refused.body["detail"]
+    wait_until(lambda: here.retries("shop-1"), 60, "the retry")
+    assert send_back("shop", "shop-1", here.settings.names.retry("shop-1")).status == 200, "its own retry topic"
+    assert send_back("", "air", orders).status == 200, "the token for all"
+    both = [{"topic": topic, "partition": 0, "offset": 0} | more for topic in (orders, flights)]
+    part = call(sidecar.api, "POST", "/v1/groups/shop-2/send-back", {"records": both}, as_caller("shop"))
+    assert part.status == 403
+    assert [one.get("outcome", one.get("status")) for one in part.body["records"]] == ["DELAYED", 403]
+
+
+def test_a_token_opens_views_of_its_groups_and_messages_to_its_topics_alone(
+    here: Installation, shared: tuple[Running, str, str]
+) -> None:
+    sidecar, orders, flights = shared
+    for method in ("GET", "PUT"):
+        statuses = [
+            call(sidecar.api, method, f"/v1/groups/{group}", headers=as_caller("air")).status for group in ("air", "g")
+        ]
+        assert statuses == [200, 403]
+    key = {"idempotency-key": "the same"}
+
+    def send(caller: str, topic: str) -> Answered:
+        return call(sidecar.api, "POST", "/v1/messages", {"topic": topic, "value": b64(b"m")}, as_caller(caller) | key)
+
+    refused = send("shop", flights)
+    assert (refused.status, refused.kind) == (403, "token-not-allowed")
+    first, again, other = send("shop", orders), send("shop", orders), send("air", flights)
+    assert (first.status, other.status) == (200, 200), "a key belongs to its caller"
+    assert first.body == again.body
+    assert [one.value for one in here.read(orders)].count(b"m") == 1
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -177,7 +177,7 @@ def test_while_kafka_is_away_callers_are_told_to_come_again_and_no_second_copy_i
                 wait_until(lambda: len(here.retries(group)) == 2, 60, "both came back")
 
 
-def test_it_waits_for_a_kafka_that_is_not_there_at_its_start() -> None:
+def test_it_starts_without_kafka_and_answers_503_until_it_is_there() -> None:
     with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
@@ -186,10 +186,11 @@ def test_it_waits_for_a_kafka_that_is_not_there_at_its_start() -> None:
         here.produce(topic, b"0")
         kafka.kill()
         with running_sidecar(sidecar_settings(here.settings), ready=False) as sidecar:
-            assert (sidecar.probe("/startupz").status, sidecar.probe("/livez").status) == (503, 200)
+            probes = [sidecar.probe(path).status for path in ("/startupz", "/livez", "/readyz")]
+            assert probes == [200, 200, 503], "the app beside starts all the same"
             asked = {"topic": topic, "partition": 0, "offset": 0}
             early = sidecar.send_back("g", asked)
-            assert (early.status, early.kind) == (503, "starting")
+            assert (early.status, early.kind, early.headers["retry-after"]) == (503, "starting", "5")
             kafka.start()
             wait_until(lambda: sidecar.probe("/readyz").status == 200, 90, "it is ready")
             assert sidecar.send_back("g", asked).status == 200

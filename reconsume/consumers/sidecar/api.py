@@ -6,9 +6,8 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import FastAPI, Header, Request, Response
 from fastapi import Path as PathParameter
@@ -18,6 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
+from reconsume.consumers.sidecar.callers import Caller
 from reconsume.consumers.sidecar.metrics import SidecarMetrics
 from reconsume.consumers.sidecar.models import (
     Answer,
@@ -32,12 +32,12 @@ from reconsume.consumers.sidecar.models import (
     SentMessage,
 )
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
+from reconsume.consumers.sidecar.shares import Threads
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["Backend", "make_api", "openapi_text", "write_openapi"]
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _DESCRIPTION: Final = (
     "Retries for a consumer in any language: send a record that failed back, and it comes again on the group's retry "
@@ -46,7 +46,7 @@ _DESCRIPTION: Final = (
 _PROBLEMS: Final = {
     400: "The body is no JSON",
     401: "A token is needed",
-    403: "The group may not consume",
+    403: "The token does not open it, the group may not consume, or schedulers do not deliver to the topic",
     404: "There is no such group, record or topic",
     409: "The record was sent back a different number of times",
     413: "The body, or the record, is too large",
@@ -68,10 +68,12 @@ class Backend(Protocol):
     def check_group(self, group: str) -> object:
         """Whether the group is served."""
 
-    async def send_back(self, group: str, record: RecordToSendBack, idempotency_key: str | None) -> Answer:
+    async def send_back(
+        self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
+    ) -> Answer:
         """Send one record back."""
 
-    async def send(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
+    async def send(self, message: NewMessage, idempotency_key: str | None, caller: Caller) -> SentMessage:
         """Send a message, delayed or at once."""
 
     def view(self, group: str) -> GroupView:
@@ -92,8 +94,8 @@ IdempotencyKey = Annotated[
 ]
 
 
-def make_api(backend: Backend, metrics: SidecarMetrics, executor: Executor) -> FastAPI:
-    """The application; `executor` is for calls that block."""
+def make_api(backend: Backend, metrics: SidecarMetrics, threads: Threads) -> FastAPI:
+    """The application; `threads` are for calls that block."""
     api = FastAPI(
         title="reconsume sidecar",
         version=__version__,
@@ -104,7 +106,7 @@ def make_api(backend: Backend, metrics: SidecarMetrics, executor: Executor) -> F
         responses={status: _problem_document(text) for status, text in _PROBLEMS.items()},
     )
     _handle_errors(api)
-    _add_routes(api, backend, metrics, executor)
+    _add_routes(api, backend, metrics, threads)
     return api
 
 
@@ -119,18 +121,22 @@ def write_openapi(file: Path) -> None:
     file.write_text(openapi_text(), encoding="utf-8")
 
 
-def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, executor: Executor) -> None:
+def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads: Threads) -> None:
     @api.post("/v1/groups/{group}/send-back", response_model=Answer | Answers, summary="Send records back")
-    async def send_back(group: Group, body: SendBackBody, idempotency_key: IdempotencyKey = None) -> Response:
+    async def send_back(
+        request: Request, group: Group, body: SendBackBody, idempotency_key: IdempotencyKey = None
+    ) -> Response:
         """One record, or several with `ackIndex`; what was acknowledged before is not written a second time.
 
         Of several that do not all succeed the answer is the problem of one, with an answer or a problem for each.
         """
+        caller = _caller(request)
+        caller.require_group(group)
         backend.require_ready()
         backend.check_group(group)
 
         async def one(record: RecordToSendBack, key: str | None) -> Answer:
-            answer = await backend.send_back(group, record, key)
+            answer = await backend.send_back(group, record, key, caller)
             metrics.send_backs.labels(group, answer.outcome).inc()
             return answer
 
@@ -139,20 +145,22 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, executo
         return _json(_dump(await one(body, idempotency_key)))
 
     @api.get("/v1/groups/{group}", response_model=GroupView, summary="What a consumer of the group has to know")
-    async def get_group(group: Group) -> Response:
+    async def get_group(request: Request, group: Group) -> Response:
         """Subscribe to `retryTopic` beside the group's own topics."""
-        return _json(_dump(await _blocking(executor, lambda: backend.view(group))))
+        _caller(request).require_group(group)
+        return _json(_dump(await threads.run(_owner(group), lambda: backend.view(group))))
 
     @api.put("/v1/groups/{group}", response_model=GroupView, summary="Make the group's retry topic")
-    async def prepare_group(group: Group) -> Response:
+    async def prepare_group(request: Request, group: Group) -> Response:
         """For consumers that cannot subscribe to a topic that is not there; a topic that is there stays as it is."""
+        _caller(request).require_group(group)
         backend.require_ready()
-        return _json(_dump(await _blocking(executor, lambda: backend.prepare(group))))
+        return _json(_dump(await threads.run(_owner(group), lambda: backend.prepare(group))))
 
     @api.post("/v1/messages", response_model=SentMessage, summary="Send a message, delayed or at once")
-    async def send(message: NewMessage, idempotency_key: IdempotencyKey = None) -> Response:
-        """The schedulers deliver what is delayed, to topics that match their `allowed_real_topics`."""
-        return _json(_dump(await backend.send(message, idempotency_key)))
+    async def send(request: Request, message: NewMessage, idempotency_key: IdempotencyKey = None) -> Response:
+        """The schedulers deliver what is delayed; 403 for topics that their `allowed_real_topics` does not match."""
+        return _json(_dump(await backend.send(message, idempotency_key, _caller(request))))
 
 
 async def _all_of(
@@ -180,8 +188,14 @@ async def _all_of(
     return {"records": parts}
 
 
-async def _blocking(executor: Executor, call: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(executor, call)
+def _caller(request: Request) -> Caller:
+    """As the guard in front of the API has found."""
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+def _owner(group: str) -> str:
+    return f"group {group}"
 
 
 def _dump(told: Answer | GroupView | SentMessage) -> dict[str, Any]:

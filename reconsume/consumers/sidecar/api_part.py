@@ -5,27 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Container
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from reconsume.bridge.clock import now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.recent_send_backs import Written, recent_send_backs
+from reconsume.bridge.recent_send_backs import recent_send_backs
 from reconsume.bridge.scheduler.service import starting_groups
 from reconsume.consumers.sidecar.api import make_api
+from reconsume.consumers.sidecar.callers import Caller
 from reconsume.consumers.sidecar.delayed_messages import DelayedMessages
+from reconsume.consumers.sidecar.earlier import EarlierSendBacks
 from reconsume.consumers.sidecar.group_views import GroupViews
 from reconsume.consumers.sidecar.guard import Guard, Rate
 from reconsume.consumers.sidecar.kafka_watch import KafkaWatch
+from reconsume.consumers.sidecar.memory import Memory
 from reconsume.consumers.sidecar.metrics import SidecarMetrics
 from reconsume.consumers.sidecar.models import Answer, GroupView, NewMessage, RecordToSendBack, SentMessage
 from reconsume.consumers.sidecar.once import Once
 from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
-from reconsume.consumers.sidecar.remembered import Remembered
 from reconsume.consumers.sidecar.send_backs import SendBacks
 from reconsume.consumers.sidecar.server import HttpServer
 from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.consumers.sidecar.shares import Threads
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["ApiPart"]
@@ -35,11 +37,10 @@ logger = logging.getLogger(__name__)
 _AGAIN_SECONDS: Final = 2.0
 _CLIENT_ID: Final = "reconsume-sidecar"
 _BLOCKING_CALLS: Final = 16
-_MOST_EARLIER: Final = 200_000
-"""90 MB of them."""
 _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
 _LINGER_MS: Final = 1
+_MIB: Final = 1024 * 1024
 
 
 class ApiPart:
@@ -59,8 +60,13 @@ class ApiPart:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._preparing = "the send-backs of the last minutes are not read yet"
-        self._earlier: Remembered[Written] = Remembered(settings.sidecar.remember_minutes * 60_000, _MOST_EARLIER)
-        self._executor = ThreadPoolExecutor(_BLOCKING_CALLS, "reconsume-api-call")
+        self._earlier = EarlierSendBacks(
+            settings.sidecar.remember_minutes * 60_000, has_one_group=len(settings.sidecar.groups) == 1
+        )
+        # One group may have all where no other calls.
+        has_one_owner = len(settings.sidecar.groups) == 1
+        self._memory = Memory(int(settings.sidecar.limits.memory_mib * _MIB), has_one_owner=has_one_owner)
+        self._threads = Threads(_BLOCKING_CALLS, settings.sidecar.answer_seconds / 2)
         self._base = settings.client_settings()
         self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
         self._watch = KafkaWatch(self._base, settings.names, now_ms)
@@ -68,7 +74,7 @@ class ApiPart:
         self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
         self._server = self._make_server()
         self._send_backs = self._make_send_backs()
-        self._messages = DelayedMessages(settings, self._executor, now_ms)
+        self._messages = DelayedMessages(settings, self._threads, now_ms)
 
     @property
     def address(self) -> str:
@@ -91,7 +97,7 @@ class ApiPart:
         self._server.close(seconds)
         self._send_backs.close(seconds)
         self._messages.close()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self._watch.close()
         self._follower.close()
 
@@ -99,10 +105,6 @@ class ApiPart:
         """What is wrong, by the name of the check."""
         self._metrics.waiting.set(self._send_backs.waiting)
         return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
-
-    def is_prepared(self) -> bool:
-        """Whether it has everything that it needs to begin."""
-        return self._ready.is_set()
 
     def is_alive(self) -> bool:
         """Whether the event loop of the API takes turns."""
@@ -123,13 +125,19 @@ class ApiPart:
         """Whether the group is served."""
         return self._views.config_of(group)
 
-    async def send_back(self, group: str, record: RecordToSendBack, idempotency_key: str | None) -> Answer:
+    async def send_back(
+        self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
+    ) -> Answer:
         """Send one record back."""
+        names = self._settings.names
+        if record.topic != names.retry(group):
+            caller.require_topic(record.topic, names.prefix)
         return await self._send_backs.send_back(group, record, idempotency_key)
 
-    async def send(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
+    async def send(self, message: NewMessage, idempotency_key: str | None, caller: Caller) -> SentMessage:
         """Send a message."""
-        return await self._messages.send(message, idempotency_key)
+        caller.require_topic(message.topic, self._settings.names.prefix)
+        return await self._messages.send(message, idempotency_key, caller.name)
 
     def view(self, group: str) -> GroupView:
         """What consumers of a group have to know."""
@@ -145,9 +153,10 @@ class ApiPart:
     def _make_server(self) -> HttpServer:
         sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
         guard = Guard(
-            make_api(self, self._metrics, self._executor),
-            token=sidecar.read_token(),
-            body_bytes=int(limits.body_mib * 1024 * 1024),
+            make_api(self, self._metrics, self._threads),
+            callers=sidecar.read_callers(),
+            body_bytes=int(limits.body_mib * _MIB),
+            memory=self._memory,
             rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
             clock=now_ms,
             on_answered=self._count,
@@ -173,6 +182,8 @@ class ApiPart:
             self._groups,
             lambda attempt: self._earlier.get(attempt, now_ms()),
             once,
+            self._threads,
+            self._memory,
             dead_letter_on=sidecar.dead_letter_on,
             answer_seconds=sidecar.answer_seconds,
             clock=now_ms,
@@ -213,16 +224,11 @@ class ApiPart:
         groups: Container[str] | None = self._settings.sidecar.groups or None
         # The topics are stamped by the brokers' clock, which may not be ours.
         since = int(begun_ms - minutes * 60_000 - _CLOCKS_APART_MS)
-        number = 0
-        for attempt, written in recent_send_backs(self._base, self._settings.names, since, groups, self._stop):
-            number += 1
-            known = self._earlier.get(attempt, now_ms())
-            if known is None or not written.in_inbox:
-                self._earlier.put(attempt, written, now_ms())
-        if number > _MOST_EARLIER:
-            logger.warning(
-                "%d send-backs in the last %g minutes; calls that come again are recognised for the last %d alone; "
-                "with --group the sidecar would remember those of its groups only",
-                *(number, minutes, _MOST_EARLIER),
-            )
-        logger.info("%d send-backs of the last %g minutes are known", number, minutes)
+        limit = int(self._settings.sidecar.limits.read_at_start_mib * _MIB)
+        found = recent_send_backs(
+            self._base, self._settings.names, since, groups, self._stop, now_ms=int(now_ms()), most_bytes=limit
+        )
+        # The newest come first.
+        for attempt, written in found:
+            self._earlier.add(attempt, written, now_ms())
+        self._earlier.log(minutes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Executor
 from datetime import timedelta
 from functools import partial
 
@@ -15,6 +14,7 @@ from reconsume.consumers.sidecar.models import NewMessage, SentMessage
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.consumers.sidecar.shares import Threads
 from reconsume.consumers.sidecar.too_large import size_of, too_large
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordTooLarge
 
@@ -28,13 +28,14 @@ class DelayedMessages:
 
     Args:
         settings: of the process.
-        executor: for calls that block.
+        threads: for calls that block.
         clock: gives the time in milliseconds.
     """
 
-    def __init__(self, settings: ProcessSettings, executor: Executor, clock: Clock) -> None:
+    def __init__(self, settings: ProcessSettings, threads: Threads, clock: Clock) -> None:
         sidecar = settings.sidecar
-        self._executor = executor
+        self._threads = threads
+        self._begun: set[asyncio.Task[None]] = set()
         self._names = settings.names
         self._once: Once[SentMessage] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, clock)
         # Or brokers that make topics by themselves would make one for each misspelt name.
@@ -49,8 +50,13 @@ class DelayedMessages:
             topic_prefix=settings.topic_prefix,
         )
 
-    async def send(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
+    async def send(self, message: NewMessage, idempotency_key: str | None, caller: str) -> SentMessage:
         """Send one message; returns when the brokers have acknowledged it.
+
+        Args:
+            message: to send.
+            idempotency_key: None makes each call another message.
+            caller: whose key it is.
 
         Raises:
             Problem: 403, 409, 413 or 503.
@@ -64,9 +70,9 @@ class DelayedMessages:
                 f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
             )
         try:
-            return await self._once_sent(message, idempotency_key)
+            return await self._once_sent(message, idempotency_key, caller)
         except RecordTooLarge as error:
-            raise await asyncio.to_thread(self._too_large, message) from error
+            raise await self._threads.run(_owner(message), lambda: self._too_large(message)) from error
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -79,23 +85,26 @@ class DelayedMessages:
         way_out = "send a smaller one, or raise the topic's max.message.bytes"
         return too_large(f"a message for {message.topic}", size, where, self._admin, way_out)
 
-    async def _once_sent(self, message: NewMessage, idempotency_key: str | None) -> SentMessage:
-        loop = asyncio.get_running_loop()
+    async def _once_sent(self, message: NewMessage, idempotency_key: str | None, caller: str) -> SentMessage:
         if idempotency_key is None:
-            return await loop.run_in_executor(self._executor, self._send, message)
+            return await self._threads.run(_owner(message), lambda: self._send(message))
+        key = (caller, idempotency_key)
         subject = hash(message.model_dump_json())
-        if (sent := self._once.answer_of(idempotency_key, subject)) is not None:
+        if (sent := self._once.answer_of(key, subject)) is not None:
             return sent
 
         def begin(tell: Tell[SentMessage]) -> None:
-            self._executor.submit(self._tell, message, tell)
+            # A caller that goes away ends nothing.
+            task = asyncio.ensure_future(self._tell(message, tell))
+            self._begun.add(task)
+            task.add_done_callback(self._begun.discard)
 
-        return await self._once.run(message.topic, idempotency_key, subject, begin)
+        return await self._once.run(_owner(message), key, subject, begin)
 
-    def _tell(self, message: NewMessage, tell: Tell[SentMessage]) -> None:
+    async def _tell(self, message: NewMessage, tell: Tell[SentMessage]) -> None:
         try:
-            tell(self._send(message))
-        except ReconsumeError as error:
+            tell(await self._threads.run(_owner(message), lambda: self._send(message)))
+        except (ReconsumeError, Problem) as error:
             tell(error)
         except BaseException as error:
             tell(IllegalSetting(f"sending to {message.topic}: {type(error).__name__}; the sidecar's log says more"))
@@ -119,3 +128,8 @@ class DelayedMessages:
         else:
             sent = send()
         return SentMessage(message_id=sent.msg_id, topic=sent.topic)
+
+
+def _owner(message: NewMessage) -> str:
+    """A topic without a leader must not hold up messages for others."""
+    return f"topic {message.topic}"

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
 
 from reconsume.bridge.clock import Clock
+from reconsume.consumers.sidecar.callers import Callers, unauthorized
+from reconsume.consumers.sidecar.memory import BODY_TIMES, Held, Memory, no_room
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem
 
-__all__ = ["App", "Guard", "Rate", "refusal_of_token", "send_problem"]
+__all__ = ["App", "Guard", "Rate", "send_problem"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_BEARER: Final = b"bearer "
-
-
 OnAnswered = Callable[[str, int, float], None]
 """Called after each request: its route, the status that was answered, the seconds that it took."""
 
 
-class _TooLarge(Exception):
-    """The body goes beyond the limit while it is read."""
+class _Refused(Exception):
+    """The body goes beyond a limit while it is read."""
 
 
 class Rate:
@@ -54,12 +52,13 @@ class Rate:
 
 
 class Guard:
-    """Answers 401, 413 and 429 before anything of the body is looked at.
+    """Answers 401, 413, 429, and 503 for want of memory, before anything of the body is looked at.
 
     Args:
         app: what is guarded.
-        token: that callers must show; None lets everybody in.
+        callers: those who may call.
         body_bytes: the largest body.
+        memory: that bodies in hand take from.
         rate: None sets no rate.
         clock: gives the time in milliseconds.
         on_answered: told of each request.
@@ -69,15 +68,17 @@ class Guard:
         self,
         app: App,
         *,
-        token: str | None,
+        callers: Callers,
         body_bytes: int,
+        memory: Memory,
         rate: Rate | None,
         clock: Clock,
         on_answered: OnAnswered,
     ) -> None:
         self._app = app
-        self._token = token
+        self._callers = callers
         self._body_bytes = body_bytes
+        self._memory = memory
         self._rate = rate
         self._clock = clock
         self._on_answered = on_answered
@@ -87,7 +88,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = time.monotonic()
+        begun, held = time.monotonic(), self._memory.of_request(_owner(scope))
         status = 500
 
         async def counted(message: MutableMapping[str, Any]) -> None:
@@ -96,44 +97,58 @@ class Guard:
             await send(message)
 
         try:
-            refusal = self._refusal(dict(scope["headers"]))
+            headers = dict(scope["headers"])
+            scope["caller"] = self._callers.of(headers.get(b"authorization", b""))
+            refusal = unauthorized() if scope["caller"] is None else self._refusal(headers)
             if refusal is None:
-                await self._limited(scope, receive, counted)
+                await self._limited(scope, receive, counted, held, _declared(headers))
             else:
                 await send_problem(refusal, counted)
         finally:
+            held.give_back()
             route = getattr(scope.get("route"), "path", "other")
             self._on_answered(route, status, time.monotonic() - begun)
 
-    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, held: Held, declared: int) -> None:
         """Let the application answer, unless the body is found to be too large while it is read."""
+        if not held.take(BODY_TIMES * declared):
+            await self._answer_no_room(scope, receive, send)
+            return
         read = 0
-        too_large = False
+        refused: Problem | None = None
 
         async def limited() -> MutableMapping[str, Any]:
-            nonlocal read, too_large
+            nonlocal read, refused
             message = await receive()
-            read += len(message.get("body", b""))
+            count = len(message.get("body", b""))
+            read += count
             if read > self._body_bytes:
-                too_large = True
-                raise _TooLarge
+                refused = self._too_large()
+            elif read > declared and not held.take(BODY_TIMES * count):
+                refused = no_room(_owner(scope))
+            if refused is not None:
+                raise _Refused
             return message
 
-        async def unless_too_large(message: MutableMapping[str, Any]) -> None:
+        async def unless_refused(message: MutableMapping[str, Any]) -> None:
             # The framework makes an answer of its own out of any error of `receive`.
-            if not too_large:
+            if refused is None:
                 await send(message)
 
         try:
-            await self._app(scope, limited, unless_too_large)
-        except _TooLarge:
+            await self._app(scope, limited, unless_refused)
+        except _Refused:
             """Answered below."""
-        if too_large:
-            await send_problem(self._too_large(), send)
+        if refused is not None:
+            await send_problem(refused, send)
+
+    async def _answer_no_room(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the body pass first: of a connection that is closed while they send, clients read no answer."""
+        while (await receive()).get("more_body", False):
+            """It is not kept."""
+        await send_problem(no_room(_owner(scope)), send)
 
     def _refusal(self, headers: dict[bytes, bytes]) -> Problem | None:
-        if self._token is not None and (refused := refusal_of_token(headers.get(b"authorization", b""), self._token)):
-            return refused
         if self._rate is not None and (wait := self._rate.wait_seconds(self._clock())) > 0:
             return Problem(
                 429,
@@ -143,8 +158,7 @@ class Guard:
                 "records in one call",
                 wait,
             )
-        length = headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self._body_bytes:
+        if _declared(headers) > self._body_bytes:
             return self._too_large()
         return None
 
@@ -158,17 +172,17 @@ class Guard:
         )
 
 
-def refusal_of_token(authorization: bytes, token: str) -> Problem | None:
-    """None if the header carries the token; the time it takes tells nothing of how much of it was right."""
-    shown = authorization[len(_BEARER) :] if authorization[: len(_BEARER)].lower() == _BEARER else b""
-    if hmac.compare_digest(shown.strip(), token.encode()):
-        return None
-    return Problem(
-        401,
-        "unauthorized",
-        "A token is needed",
-        "the header `authorization: Bearer …` is missing or does not hold the token of sidecar.token_file",
-    )
+def _declared(headers: Mapping[bytes, bytes]) -> int:
+    """The size of the body, as far as it is known beforehand."""
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else 0
+
+
+def _owner(scope: Scope) -> str:
+    """Whose share of the memory a request takes: that of the group in its path, or of all messages."""
+    path = str(scope["path"])
+    group = path.removeprefix("/v1/groups/").removesuffix("/send-back")
+    return path if group == path else f"group {group}"
 
 
 async def send_problem(problem: Problem, send: Send) -> None:

@@ -15,7 +15,7 @@ from reconsume.bridge.management import HttpServer, LogLevel
 from reconsume.bridge.ports import SIDECAR_MANAGEMENT
 from reconsume.bridge.settings import ManagementSettings
 from reconsume.bridge.wsgi_thread import WORKERS, Start
-from reconsume.consumers.sidecar.guard import refusal_of_token
+from reconsume.consumers.sidecar.callers import ANYBODY, Callers, unauthorized
 from reconsume.consumers.sidecar.life_cycle import Life, Phase
 from reconsume.consumers.sidecar.problems import Problem
 
@@ -158,7 +158,8 @@ class Management(HttpServer):
                 "quiesce and drain are for this machine; from another one they need the token, or the setting "
                 "sidecar.quiesce_from_network",
             )
-        return refusal_of_token(environ.get("HTTP_AUTHORIZATION", "").encode(), self._token)
+        known = Callers({self._token: ANYBODY}).of(environ.get("HTTP_AUTHORIZATION", "").encode())
+        return unauthorized() if known is None else None
 
 
 def _json(start: Start, status: int, body: Mapping[str, Any]) -> list[bytes]:

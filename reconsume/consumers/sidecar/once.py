@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from reconsume.bridge.clock import Clock
-from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.remembered import Remembered
+from reconsume.consumers.sidecar.shares import Shares, too_many_waiting
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["Once", "Tell"]
 
 T = TypeVar("T")
 
-Tell = Callable[[T | ReconsumeError], None]
+Tell = Callable[[T | ReconsumeError | Problem], None]
 """To be called once, in any thread, with the answer or the error; an error is not remembered."""
 
 _MOST_ANSWERS: Final = 50_000
 """80 MB of them."""
-_SHARE_OF_FREE: Final = 3
-"""Calls in flight that an owner may have for each free place: three quarters of the places that the others leave."""
 
 
 class _Call(NamedTuple, Generic[T]):
     owner: str
     subject: Hashable
-    future: asyncio.Future[T | ReconsumeError]
+    future: asyncio.Future[T | ReconsumeError | Problem]
 
 
 class _Done(NamedTuple, Generic[T]):
@@ -49,11 +47,9 @@ class Once(Generic[T]):
     """
 
     def __init__(self, keep_ms: float, most_running: int, clock: Clock, *, has_one_owner: bool = False) -> None:
-        self._has_one_owner = has_one_owner
         self._running: dict[Hashable, _Call[T]] = {}
-        self._running_of: Counter[str] = Counter()
+        self._places = Shares(most_running, has_one_owner=has_one_owner)
         self._done: Remembered[_Done[T]] = Remembered(keep_ms, _MOST_ANSWERS)
-        self._most_running = most_running
         self._clock = clock
 
     @property
@@ -91,42 +87,41 @@ class Once(Generic[T]):
             call = self._begin(owner, key, subject, begin)
         _check(call.subject, subject)
         told = await asyncio.shield(call.future)
-        if isinstance(told, ReconsumeError):
+        if isinstance(told, ReconsumeError | Problem):
             raise told
         return told
 
-    def _require_place(self, owner: str) -> None:
-        free, own = self._most_running - len(self._running), self._running_of[owner]
-        if free <= 0:
-            raise _too_many(
-                f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
+    def _take_place(self, owner: str) -> None:
+        if self._places.take(owner):
+            return
+        if self._places.free:
+            raise too_many_waiting(
+                f"{self._places.taken_by(owner)} calls for {owner} wait for Kafka; the {self._places.free} places that "
+                "are left of sidecar.limits.records_in_flight are kept for others"
             )
-        if not self._has_one_owner and own >= _SHARE_OF_FREE * free:
-            raise _too_many(
-                f"{own} calls for {owner} wait for Kafka; the {free} places that are left of "
-                "sidecar.limits.records_in_flight are kept for others"
-            )
+        raise too_many_waiting(
+            f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
+        )
 
     def _begin(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> _Call[T]:
-        self._require_place(owner)
+        self._take_place(owner)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T | ReconsumeError] = loop.create_future()
+        future: asyncio.Future[T | ReconsumeError | Problem] = loop.create_future()
         call = _Call(owner, subject, future)
 
-        def told(answer: T | ReconsumeError) -> None:
+        def told(answer: T | ReconsumeError | Problem) -> None:
             self._end(key)
-            if not isinstance(answer, ReconsumeError):
+            if not isinstance(answer, ReconsumeError | Problem):
                 self._done.put(key, _Done(subject, answer), self._clock())
             if not future.done():
                 future.set_result(answer)
 
-        def tell(answer: T | ReconsumeError) -> None:
+        def tell(answer: T | ReconsumeError | Problem) -> None:
             # When the loop has ended nobody waits for the answer any more.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(told, answer)
 
         self._running[key] = call
-        self._running_of[owner] += 1
         try:
             begin(tell)
         except BaseException:
@@ -137,15 +132,7 @@ class Once(Generic[T]):
     def _end(self, key: Hashable) -> None:
         call = self._running.pop(key, None)
         if call is not None:
-            self._running_of[call.owner] -= 1
-            if not self._running_of[call.owner]:
-                del self._running_of[call.owner]
-
-
-def _too_many(why: str) -> Problem:
-    return Problem(
-        503, "too-many-waiting", "Too many calls wait for Kafka", f"{why}; make the call again later", AGAIN_SECONDS
-    )
+            self._places.give_back(call.owner)
 
 
 def _check(one: Hashable, other: Hashable) -> None:

@@ -21,7 +21,6 @@ __all__ = ["Sidecar"]
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 5.0
 
 
@@ -77,8 +76,7 @@ class Sidecar:
                 part.start()
                 started.append(part)
             self._on_start(self._api.address, management.address)
-            while not stop.wait(_LOOK_SECONDS) and not self._api.is_prepared():
-                """The app beside begins when a call that comes again would be recognised."""
+            # The app beside starts now, whether Kafka answers or not: send-backs are answered 503 until it does.
             self._life.run()
             stop.wait()
         finally:

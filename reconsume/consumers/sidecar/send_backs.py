@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -19,9 +19,11 @@ from reconsume.bridge.record_reader import RecordReader
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.message import Message
+from reconsume.consumers.sidecar.memory import Held, Memory
 from reconsume.consumers.sidecar.models import Answer, Outcome, RecordByValue, RecordToSendBack
 from reconsume.consumers.sidecar.once import Once, Tell
 from reconsume.consumers.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.consumers.sidecar.shares import Shares, Threads
 from reconsume.consumers.sidecar.too_large import size_of, too_large
 from reconsume.delay_levels.errors import (
     MalformedProperty,
@@ -31,17 +33,16 @@ from reconsume.delay_levels.errors import (
     SendBackFailed,
 )
 from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import UNIQ_KEY, text_property
+from reconsume.delay_levels.properties import UNIQ_KEY, Header, text_property
 from reconsume.delay_levels.send_back import Delayed, Position, SendBackCopy, SendBackRequest, Stored
 
-__all__ = ["EarlierSendBacks", "SendBacks"]
+__all__ = ["SendBacks"]
 
 logger = logging.getLogger(__name__)
 
 _KEY_LENGTH: Final = 255
-
-EarlierSendBacks = Mapping[Attempt, Written]
-"""What processes before this one have written."""
+_READS: Final = 64
+"""Records that are read again at a time."""
 
 
 class _Failed(NamedTuple):
@@ -51,6 +52,11 @@ class _Failed(NamedTuple):
     key: bytes | None
     value: bytes | None
     born_ms: int | None
+
+    @property
+    def size(self) -> int:
+        """In bytes, as its sender knows it."""
+        return size_of(self.key, self.value, self.request.headers)
 
     @property
     def message_id(self) -> str:
@@ -70,6 +76,8 @@ class SendBacks:
         groups: the groups as known now.
         earlier: the attempts that were sent back in the minutes before this process began.
         once: remembers what this process has carried out.
+        threads: for calls that block.
+        memory: that records take from until Kafka has them.
         dead_letter_on: by group, the types of errors that are not worth a retry.
         answer_seconds: how long a caller waits at most.
         clock: gives the time in milliseconds.
@@ -83,6 +91,8 @@ class SendBacks:
         groups: Callable[[], Groups],
         earlier: Callable[[Attempt], Written | None],
         once: Once[Answer],
+        threads: Threads,
+        memory: Memory,
         *,
         dead_letter_on: Mapping[str, Collection[str]],
         answer_seconds: float,
@@ -92,6 +102,9 @@ class SendBacks:
         self._names = names
         self._earlier = earlier
         self._once = once
+        self._threads = threads
+        self._memory = memory
+        self._reads = Shares(_READS)
         self._dead_letter_on = dead_letter_on
         self._answer_seconds = answer_seconds
         self._clock = clock
@@ -119,13 +132,17 @@ class SendBacks:
             )
         try:
             async with asyncio.timeout(self._answer_seconds):
-                failed = await self._failed(group, record)
+                failed, held = await self._failed(group, record)
                 try:
-                    return await self._carry_out(failed, record, idempotency_key)
+                    return await self._carry_out(failed, held, record, idempotency_key)
                 except SendBackFailed as error:
                     if isinstance(error.__cause__, RecordTooLarge):
-                        raise await asyncio.to_thread(self._too_large, failed, record.position) from error
+                        raise await self._threads.run(
+                            _owner(group), lambda: self._too_large(failed, record.position)
+                        ) from error
                     raise
+                finally:
+                    held.give_back()
         except TimeoutError:
             raise Problem(
                 503,
@@ -144,7 +161,9 @@ class SendBacks:
             logger.warning("%d send-backs were not acknowledged; their callers were not told otherwise", left)
         self._writer.close()
 
-    async def _carry_out(self, failed: _Failed, record: RecordToSendBack, idempotency_key: str | None) -> Answer:
+    async def _carry_out(
+        self, failed: _Failed, held: Held, record: RecordToSendBack, idempotency_key: str | None
+    ) -> Answer:
         request, stored = failed.request, failed.request.stored
         if record.reconsume_times is not None and record.reconsume_times != stored.reconsume_times:
             raise Problem(
@@ -163,39 +182,58 @@ class SendBacks:
         # A topic that was made anew has other records in its old places.
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
             return self._answer_of_earlier(request.group, attempt, written, failed.message_id)
-        return await self._once.run(request.group, key, subject, lambda tell: self._write(failed, tell))
+        return await self._once.run(request.group, key, subject, lambda tell: self._write(failed, held.pass_on(), tell))
 
     def _too_large(self, failed: _Failed, position: Position) -> Problem:
         return too_large(
             f"{position} for group {failed.request.group}",
-            size_of(failed.key, failed.value, failed.request.headers),
+            failed.size,
             self._names.send_back,
             self._admin,
             "the delay topics take no more; raise max.message.bytes of both (`reconsume topics plan` says to what), "
             "and keep the record uncommitted until then",
         )
 
-    def _write(self, failed: _Failed, tell: Tell[Answer]) -> None:
-        request = failed.request
+    def _write(self, failed: _Failed, held: Held, tell: Tell[Answer]) -> None:
+        request, loop = failed.request, asyncio.get_running_loop()
         answers = [Answer(outcome=Outcome.DROPPED, message_id=failed.message_id)]
 
         def on_written(copy: SendBackCopy, record: KafkaMessage) -> None:
             answers[0] = self._answer(request.group, copy, record.timestamp()[1], failed.message_id)
 
         def on_done(error: SendBackFailed | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(held.give_back)
             tell(answers[0] if error is None else error)
 
-        self._writer.send_back(request, failed.key, failed.value, on_done, on_written)
+        try:
+            self._writer.send_back(request, failed.key, failed.value, on_done, on_written)
+        except BaseException:
+            held.give_back()
+            raise
 
-    async def _failed(self, group: str, record: RecordToSendBack) -> _Failed:
+    async def _failed(self, group: str, record: RecordToSendBack) -> tuple[_Failed, Held]:
+        """The failed message, and the memory that it takes."""
+        owner = _owner(group)
         if isinstance(record, RecordByValue):
-            headers, key, value = record.kafka_headers, record.key, record.value
             stored, born_ms = self._stored(group, record)
-        else:
+            request = self._request(group, record, record.kafka_headers, stored)
+            failed = _Failed(request, record.key, record.value, born_ms)
+            return failed, self._memory.of_record(owner, failed.size)
+        # How large a record is shows when it was read, so only so many are read at a time.
+        await self._reads.wait(owner)
+        try:
             message = await self._read(group, record)
-            headers, key, value = message.all_headers, message.key, message.body
-            stored, born_ms = message.stored, message.stored.born_ms
-        request = SendBackRequest(
+            request = self._request(group, record, message.all_headers, message.stored)
+            failed = _Failed(request, message.key, message.body, message.stored.born_ms)
+            return failed, await self._memory.wait_for_record(owner, failed.size)
+        finally:
+            self._reads.give_back(owner)
+
+    def _request(
+        self, group: str, record: RecordToSendBack, headers: Sequence[Header], stored: Stored
+    ) -> SendBackRequest:
+        return SendBackRequest(
             group=group,
             headers=headers,
             stored=stored,
@@ -203,7 +241,6 @@ class SendBacks:
             max_reconsume_times=record.max_reconsume_times,
             cause=None if record.error is None else record.error.as_cause(),
         )
-        return _Failed(request, key, value, born_ms)
 
     def _level(self, group: str, record: RecordToSendBack) -> int:
         names = self._dead_letter_on.get(group, ())
@@ -218,11 +255,11 @@ class SendBacks:
             return stored, None
         return Stored.first_copy(record.position, timestamp), record.timestamp
 
-    async def _require_partition(self, position: Position) -> None:
+    async def _require_partition(self, group: str, position: Position) -> None:
         """The reader cannot tell a partition that is not there from one that has no leader for a moment."""
         if position.partition < self._partitions.get(position.topic, 0):
             return
-        found = await asyncio.to_thread(self._admin.partitions, [position.topic])
+        found = await self._threads.run(_owner(group), lambda: self._admin.partitions([position.topic]))
         count = found.get(position.topic, 0)
         if position.partition >= count:
             there = f"topic {position.topic} has {count} partitions" if count else f"there is no topic {position.topic}"
@@ -230,7 +267,7 @@ class SendBacks:
         self._partitions |= found
 
     async def _read(self, group: str, record: RecordToSendBack) -> Message:
-        await self._require_partition(record.position)
+        await self._require_partition(group, record.position)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[KafkaMessage | ReconsumeError] = loop.create_future()
 
@@ -273,3 +310,7 @@ class SendBacks:
             reconsume_times=reconsume_times,
             message_id=message_id,
         )
+
+
+def _owner(group: str) -> str:
+    return f"group {group}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -10,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from reconsume.bridge.listening import read_token
 from reconsume.bridge.ports import SIDECAR_API
 from reconsume.bridge.settings import Settings
+from reconsume.consumers.sidecar.callers import ANYBODY, Caller, Callers
+from reconsume.consumers.sidecar.memory import BODY_TIMES
 from reconsume.consumers.sidecar.push.settings import ErrorTypes, PushSettings
+from reconsume.consumers.sidecar.shares import LARGEST_SHARE
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.names import check_group
 
-__all__ = ["LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
+__all__ = ["CallerSettings", "LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
 
 
 class _Strict(BaseModel):
@@ -48,6 +52,48 @@ class LimitSettings(_Strict):
     """None sets no rate."""
     records_in_flight: Annotated[int, Field(ge=1)] = 10_000
     """So many send-backs may wait for Kafka; a further one is answered 503."""
+    memory_mib: Annotated[float, Field(gt=0)] = 128
+    """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
+    read_at_start_mib: Annotated[float, Field(gt=0)] = 256
+    """At most so much of the delay topics is read at the start, the newest first: what calls that come again did."""
+
+    @model_validator(mode="after")
+    def _the_largest_body_has_room(self) -> Self:
+        needed = self.body_mib * BODY_TIMES / LARGEST_SHARE
+        if self.memory_mib < needed:
+            raise IllegalSetting(
+                f"memory_mib {self.memory_mib:g} has no room for a body of body_mib {self.body_mib:g}; set it to "
+                f"{math.ceil(needed)} or more, or body_mib to less"
+            )
+        return self
+
+
+class CallerSettings(_Strict):
+    """One caller of a sidecar that several share: a token, and what it opens.
+
+    Groups and topics are names, or beginnings of names with a `*` behind them.
+    """
+
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    """Holds the token, at least 16 characters; it is read at the start."""
+    groups: list[str] = []
+    topics: list[str] = []
+    """Topics whose records it sends back, and that it sends messages to; retry topics of its groups are among them."""
+
+    @field_validator("groups", "topics")
+    @classmethod
+    def _stars_are_at_the_end(cls, value: list[str]) -> list[str]:
+        for one in value:
+            if not one or "*" in one[:-1]:
+                raise IllegalSetting(f"{one!r} is no name, and no beginning of a name with one * behind it")
+        return value
+
+    @model_validator(mode="after")
+    def _token_is_one(self) -> Self:
+        if (self.token is None) == (self.token_file is None):
+            raise IllegalSetting("a caller needs its token: set token_file, or token, and not both")
+        return self
 
 
 class SidecarSettings(_Strict):
@@ -55,6 +101,7 @@ class SidecarSettings(_Strict):
 
     Attributes:
         groups: the groups that it serves, and whose retry topics it makes at its start; none: it serves every group.
+        callers: by name, those who may use a part of it; beside `token`, which opens all.
         dead_letter_on: by group, the types of errors that are not worth a retry: a send-back with such an `error.type`
             and without a level is a dead letter at once.
         token: what callers must show; `RECONSUME_SIDECAR__TOKEN_FILE` names a file that holds it.
@@ -68,6 +115,7 @@ class SidecarSettings(_Strict):
 
     listen: ListenSettings = ListenSettings()
     groups: list[str] = []
+    callers: dict[str, CallerSettings] = {}
     dead_letter_on: dict[str, ErrorTypes] = {}
     token: SecretStr | None = None
     token_file: Path | None = None
@@ -105,12 +153,29 @@ class SidecarSettings(_Strict):
         return self
 
     def read_token(self) -> str | None:
-        """The token that callers must show; None if the API may be used without one.
+        """The token that opens all; None if there is none.
 
         Raises:
             IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the API.
         """
+        if self.callers and self.token is None and self.token_file is None:
+            return None
         return read_token("sidecar", self.listen.host, self.token, self.token_file)
+
+    def read_callers(self) -> Callers:
+        """Those who may call the API.
+
+        Raises:
+            IllegalSetting: as `read_token`, or two have the same token.
+        """
+        everything = self.read_token()
+        found = {} if everything is None else {everything: ANYBODY}
+        for name, one in self.callers.items():
+            token = read_token(f"sidecar.callers.{name}", self.listen.host, one.token, one.token_file) or ""
+            if token in found:
+                raise IllegalSetting(f"setting sidecar.callers.{name}: its token is also another one's; make a new one")
+            found[token] = Caller(name, one.groups, one.topics)
+        return Callers(found)
 
 
 class ProcessSettings(Settings):

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from reconsume.bridge.listening import is_loopback
 from reconsume.bridge.settings import load_settings
-from reconsume.consumers.sidecar.guard import Rate, refusal_of_token
+from reconsume.consumers.sidecar.callers import ANYBODY, Callers
+from reconsume.consumers.sidecar.guard import Rate
 from reconsume.consumers.sidecar.models import Batch, NewMessage, RecordByValue, RecordToSendBack, SendBackBody
 from reconsume.consumers.sidecar.problems import Problem, of_several, problem_of
 from reconsume.consumers.sidecar.settings import ProcessSettings
@@ -134,7 +135,7 @@ def test_a_rate_lets_a_second_of_calls_through_and_then_one_at_a_time() -> None:
     ],
 )
 def test_the_token(shown: bytes, right: bool) -> None:
-    assert (refusal_of_token(shown, "secret-token") is None) == right
+    assert (Callers({"secret-token": ANYBODY}).of(shown) is ANYBODY) == right
 
 
 @pytest.mark.parametrize(
