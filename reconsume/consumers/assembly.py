@@ -34,6 +34,7 @@ from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.pattern_consumer import PatternConsumer, matching_topics
 from reconsume.consumers.retry_topic import wait_for_kafka
+from reconsume.consumers.send_back_log import LoggedSender, SendBackLog
 from reconsume.consumers.senders import PlainSender, Sender, SendsBack
 from reconsume.consumers.services import ListenerService
 from reconsume.consumers.stepping import stepping_of
@@ -207,12 +208,16 @@ def _service(
         hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
         broadcasts = settings.message_model is MessageModel.BROADCASTING
         sender = HookedSender(sender, hooks, dropped_way if broadcasts else lambda one: way_of(one, follower.groups))
+    log = SendBackLog(settings.group)
+    if settings.message_model is MessageModel.CLUSTERING:
+        sender = LoggedSender(sender, log, lambda: follower.groups)
     service: OrderlyService | ConcurrentlyService
     if registration.orderly:
         service = orderly = OrderlyService(
             settings.group,
             cast("OrderlyListener", registration.listener),
             sender=sender,
+            log=log,
             hooks=hooks,
             names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,

@@ -265,7 +265,8 @@ class ConcurrentlyService:
 
     def _give_one_by_one(self, queue: ProcessQueue, messages: Iterable[Message]) -> None:
         """Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it."""
-        now = self._clock()
+        messages, now = list(messages), self._clock()
+        logger.info("one of %r is not worth a retry: each is given again alone", messages)
         with self._lock:
             self._local_retries.extendleft([(now, Chunk(queue, (one,))) for one in messages][::-1])
 

@@ -12,9 +12,9 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
-from reconsume.delay_levels.send_back import Delayed, SendBackRequest, decide_send_back
+from reconsume.delay_levels.send_back import DeadLetter, Delayed, SendBackRequest, decide_send_back
 
-__all__ = ["HookedSender", "Way", "dropped_way", "way_of"]
+__all__ = ["HookedSender", "Way", "decided", "dropped_way", "way_of"]
 
 
 class Way(NamedTuple):
@@ -25,17 +25,28 @@ class Way(NamedTuple):
     reconsume_times: int
 
 
-def way_of(request: SendBackRequest, groups: Groups) -> Way:
-    """What the send-back rule says of a request, with the groups as they are."""
-    stored = request.stored
-    try:
-        config = groups.find(request.group)
-    except SubscriptionGroupNotExist:
-        return Way(SendBackTarget.UNDECIDED, request.delay_level, stored.reconsume_times + 1)
-    if config.retry_queue_nums <= 0:
-        return dropped_way(request)
+def decided(request: SendBackRequest, groups: Groups) -> tuple[Delayed | DeadLetter | None, int]:
+    """What the send-back rule says with the groups as they are, None for a group without retry queues; the maximum.
+
+    Raises:
+        SubscriptionGroupNotExist: the group must be registered first.
+    """
+    config = groups.find(request.group)
     maximum = config.retry_max_times if request.max_reconsume_times is None else request.max_reconsume_times
-    outcome = decide_send_back(stored.reconsume_times, request.delay_level, maximum, config.policy(groups.table))
+    if config.retry_queue_nums <= 0:
+        return None, maximum
+    policy = config.policy(groups.table)
+    return decide_send_back(request.stored.reconsume_times, request.delay_level, maximum, policy), maximum
+
+
+def way_of(request: SendBackRequest, groups: Groups) -> Way:
+    """The same as hooks are told it."""
+    try:
+        outcome, _ = decided(request, groups)
+    except SubscriptionGroupNotExist:
+        return Way(SendBackTarget.UNDECIDED, request.delay_level, request.stored.reconsume_times + 1)
+    if outcome is None:
+        return dropped_way(request)
     if isinstance(outcome, Delayed):
         return Way(SendBackTarget.RETRY, outcome.level, outcome.reconsume_times)
     return Way(SendBackTarget.DEAD_LETTER, 0, outcome.reconsume_times)

@@ -19,17 +19,16 @@ from reconsume.consumers.listener_pool import ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.send_back_log import UNLIMITED, SendBackLog, given_again
 from reconsume.consumers.senders import SendsBack, send_back_or_fail
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.send_back import Cause, SendBackRequest
 
-__all__ = ["UNLIMITED", "Lane", "OrderlyService"]
+__all__ = ["Lane", "OrderlyService"]
 
 logger = logging.getLogger(__name__)
 
-UNLIMITED: Final = 2**31 - 1
-"""How often an orderly listener may fail when nobody says (RocketMQ: OR-03)."""
 _AGAIN_MS: Final = 5_000
 """After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -76,6 +75,7 @@ class OrderlyService:
         group: the consumer group.
         listener: the user's function.
         sender: takes exhausted messages.
+        log: is told of messages that are given again; None makes one.
         names: the installation's topics.
         max_reconsume_times: failures after which a message is dead; None for never (RocketMQ: OR-03).
         batch_size: messages in one call.
@@ -91,6 +91,7 @@ class OrderlyService:
         listener: OrderlyListener,
         *,
         sender: SendsBack,
+        log: SendBackLog | None = None,
         names: TopicNames,
         max_reconsume_times: int | None,
         batch_size: int,
@@ -102,6 +103,7 @@ class OrderlyService:
         self._group = group
         self._listener = listener
         self._sender = sender
+        self._log = log or SendBackLog(group)
         self._names = names
         self._max_of_consumer = max_reconsume_times
         self._max = UNLIMITED if max_reconsume_times is None else max_reconsume_times
@@ -298,6 +300,7 @@ class OrderlyService:
         if not one_by_one:
             self._send_back(lane, batch, level, cause, self._max_of_consumer, again_ms)
             return
+        logger.info("one of %r is not worth a retry: each is given again alone", batch)
         with self._changed:
             lane.one_by_one_to = batch[-1].offset
             self._put_back(lane, batch, 0)
@@ -309,6 +312,8 @@ class OrderlyService:
             again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
             if again:
                 self._put_back(lane, again, wait_ms)
+        for message in again:
+            self._log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
         self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
 
     def _send_back(

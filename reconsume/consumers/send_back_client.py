@@ -22,6 +22,7 @@ from reconsume.consumers.retry_topic import (
     make_retry_topic,
     settings_for_other_clients,
 )
+from reconsume.consumers.send_back_log import SendBackLog, fate_of
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.levels import DelayLevels
@@ -65,6 +66,7 @@ class SendBackClient:
         self._names = names
         self._own_table = own_table
         self._max_reconsume_times = max_reconsume_times
+        self._log = SendBackLog(group)
         self._lock = threading.Lock()
         self._transaction_lock = threading.Lock()
         self._stop = threading.Event()
@@ -156,16 +158,18 @@ class SendBackClient:
         Raises:
             SendBackFailed: some were refused both ways; `failed` names them, the others are acknowledged.
         """
-        writer = self._ordinary_writer()
+        writer, groups = self._ordinary_writer(), self._groups()
         waits = [_Wait() for _ in messages]
-        for message, wait in zip(messages, waits, strict=True):
-            request = self._failed(message, delay_level, cause)
+        requests = [self._failed(message, delay_level, cause) for message in messages]
+        for request, wait in zip(requests, waits, strict=True):
             writer.send_back(request.request, request.key, request.value, wait.done)
         failed: list[Position] = []
         errors: list[SendBackFailed] = []
-        for message, wait in zip(messages, waits, strict=True):
+        for message, request, wait in zip(messages, requests, waits, strict=True):
             error = wait.result()
-            if error is not None:
+            if error is None:
+                self._log.tell(message, fate_of(request.request, groups), is_failure=False)
+            else:
                 failed.append(Position(*message.kafka[:3]))
                 errors.append(error)
         if errors:
@@ -196,7 +200,7 @@ class SendBackClient:
             SendBackFailed: refused both ways; nothing was sent.
         """
         transactions = self._transactional_writer()
-        failed = [self._failed(message, delay_level, cause) for message in messages]
+        failed, groups = [self._failed(message, delay_level, cause) for message in messages], self._groups()
         unresolved: Sequence[TopicPartition] | None = None
         while True:
             try:
@@ -212,7 +216,9 @@ class SendBackClient:
                 if self._stop.wait(_AGAIN_SECONDS):
                     raise SendBackFailed(str(error)) from error
             else:
-                return
+                break
+        for message, one in zip(messages, failed, strict=True):
+            self._log.tell(message, fate_of(one.request, groups), is_failure=False)
 
     def _transactional_writer(self) -> ExactlyOnceWriter:
         self._make_delay_topics(self._groups())

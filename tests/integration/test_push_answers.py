@@ -218,7 +218,9 @@ def test_the_event_id_is_the_same_over_all_deliveries(ran: dict[str, Ran]) -> No
 
 
 @pytest.mark.parametrize("order", ["none", "partition"])
-def test_of_a_batch_with_a_listed_type_only_what_fails_alone_is_dead(here: Installation, order: str) -> None:
+def test_of_a_batch_with_a_listed_type_only_what_fails_alone_is_dead(
+    here: Installation, order: str, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = here.topic(f"hopeless-{order}")
     group = here.name(f"hopeless-{order}")
     here.produce(topic, *(json.dumps({"number": number}).encode() for number in range(4)), key=b"k")
@@ -234,3 +236,5 @@ def test_of_a_batch_with_a_listed_type_only_what_fails_alone_is_dead(here: Insta
     assert max(one.batches) > 1
     assert [letter.value for letter in here.dead_letters(group)] == [b'{"number": 2}']
     assert {delivered.times for delivered in one.seen} == {0}
+    told = [one.getMessage() for one in caplog.records if one.name == "reconsume.consumers.send_back_log"]
+    assert told == [f"<Message {topic}-0@2> of group {group}: dead letter after 0 of 16 retries"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,26 @@ def test_a_worker_that_is_stopped_in_order_leaves_its_partitions_to_the_others_a
         for topic in (one.settings.names.delay(delay_ms) for delay_ms in (0, 1_000, 2_000)):
             waiting(one, topic, topic)
         wait_until(lambda: len(delivered(one)) == 3, SOON, "deliveries of all topics")
+
+
+def test_workers_say_how_many_of_the_partitions_they_have(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = installed(bootstrap_servers)
+    names = one.settings.names
+    total = sum(count for topic, count in one.admin.topics().items() if names.is_scheduled(topic))
+
+    def ready() -> list[int]:
+        told = [re.fullmatch(rf"ready, ([0-9]+) of {total} partitions", text) for text in list(caplog.messages)]
+        return [int(match[1]) for match in told if match is not None]
+
+    with caplog.at_level(logging.INFO), scheduler(one.settings):
+        wait_until(lambda: ready() == [total], SOON, "the only worker has all")
+        other = one.settings.scheduler.model_copy(update={"instance_id": one.name("other")})
+        with scheduler(one.settings.model_copy(update={"scheduler": other})):
+            wait_until(
+                lambda: any(sum(pair) == total for pair in combinations(ready()[1:], 2)), SOON, "each has a share"
+            )
 
 
 def test_workers_without_an_instance_id_start_side_by_side(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconsume.bridge.clock import Clock, now_ms
@@ -22,14 +22,29 @@ _STUCK_MS: Final = 120_000
 
 
 class WorkerObserver:
-    """Takes note of what one worker did; keeps the logic free of metrics and logs."""
+    """Takes note of what one worker did; keeps the logic free of metrics and logs.
 
-    def __init__(self, names: TopicNames, metrics: SchedulerMetrics, clock: Clock = now_ms) -> None:
+    Args:
+        names: of the topics.
+        metrics: are told.
+        clock: gives milliseconds.
+        partitions: gives how many there are for all workers, as far as it is known; 0 if it is not.
+    """
+
+    def __init__(
+        self,
+        names: TopicNames,
+        metrics: SchedulerMetrics,
+        clock: Clock = now_ms,
+        partitions: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._names = names
         self._metrics = metrics
         self._clock = clock
         self._alive_at = clock()
+        self._partitions = partitions
         self._ready = False
+        self._own, self._refused, self._told = 0, 0, ""
         self._looked_at = 0.0
         self.waiting = Waiting(names.prefix, clock)
         metrics.scraped.waiting = self.waiting.levels
@@ -46,19 +61,33 @@ class WorkerObserver:
             refused: that it has and does not schedule from.
         """
         self._ready = True
+        self._own, self._refused = partitions, refused
         self._metrics.partitions.set(partitions)
         self._metrics.refused.set(refused)
 
     def look(self, read_ahead: ReadAhead) -> None:
-        """Take note of what waits, once a second: more often costs more than it tells."""
+        """Take note of what waits, and log the partitions when they have changed; once a second.
+
+        More often costs more than it tells, and a rebalance has several steps.
+        """
         now = self._clock()
         if now - self._looked_at >= _LOOK_EVERY_MS:
             self._looked_at = now
             self.waiting.seen([queue.look(now) for queue in read_ahead])
+            self._tell_partitions()
+
+    def _tell_partitions(self) -> None:
+        total = self._partitions()
+        told = f"{self._own} of {total} partitions" if total >= self._own + self._refused else f"{self._own} partitions"
+        if self._refused:
+            told += f", {self._refused} are not scheduled from"
+        if self._ready and told != self._told:
+            self._told = told
+            logger.info("ready, %s", told)
 
     def not_ready(self) -> None:
         """The worker starts afresh."""
-        self._ready = False
+        self._ready, self._told = False, ""
         self._metrics.partitions.set(0)
         self._metrics.refused.set(0)
         self.waiting.seen(())

@@ -111,7 +111,7 @@ class SchedulerService:
         self._base = settings.client_settings()
         self._metrics = SchedulerMetrics()
         self._clock = BrokersClock()
-        self._observer = WorkerObserver(settings.names, self._metrics, self._clock)
+        self._observer = WorkerObserver(settings.names, self._metrics, self._clock, self._scheduled_partitions)
         self._admin = KafkaAdmin(self._base, "reconsume-scheduler")
         self._look_up_admin = KafkaAdmin(self._base, "reconsume-scheduler", patience=_LOOK_UP_SECONDS)
         self._group = settings.names.scheduler_group
@@ -270,6 +270,9 @@ class SchedulerService:
         if names.positions not in topics and worker is not None:
             # No transaction is committed without it; the next life makes it.
             worker.give_up(f"topic {names.positions} is gone")
+
+    def _scheduled_partitions(self) -> int:
+        return sum(count for topic, count in self._listed.topics.items() if self._settings.names.is_scheduled(topic))
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)

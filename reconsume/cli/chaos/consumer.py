@@ -20,6 +20,7 @@ from reconsume.consumers import (
     Message,
     PushConsumer,
     listener_call,
+    send_back_log,
 )
 
 __all__ = ["consume"]
@@ -71,5 +72,6 @@ def consume(bootstrap_servers: str, *, poisoned: bool = False) -> None:
 if __name__ == "__main__":
     configure_logs("INFO", "console")
     # The listener fails on purpose.
-    logging.getLogger(listener_call.__name__).setLevel(logging.CRITICAL)
+    for module in (listener_call, send_back_log):
+        logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
     consume(sys.argv[1], poisoned=sys.argv[2:] == ["poisoned"])

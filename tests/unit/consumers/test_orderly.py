@@ -10,8 +10,9 @@ import pytest
 from reconsume.consumers.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus
 from reconsume.consumers.message import Message
-from reconsume.consumers.orderly import UNLIMITED, Lane, OrderlyService
+from reconsume.consumers.orderly import Lane, OrderlyService
 from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.send_back_log import UNLIMITED
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.names import TopicNames
 from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
