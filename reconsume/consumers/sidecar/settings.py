@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Self
@@ -131,6 +132,19 @@ class SidecarSettings(_Strict):
     def _groups_from_one_text(cls, value: object) -> object:
         """The environment has no lists: groups are parted by spaces there."""
         return value.split() if isinstance(value, str) else value
+
+    @field_validator("dead_letter_on", mode="before")
+    @classmethod
+    def _dead_letter_on_from_json(cls, value: object) -> object:
+        """The environment has no tables: this one is JSON there."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(
+                f'this text is not JSON ({error}); write a table such as {{"departures": ["ValueError"]}}'
+            ) from None
 
     @field_validator("groups")
     @classmethod

@@ -159,6 +159,14 @@ def test_settings_come_from_yaml_and_the_environment(tmp_path: Path) -> None:
     assert load_settings(file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
 
 
+def test_types_that_are_not_worth_a_retry_are_json_in_the_environment() -> None:
+    environment = {"RECONSUME_SIDECAR__DEAD_LETTER_ON": '{"Departures": ["ParseError"]}'}
+    sidecar = load_settings(None, environment, {}, ProcessSettings).sidecar
+    assert sidecar.dead_letter_on == {"Departures": ("ParseError",)}
+    with pytest.raises(IllegalSetting, match=r"this text is not JSON .*; write a table such as"):
+        load_settings(None, {"RECONSUME_SIDECAR__DEAD_LETTER_ON": "ParseError"}, {}, ProcessSettings)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
