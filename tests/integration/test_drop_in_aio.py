@@ -12,6 +12,7 @@ from confluent_kafka import Message, TopicPartition
 
 from reconsume.consumers import AIOConsumer, polled_from, reconsume_times
 from tests.integration.installation import Installation, installation
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
 
@@ -102,3 +103,23 @@ def test_several_tasks_send_back_at_once_while_another_one_polls(here: Installat
     again = asyncio.run(run())
     assert {reconsume_times(message) for message in again} == {1}
     assert sorted(int(message.value() or b"") for message in again) == list(range(50))
+
+
+def test_a_cause_that_is_not_worth_a_retry_makes_a_dead_letter(here: Installation) -> None:
+    group, topic = here.name("hopeless"), here.topic("hopeless")
+    here.produce(topic, b"no time", b"refused")
+
+    async def run() -> None:
+        settings = conf(here, group, **{"auto.offset.reset": "earliest"})
+        more: dict[str, Any] = {"topic_prefix": here.settings.topic_prefix, "dead_letter_on": (ValueError,)}
+        async with AIOConsumer(settings, **more) as consumer:
+            await consumer.subscribe([topic])
+            first, second = await until(consumer, 2, "poll")
+            await consumer.send_message_back(first, cause=UnicodeError("no dep_time"))
+            await consumer.send_message_back(second, cause=ConnectionError("refused"))
+            [again] = await until(consumer, 1, "poll")
+            assert again.value() == b"refused"
+
+    asyncio.run(run())
+    [letter] = wait_until(lambda: here.dead_letters(group), 30, "the dead letter")
+    assert (letter.value, letter["__dlq.errors.exception.class"]) == (b"no time", "builtins.UnicodeError")
