@@ -68,7 +68,7 @@ def test_delay_topics_that_cannot_be_made_are_an_error_with_the_command(monkeypa
 
 
 def test_a_delay_producer_with_an_own_table_names_the_same_command() -> None:
-    with InMemoryKafka() as kafka:
+    with InMemoryKafka(allowed_real_topics=["reminders", "nowhere"]) as kafka:
         kafka.create_topic("reminders")
         with DelayProducer(bootstrap_servers=kafka.bootstrap_servers, delay_levels="7s") as producer:
             command = "RECONSUME_MESSAGE_DELAY_LEVEL='7s' reconsume topics apply"
