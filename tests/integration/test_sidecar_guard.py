@@ -8,12 +8,15 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconsume.bridge.settings import ManagementSettings
 from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.integration.installation import Installation, installation
@@ -175,6 +178,36 @@ def test_what_is_no_http(limited: Running) -> None:
     with socket.create_connection((host, int(port)), 60) as connection:
         connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         assert connection.recv(1_000).startswith(b"HTTP/1.1 400 ")
+
+
+def test_300_idle_connections_to_each_port_hold_no_thread_and_hold_up_nobody(here: Installation) -> None:
+    with running_sidecar(sidecar_settings(here.settings)) as sidecar, ExitStack() as stack:
+        before = threading.active_count()
+        for address in (sidecar.api, sidecar.management):
+            host, _, port = address.partition(":")
+            for _ in range(300):
+                stack.enter_context(socket.create_connection((host, int(port)), 60))
+        assert call(sidecar.api, "GET", "/v1/groups/g").status == 200
+        assert [sidecar.probe(path).status for path in ("/livez", "/readyz", "/metrics")] == [200] * 3
+        assert threading.active_count() < before + 50
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "::"])
+def test_both_ports_on_ipv6(here: Installation, host: str, tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    (file := tmp_path / "token").write_text(TOKEN)
+    settings = sidecar_settings(here.settings, listen={"host": host, "port": 0}, token_file=file)
+    settings = settings.model_copy(update={"management": ManagementSettings(host=host, port=0)})
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with running_sidecar(settings) as sidecar:
+        api, management = (one.rpartition(":")[2] for one in (sidecar.api, sidecar.management))
+        for address in ("[::1]", "127.0.0.1") if host == "::" else ("[::1]",):
+            assert call(f"{address}:{api}", "GET", "/v1/groups/g", headers=headers).status == 200
+            # From this machine no token is needed, whichever address it has.
+            assert call(f"{address}:{management}", "GET", "/quiesce").status == 200
 
 
 def test_more_requests_than_the_rate_allows(here: Installation) -> None:

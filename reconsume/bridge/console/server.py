@@ -7,12 +7,22 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from reconsume.bridge.console.settings import ListenSettings
+from reconsume.bridge.open_connections import ConnectionLimits
+from reconsume.bridge.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.uvicorn_thread import UvicornThread, uvicorn_config
 
 __all__ = ["PageServer"]
 
 _TURN_SECONDS: Final = 5.0
 _HEAD_BYTES: Final = 65_536
+_REFUSALS: Final = {
+    status: raw_answer(status, reason, "text/plain", f"{reason}\n".encode())
+    for status, reason in (
+        (400, "Bad Request"),
+        (408, "Request Timeout"),
+        (431, "Request Header Fields Too Large"),
+    )
+}
 _FINISH_SECONDS: Final = 1.0
 _END_SECONDS: Final = 5.0
 
@@ -29,7 +39,8 @@ class PageServer(UvicornThread):
     """
 
     def __init__(self, app: ASGIApp, listen: ListenSettings) -> None:
-        config = uvicorn_config(app, loop="asyncio", http="h11", h11_max_incomplete_event_size=_HEAD_BYTES)
+        protocol = limited_protocol("the console", _HEAD_BYTES, _REFUSALS, ConnectionLimits())
+        config = uvicorn_config(app, loop="asyncio", http=protocol)
         super().__init__(config, "console.listen", listen.host, listen.port, "reconsume-console")
 
     def is_alive(self) -> bool:

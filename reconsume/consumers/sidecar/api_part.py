@@ -161,7 +161,7 @@ class ApiPart:
             clock=now_ms,
             on_answered=self._count,
         )
-        return HttpServer(guard, sidecar.listen, sidecar.tls, limits.header_kib * 1024)
+        return HttpServer(guard, sidecar.listen, sidecar.tls, limits)
 
     def _count(self, route: str, status: int, seconds: float) -> None:
         self._metrics.requests.labels(route, str(status)).inc()

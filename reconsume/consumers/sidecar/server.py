@@ -7,19 +7,18 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
+from reconsume.bridge.open_connections import ConnectionLimits
+from reconsume.bridge.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.uvicorn_thread import UvicornThread, uvicorn_config
 from reconsume.consumers.sidecar.guard import App
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem
-from reconsume.consumers.sidecar.settings import ListenSettings, TlsSettings
+from reconsume.consumers.sidecar.settings import LimitSettings, ListenSettings, TlsSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["HttpServer"]
 
 _END_SECONDS: Final = 5.0
 """For the thread, after the last request."""
-_NO_HEAD: Final = -(1 << 62)
 _TOO_LARGE: Final = Problem(
     431,
     "headers-too-large",
@@ -28,6 +27,9 @@ _TOO_LARGE: Final = Problem(
 )
 _NO_HTTP: Final = Problem(
     400, "no-http", "Bad Request", "what came is no request of HTTP/1.1; with TLS on, use https://"
+)
+_TOO_SLOW: Final = Problem(
+    408, "too-slow", "Request Timeout", "the request did not arrive in time; send it again on another connection"
 )
 
 
@@ -38,14 +40,19 @@ class HttpServer(UvicornThread):
         app: what answers.
         listen: where.
         tls: None serves plain HTTP.
-        header_bytes: the largest request line with its headers.
+        limits: of heads and connections.
 
     Raises:
         IllegalSetting: the address, or the certificates, cannot be used.
     """
 
-    def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, header_bytes: int) -> None:
-        protocol = type("LimitedProtocol", (_LimitedProtocol,), {"header_bytes": header_bytes})
+    def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, limits: LimitSettings) -> None:
+        protocol = limited_protocol(
+            "the API",
+            limits.header_kib * 1024,
+            {one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
+            ConnectionLimits(connections=limits.connections),
+        )
         options = {} if tls is None else _tls_options(tls)
         config = uvicorn_config(app, loop="uvloop", http=protocol, **options)
         try:
@@ -59,46 +66,8 @@ class HttpServer(UvicornThread):
         self.end(seconds, seconds + _END_SECONDS)
 
 
-class _LimitedProtocol(HttpToolsProtocol):
-    """The parser keeps what it is sent of a head until its end, however large; here it ends at a limit."""
-
-    header_bytes = 0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._of_this_head = 0
-        self._too_large = False
-
-    def data_received(self, data: bytes) -> None:
-        """Count what comes until a head is complete."""
-        self._of_this_head += len(data)
-        super().data_received(data)
-        if self._of_this_head > self.header_bytes and not self.transport.is_closing():
-            self._too_large = True
-            self.send_400_response("")
-
-    def on_headers_complete(self) -> None:
-        """A head has ended, and its own size is known."""
-        self._of_this_head = _NO_HEAD
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self.header_bytes:
-            self._too_large = True
-            raise ValueError  # the parser stops, and the base class answers by the method below
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Another head may begin on this connection."""
-        self._of_this_head = 0
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class has it
-        """What no application can answer, because no request came of it."""
-        problem = _TOO_LARGE if self._too_large else _NO_HTTP
-        body = json.dumps(problem.body).encode()
-        self.transport.write(
-            b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
-            % (problem.status, problem.title.encode(), PROBLEM_JSON.encode(), len(body), body)
-        )
-        self.transport.close()
+def _answer_of(problem: Problem) -> bytes:
+    return raw_answer(problem.status, problem.title, PROBLEM_JSON, json.dumps(problem.body).encode())
 
 
 def _tls_options(tls: TlsSettings) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class LimitSettings(_Strict):
     """None sets no rate."""
     records_in_flight: Annotated[int, Field(ge=1)] = 10_000
     """So many send-backs may wait for Kafka; a further one is answered 503."""
+    connections: Annotated[int, Field(ge=1)] = 512
+    """Open at a time; a further one ends the connection that has been idle for longest."""
     memory_mib: Annotated[float, Field(gt=0)] = 128
     """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
     read_at_start_mib: Annotated[float, Field(gt=0)] = 256
