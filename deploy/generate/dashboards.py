@@ -220,6 +220,12 @@ _CONSOLE: Final[dict[str, Sequence[PanelSpec]]] = {
         _rate("Requests, by status", "reconsume_console_requests", "page, status", legend="{{page}} {{status}}"),
         _quantiles("Time of a page", "reconsume_console_request_duration_seconds", "page"),
         _rate("Dead letters to be sent again, by outcome", "reconsume_console_resent_records", "outcome"),
+        PanelSpec(
+            "Age of the oldest open dead letter",
+            "reconsume_oldest_open_dead_letter_timestamp_seconds",
+            {"{{group}}": "time() - min by (group) (reconsume_oldest_open_dead_letter_timestamp_seconds{SELECTOR})"},
+            unit="s",
+        ),
     ),
 }
 

@@ -312,7 +312,7 @@ def _sidecar() -> Iterator[MetricSpec]:
         role,
         "seconds",
         ("group",),
-        "Since when the app could not be asked; 0 if it can. Alert on it when it is minutes ago",
+        "Since when the app could not be asked; 0 if it can. Messages are held meanwhile: look at the app",
     )
 
 
@@ -344,6 +344,15 @@ def _console() -> Iterator[MetricSpec]:
         ("outcome",),
         "Dead letters that somebody wanted to send again, by what became of it: send (it was sent), superseded, "
         "replayed, capped, damaged",
+    )
+    yield MetricSpec(
+        "reconsume_oldest_open_dead_letter_timestamp_seconds",
+        Kind.GAUGE,
+        role,
+        "seconds",
+        ("group",),
+        "When the oldest dead letter of the last 6 days (6/7 of retention_days) was stored that nobody has sent again; "
+        "nothing for a group without one. Look at it, then send it again or delete it",
     )
 
 

@@ -16,7 +16,7 @@ from reconsume.bridge.console.server import PageServer
 from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.metrics_catalogue import metric
-from reconsume.bridge.ports import CONSOLE_MANAGEMENT
+from reconsume.bridge.open_dead_letters import OpenDeadLettersFollower
 
 __all__ = ["Console"]
 
@@ -51,6 +51,7 @@ class Console:
         metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
         app = make_app(settings, cluster or KafkaCluster(settings), self._metrics, clock)
         self._server = PageServer(app, settings.console.listen)
+        self._follows = cluster is None
 
     def run(self, stop: threading.Event) -> None:
         """Serve until told to stop; a resend in hand is left to its transaction, and the same form goes on with it.
@@ -66,9 +67,16 @@ class Console:
             )
             try:
                 self._server.start()
+                if self._follows:
+                    self._follow(stop)
                 self._on_start(self._server.address, watch.address)
                 stop.wait()
             finally:
                 watch.close()
         finally:
             self._server.close()
+
+    def _follow(self, stop: threading.Event) -> None:
+        """Follow open dead letters in a daemon thread: the end of the process waits for no answer."""
+        follower = OpenDeadLettersFollower(self._settings, self._metrics.tell_oldest_open)
+        threading.Thread(target=follower.run, args=(stop,), name="reconsume-open-dead-letters", daemon=True).start()

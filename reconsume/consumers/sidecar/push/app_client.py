@@ -25,7 +25,10 @@ class AppClient(Protocol):
     """Asks the app; used in one event loop."""
 
     async def send(self, method: str, request: AppRequest, seconds: float) -> Answer | NoAnswer:
-        """The app's answer, or why there is none within so long; redirects are answers. Raises nothing."""
+        """The app's answer, or why there is none within so long; redirects are answers. Raises nothing.
+
+        Once a status has come it is the answer, whatever becomes of the rest.
+        """
 
     async def aclose(self) -> None:
         """Close its connections."""
@@ -67,16 +70,17 @@ class Token:
         self._stamp = (stat.st_mtime_ns, stat.st_size)
 
 
-def answer_of(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+def answer_of(status: int, headers: Mapping[str, str], body: bytes, cut_off: bool = False) -> Answer:
     """An answer; a body that is a JSON object counts, whatever its type is said to be, as with Dapr.
 
     Args:
         status: of HTTP.
         headers: names in lower case.
         body: its beginning.
+        cut_off: the rest of it did not come.
     """
     value = parsed(body) if body.lstrip()[:1] == b"{" and len(body) < BODY_LIMIT else None
-    return Answer(status, headers, body, value if isinstance(value, dict) else None)
+    return Answer(status, headers, body, value if isinstance(value, dict) else None, cut_off)
 
 
 def base_of(settings: PushSettings) -> str:

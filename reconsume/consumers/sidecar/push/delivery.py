@@ -24,9 +24,9 @@ from reconsume.consumers.listener_pool import cut_off
 from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.sidecar.life_cycle import Life
-from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row
+from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row, was_cut_off
 from reconsume.consumers.sidecar.push.app_client import AppClient
-from reconsume.consumers.sidecar.push.app_gate import AppGate
+from reconsume.consumers.sidecar.push.app_gate import AppGate, Entry
 from reconsume.consumers.sidecar.push.metrics import PushMetrics
 from reconsume.consumers.sidecar.push.missing_routes import MissingRoutes
 from reconsume.consumers.sidecar.push.requests import AppRequest, Requests
@@ -52,7 +52,7 @@ class Delivery:
 
     Guarantees:
         1. Whether the app could not be asked or the process quiesces: a message that did not get an answer then is
-           held, never counted, never dead-lettered.
+           held, never counted, never dead-lettered. Sent back is one that ends the app whenever it is alone with it.
         2. A success counts whenever it comes.
 
     Args:
@@ -110,7 +110,7 @@ class Delivery:
             self._tasks.discard(task)
 
     async def _try(self, messages: Sequence[Message]) -> Verdict:
-        probe = await self._gate.enter()
+        entry = await self._gate.enter(lambda: messages[0].msg_id)
         try:
             with self._life.delivery():
                 # Asked inside, so that whoever waits for deliveries to end sees all that began.
@@ -118,9 +118,9 @@ class Delivery:
                     raise self._quiescing()
                 request = self._requests.of(messages, current_trace())
                 answer = await self._ask(request)
-            return self._judged(answer, request, messages, probe=probe)
+            return self._judged(answer, request, messages, entry)
         finally:
-            self._gate.leave(probe=probe)
+            self._gate.leave(entry)
             self._tell_down()
 
     def _tell_down(self) -> None:
@@ -163,29 +163,48 @@ class Delivery:
             self._duration.observe(time.perf_counter() - began)
 
     def _judged(
-        self, answer: Answer | NoAnswer, request: AppRequest, messages: Sequence[Message], *, probe: bool
+        self, answer: Answer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
     ) -> Verdict:
         now = self._clock()
-        verdict = judge(
-            answer,
-            self._settings.profile,
-            size=len(messages),
-            now_ms=now,
-            policy=self._policy,
-            dead_letter_on=self._settings.dead_letter_on,
-        )
-        self._outcomes[verdict.meaning].inc()
+        verdict = self._judge(answer, len(messages), now)
         if verdict.meaning is Meaning.HOLD:
-            reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
-            away = self._gate.is_away(reason, probe=probe)
-            raise self._quiescing() if self._life.is_quiescing else away
-        if isinstance(answer, Answer):
-            self._gate.answered()
+            verdict = self._held(answer, messages, entry, now)
+        elif isinstance(answer, Answer):
+            self._gate.answered(lambda: messages[0].msg_id)
+        self._outcomes[verdict.meaning].inc()
         if verdict.meaning is not Meaning.ACK and self._life.is_quiescing:
             raise self._quiescing(verdict.acknowledged)
         verdict = self._with_missing_route(verdict, request.path, messages[0], now)
         self._warn(verdict)
         return verdict
+
+    def _judge(self, answer: Answer | NoAnswer, size: int, now: float) -> Verdict:
+        return judge(
+            answer,
+            self._settings.profile,
+            size=size,
+            now_ms=now,
+            policy=self._policy,
+            dead_letter_on=self._settings.dead_letter_on,
+        )
+
+    def _held(self, answer: Answer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> Verdict:
+        """The verdict on a message that ends the app; any other waits.
+
+        Raises:
+            NotNow: the app could not be asked.
+        """
+        reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
+        away = self._gate.is_away(reason, probe=entry.probe)
+        if was_cut_off(answer) and self._gate.cut_off(messages[0].msg_id, entry):
+            logger.warning(
+                "group %s: the app ends on a message and answers others, the message is sent back: %s/%d/%d",
+                *(self._settings.group, *messages[0].kafka[:3]),
+            )
+            reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
+            return self._judge(NoAnswer(reason, repeated=True), len(messages), now)
+        self._outcomes[Meaning.HOLD].inc()
+        raise self._quiescing() if self._life.is_quiescing else away
 
     def _with_missing_route(self, verdict: Verdict, path: str, first: Message, now: float) -> Verdict:
         if verdict.meaning is not Meaning.MISSING_ROUTE:

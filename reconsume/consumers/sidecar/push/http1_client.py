@@ -43,18 +43,21 @@ class Http1Client:
             head = self._head(method, request)
             async with asyncio.timeout(seconds):
                 connection = self._take() or await self._connect(seconds)
-                status, headers, body = await connection.ask(head, request.body)
+                answer = await connection.ask(head, request.body)
         except _NotConnected as error:
             return NoAnswer(str(error))
         except TimeoutError:
+            begun = None if connection is None else connection.cut_off()
+            if begun is not None:
+                return answer_of(*begun)
             return NoAnswer(f"consume timeout: no answer within {seconds:g} s", timed_out=True)
         except ConnectionEnded as error:
-            return NoAnswer(f"{self._base}: {error}")
+            return NoAnswer(f"{self._base}: {error}", cut_off=error.asked)
         else:
             if connection.reusable:
                 self._idle.append(connection)
                 connection = None
-            return answer_of(status, headers, body)
+            return answer_of(*answer)
         finally:
             if connection is not None:
                 connection.close()
@@ -110,7 +113,7 @@ class Http1Client:
             lines.append(f"content-length: {len(request.body)}\r\n")
         text = "".join(lines)
         if text.count("\n") != len(lines) or text.count("\r") != len(lines):
-            raise ConnectionEnded("a header of the request has a line break")
+            raise ConnectionEnded("a header of the request has a line break", asked=False)
         return f"{begin}{text}\r\n".encode("latin-1")
 
     def _begin(self, method: str, path: str) -> str:

@@ -16,12 +16,20 @@ _PIECE: Final = 256 * 1024
 """A larger body goes in pieces, so that it does not hold up the other deliveries."""
 _FIRST_FINAL: Final = 200
 
-RawAnswer = tuple[int, dict[str, str], bytes]
-"""Status, headers with names in lower case, the beginning of the body."""
+RawAnswer = tuple[int, dict[str, str], bytes, bool]
+"""Status, headers with names in lower case, the beginning of the body; whether it was cut off after the status."""
 
 
 class ConnectionEnded(ConnectionError):
-    """There is no answer; the text says why, and never what was sent instead of one."""
+    """There is no answer; the text says why, and never what was sent instead of one.
+
+    Attributes:
+        asked: whether the request was sent.
+    """
+
+    def __init__(self, why: str, *, asked: bool = True) -> None:
+        super().__init__(why)
+        self.asked = asked
 
 
 class Connection(asyncio.Protocol):
@@ -39,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[RawAnswer] | None = None
         self._parser = HttpResponseParser(self)
+        self._status: int | None = None
         self._headers: dict[str, str] = {}
         self._body = b""
         self._head_bytes = 0
@@ -47,20 +56,24 @@ class Connection(asyncio.Protocol):
         self._may_write.set()
 
     async def ask(self, head: bytes, body: bytes) -> RawAnswer:
-        """Send a request and wait for the answer.
+        """Send a request and wait for the answer; once its status is there, it is one, also if the rest is cut off.
 
         Raises:
-            ConnectionEnded: there is none.
+            ConnectionEnded: no status came.
         """
         answer: asyncio.Future[RawAnswer] = self._loop.create_future()
         self._answer = answer
         if self._transport.is_closing():
-            raise ConnectionEnded("the app has hung up")
+            raise ConnectionEnded("the app has hung up", asked=False)
         if len(body) <= _PIECE:
             self._transport.write(head + body)
         else:
             await self._write(head, body, answer)
         return await answer
+
+    def cut_off(self) -> RawAnswer | None:
+        """What has come of an answer that is not waited for any longer; None without a status."""
+        return None if self._status is None else (self._status, self._headers, self._body, True)
 
     def close(self) -> None:
         """At once."""
@@ -118,12 +131,18 @@ class Connection(asyncio.Protocol):
         else:
             self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
 
+    def on_status(self, _reason: bytes) -> None:
+        """Of httptools; not called where the reason is empty."""
+        self._has_status()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Of httptools."""
+        self._has_status()
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Of httptools."""
+        self._has_status()
         self._head_is_complete = self._parser.get_status_code() >= _FIRST_FINAL
 
     def on_body(self, body: bytes) -> None:
@@ -143,15 +162,24 @@ class Connection(asyncio.Protocol):
         else:  # 100 and the like come before the answer
             self._headers = {}
 
+    def _has_status(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= _FIRST_FINAL:
+            self._status = status
+
     def _complete(self) -> None:
         answer = self._answer
         if answer is not None and not answer.done():
-            answer.set_result((self._parser.get_status_code(), self._headers, self._body))
-        self._headers, self._body = {}, b""
+            answer.set_result((self._parser.get_status_code(), self._headers, self._body, False))
+        self._status, self._headers, self._body = None, {}, b""
         self._head_bytes, self._head_is_complete = 0, False
         self.idle_since = self._loop.time()
 
     def _fail(self, why: str) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionEnded(why))
+            begun = self.cut_off()
+            if begun is None:
+                self._answer.set_exception(ConnectionEnded(why))
+            else:
+                self._answer.set_result(begun)
         self.close()

@@ -33,6 +33,8 @@ class Http2Client:
         """As the protocol says."""
         client = self._client or self._open(seconds)
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
+        response: httpx2.Response | None = None
+        body = b""
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -40,7 +42,6 @@ class Http2Client:
                     method, self._base + request.path, content=request.body, headers=headers, follow_redirects=False
                 ) as response,
             ):
-                body = b""
                 async for chunk in response.aiter_raw():
                     body += chunk
                     if len(body) >= BODY_LIMIT:
@@ -48,12 +49,16 @@ class Http2Client:
         except httpx2.ConnectTimeout:
             return NoAnswer(f"no connection to {self._base} within {connect_seconds(seconds):g} s")
         except TimeoutError:
-            return NoAnswer(f"consume timeout: no answer within {seconds:g} s", timed_out=True)
+            if response is None:
+                return NoAnswer(f"consume timeout: no answer within {seconds:g} s", timed_out=True)
+            return _answer(response, body, cut_off=True)
         except (httpx2.HTTPError, OSError) as error:
-            text = f": {error}" if isinstance(error, httpx2.ConnectError) else ""
-            return NoAnswer(f"{self._base}: {type(error).__name__}{text}")
-        found = {name.lower(): value for name, value in response.headers.items()}
-        return answer_of(response.status_code, found, body[:BODY_LIMIT])
+            if response is not None:
+                return _answer(response, body, cut_off=True)
+            connected = not isinstance(error, httpx2.ConnectError)
+            text = "" if connected else f": {error}"
+            return NoAnswer(f"{self._base}: {type(error).__name__}{text}", cut_off=connected)
+        return _answer(response, body)
 
     async def aclose(self) -> None:
         """Close its connection."""
@@ -76,3 +81,8 @@ class Http2Client:
             trust_env=False,
         )
         return self._client
+
+
+def _answer(response: httpx2.Response, body: bytes, *, cut_off: bool = False) -> Answer:
+    found = {name.lower(): value for name, value in response.headers.items()}
+    return answer_of(response.status_code, found, body[:BODY_LIMIT], cut_off)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row
+from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row, was_cut_off
 from reconsume.consumers.sidecar.push.settings import Profile
 from reconsume.consumers.sidecar.push.verdicts import Verdict, judge
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
@@ -64,6 +64,12 @@ ROWS: list[tuple[Answer | NoAnswer, Meaning, Meaning, Meaning]] = [
     (answer(503, reconsume_error_type="Db"), RETRY, RETRY, RETRY),
     (AWAY, HOLD, HOLD, HOLD),
     (LATE, RETRY, RETRY, RETRY),
+    (NoAnswer("cut off", cut_off=True), HOLD, HOLD, HOLD),
+    (NoAnswer("cut off", repeated=True), RETRY, RETRY, RETRY),
+    (Answer(200, cut_off=True), RETRY, RETRY, ACK),
+    *((Answer(code, cut_off=True), DLQ, RETRY, DLQ) for code in (400, 422)),
+    (Answer(500, cut_off=True), RETRY, RETRY, RETRY),
+    (Answer(503, cut_off=True), HOLD, HOLD, HOLD),
     *((answer(code, location="/x"), DLQ, RETRY, DLQ) for code in (301, 302, 304, 307, 308)),
 ]
 
@@ -73,6 +79,26 @@ def test_the_table(given: Answer | NoAnswer, native: Meaning, dapr: Meaning, kna
     assert [judged(given, profile).meaning for profile in (NATIVE, BATCH, DAPR, KNATIVE)] == [
         *(native, native, dapr, knative)
     ]
+
+
+def test_a_level_that_came_before_the_rest_was_cut_off_counts() -> None:
+    assert judged(Answer(500, {"reconsume-delay-level": "4"}, cut_off=True)).level == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "was"),
+    [
+        (NoAnswer("refused"), False),
+        (NoAnswer("cut off", cut_off=True), True),
+        (LATE, False),
+        (Answer(502), True),
+        (Answer(502, {"retry-after": "1"}), False),
+        (Answer(503), False),
+        (Answer(500, cut_off=True), False),
+    ],
+)
+def test_only_an_app_that_had_the_request_can_have_ended_on_it(given: Answer | NoAnswer, was: bool) -> None:
+    assert was_cut_off(given) == was
 
 
 def test_every_row_of_the_table_is_tried() -> None:

@@ -36,8 +36,11 @@ ROWS = [
 
 def examples(answer: str) -> list[Answer | NoAnswer]:
     """What a row speaks of."""
-    if answer.startswith(("refused", "nothing")):
-        return [NoAnswer("", timed_out=answer.startswith("nothing"))]
+    if answer.startswith(("refused", "nothing", "the app ends")):
+        late, ends = answer.startswith("nothing"), answer.startswith("the app ends")
+        return [NoAnswer("", timed_out=late, repeated=ends)]
+    if answer.startswith("2xx that is cut off"):
+        return [Answer(200, cut_off=True)]
     if answer.startswith("2xx"):
         named = [text for text in re.findall(r"`(\w+)`", answer) if text.isupper()]
         said = named or (["MAYBE"] if "another" in answer else [""])

@@ -43,7 +43,9 @@ def connected() -> tuple[Connection, Transport]:
     return connection, transport
 
 
-def answered(*pieces: bytes, ends: bool = False, asked: int = 1) -> tuple[list[RawAnswer | str], Connection]:
+def answered(
+    *pieces: bytes, ends: bool = False, asked: int = 1, by: Exception | None = None
+) -> tuple[list[RawAnswer | str], Connection]:
     """What a connection makes of these bytes; the text of an error where there is no answer."""
 
     async def steps() -> tuple[list[RawAnswer | str], Connection]:
@@ -59,7 +61,7 @@ def answered(*pieces: bytes, ends: bool = False, asked: int = 1) -> tuple[list[R
                 if asked > 1:
                     break
             if ends:
-                connection.connection_lost(None)
+                connection.connection_lost(by)
             await asyncio.sleep(0)
             if not asking.done():
                 asking.cancel()
@@ -93,7 +95,7 @@ def test_an_answer(sent: bytes, status: int, headers: dict[str, str] | None, bod
     for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
         [answer], connection = answered(*pieces)
         assert not isinstance(answer, str), answer
-        assert (answer[0], answer[2]) == (status, body)
+        assert (answer[0], answer[2:]) == (status, (body, False))
         assert headers is None or answer[1] == headers
         assert connection.reusable
 
@@ -127,10 +129,9 @@ def test_an_app_that_will_hang_up_gets_no_further_request() -> None:
         (b"\x16\x03\x01 no http at all", "no HTTP"),
         (b"HTTP/1.1 abc OK\r\n\r\n", "no HTTP"),
         (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n", "no HTTP"),
-        (b"HTTP/1.1 200 OK\r\na: " + b"x" * 70_000, "the head of its answer is too large"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab", "cut off"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n", "cut off"),
-        (b"HTTP/1.1 200 OK\r\ncontent-le", "cut off"),
+        (b"HTTP/1.1 100 Continue\r\na: " + b"x" * 70_000, "the head of its answer is too large"),
+        (b"HTTP/1.1 100 Continue\r\na: b\r\n\r\n", "cut off"),
+        (b"HTTP/1.1 50", "cut off"),
         (b"", "cut off"),
     ],
 )
@@ -140,6 +141,49 @@ def test_what_is_no_answer(sent: bytes, why: str) -> None:
     assert answer.startswith(why)
     assert "x" * 100 not in answer
     assert not connection.reusable
+
+
+@pytest.mark.parametrize("status", [200, 422, 500])
+@pytest.mark.parametrize(
+    ("rest", "headers", "body"),
+    [
+        (b" No", {}, b""),
+        (b" No\r\nx-tried: 1\r\ncontent-le", {"x-tried": "1"}, b""),
+        (b" No\r\nx-tried: 1\r\ncontent-length: 5\r\n\r\nab", None, b"ab"),
+        (b" No\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n", None, b"ab"),
+        (b" No\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nno chunk", None, b"ab"),
+    ],
+    ids=["status line", "head", "body", "chunks", "no chunk"],
+)
+@pytest.mark.parametrize("reset", [False, True])
+def test_once_a_status_has_come_it_is_the_answer(
+    status: int, rest: bytes, headers: dict[str, str] | None, body: bytes, reset: bool
+) -> None:
+    sent = f"HTTP/1.1 {status}".encode() + rest
+    for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
+        [answer], connection = answered(*pieces, ends=True, by=ConnectionResetError() if reset else None)
+        assert not isinstance(answer, str), answer
+        assert (answer[0], answer[2], answer[3]) == (status, body, True)
+        assert headers is None or answer[1] == headers
+        assert not connection.reusable
+
+
+def test_the_status_of_an_earlier_answer_is_not_that_of_the_next() -> None:
+    async def steps() -> None:
+        connection, _ = connected()
+        asking = asyncio.ensure_future(connection.ask(b"", b""))
+        await asyncio.sleep(0)
+        connection.data_received(OK)
+        assert (await asking)[0] == 200
+        asking = asyncio.ensure_future(connection.ask(b"", b""))
+        await asyncio.sleep(0)
+        assert connection.cut_off() is None
+        connection.data_received(b"HTTP/1.")
+        connection.connection_lost(None)
+        with pytest.raises(ConnectionEnded):
+            await asking
+
+    asyncio.run(steps())
 
 
 def test_of_a_long_answer_only_the_beginning_is_read() -> None:
