@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from reconsume.cli.spark import follow
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
@@ -41,6 +42,45 @@ def groups_of(spark: SparkSession, lived: Lived, **more: Any) -> list[dict[str, 
     groups: list[dict[str, Any]] = summarise(found.ledger, found.now, found.since)["groups"]
     found.close()
     return groups
+
+
+def keeps_nothing(spark: SparkSession) -> bool:
+    """Whether Spark has no table in its cache."""
+    return bool(spark._jsparkSession.sharedState().cacheManager().isEmpty())
+
+
+@pytest.mark.parametrize("step", ["reading the topics", "judging the attempts", "looking for the first copies"])
+def test_a_run_that_fails_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived, step: str) -> None:
+    def ends(said: str) -> None:
+        if said == step:
+            raise IllegalSetting(said)
+
+    with pytest.raises(IllegalSetting, match=step):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, origins=True, progress=ends)
+    assert keeps_nothing(spark)
+
+
+def test_a_run_that_is_closed_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived) -> None:
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, origins=True)
+    assert found.ledger.count()
+    found.close()
+    assert keeps_nothing(spark)
+
+
+def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
+    spark: SparkSession, lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path / "ledger")
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
+    found.close()
+
+    def fails(*_: object) -> dict[str, Any]:
+        raise IllegalSetting("no summary")
+
+    monkeypatch.setattr(follow, "summarise", fails)
+    with pytest.raises(IllegalSetting, match="no summary"):
+        follow._tell(spark, folder, lived.bootstrap_servers, found.now, as_json=True)
+    assert keeps_nothing(spark)
 
 
 def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSession, lived: Lived) -> None:

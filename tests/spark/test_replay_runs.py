@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,25 @@ def test_a_chunk_that_was_half_sent_is_completed(spark: SparkSession, bootstrap_
     result = run_replay(spark, bootstrap_servers, plan)
     assert (result.sent, result.before) == (40 - some, some)
     assert replayed(one) == expected(40)
+
+
+def test_no_second_has_more_than_the_rate_however_many_offsets_a_bucket_has(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 50)
+    made = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    plan = replace(made, bucket=1_000)  # as that of a plan with ten million offsets
+    _write(records(spark, plan.folder).where(F.col("offset") % 5 == 1), bootstrap_servers, plan, None)
+    before = {(record.partition, record.offset) for record in one.read(one.settings.names.delay(0))}
+    assert 0 < len(before) < 50
+    seen: list[ReplayProgress] = []
+    result = run_replay(spark, bootstrap_servers, plan, rate=10, progress=seen.append)
+    assert result.sent == 50 - len(before)
+    assert replayed(one) == expected(50)
+    assert max(after.sent - earlier.sent for earlier, after in pairwise(seen)) == 10
+    lane = one.read(one.settings.names.delay(0))
+    stored = [record.timestamp for record in lane if (record.partition, record.offset) not in before]
+    assert max(sum(begin <= moment < begin + 1_000 for moment in stored) for begin in stored) <= 10
 
 
 def test_two_plans_made_before_either_ran_send_each_record_once(

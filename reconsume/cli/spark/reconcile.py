@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -92,22 +92,26 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     with screen(as_json=as_json) as say:
         spark = open_session(say, options.master, options.remote, session_settings)
         try:
-            with explained("reconciling"):
-                found = reconcile(
-                    spark,
-                    settings.bootstrap_servers,
-                    topic_prefix=settings.topic_prefix,
-                    since=since,
-                    until=until,
-                    committed=committed,
-                    extents=partial(read_extents, settings),
-                    delay_levels=options.delay_levels,
-                    tolerances=Tolerances(late=late),
-                    origins=options.origins,
-                    ledger=None if options.ledger is None else absolute(options.ledger),
-                    options=kafka,
-                    progress=say,
-                )
+            with (
+                explained("reconciling"),
+                closing(
+                    reconcile(
+                        spark,
+                        settings.bootstrap_servers,
+                        topic_prefix=settings.topic_prefix,
+                        since=since,
+                        until=until,
+                        committed=committed,
+                        extents=partial(read_extents, settings),
+                        delay_levels=options.delay_levels,
+                        tolerances=Tolerances(late=late),
+                        origins=options.origins,
+                        ledger=None if options.ledger is None else absolute(options.ledger),
+                        options=kafka,
+                        progress=say,
+                    )
+                ) as found,
+            ):
                 say("counting")
                 summary = summarise(found.ledger, found.now, found.since)
                 shown = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import NoneType
 from typing import Final
@@ -64,10 +65,11 @@ class Reconciliation:
     notes: DataFrame
     now: dt.datetime
     since: dt.datetime | None
+    _kept: ExitStack = field(repr=False, compare=False)
 
     def close(self) -> None:
-        """Let Spark forget the tables."""
-        self.ledger.unpersist()
+        """Let Spark forget the tables, and those that they are made of."""
+        self._kept.close()
 
 
 @in_small_methods
@@ -127,49 +129,50 @@ def reconcile(
     )
     now, since = _window(since, until, ledger)
     now_ms, since_ms = _ms(now), 0 if since is None else _ms(since)
-    source = _Source(spark, bootstrap_servers, topic_prefix, dict(options or {}))
-    progress("reading the level table")
-    tables = source.level_tables(delay_levels)
-    grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
-    progress("reading the topics")
-    start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
-    ends = None if grown is None or extents is None else extents(0)
-    pairs = kept = source.pairs(now_ms, start_ms, grown).persist()
-    facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
-    deletions = source.deletions(now_ms, start_ms, grown, extents)
-    if grown is not None and grown.last_ms is not None:
-        deletions.tell_gaps(grown.folder)
-        # What was lost stays so.
-        facts = facts.with_handled(grown.handled())
-        pairs = grown.name_repeats(pairs) if facts.surplus else pairs
-    if facts.surplus:
-        facts = replace(facts, lanes=deletions.lanes(facts.firsts))
-    if facts.releases:
-        progress("following what was released from the quarantine")
-        settled = () if grown is None else grown.settled_releases()
-        pairs = follow_releases(pairs, now_ms, source.standing, settled)
-    progress("judging the attempts")
-    paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
-    judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
-    rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
-    if since is not None:
-        seen = F.greatest("asked", "appended", "delivered")
-        rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
-    rows = rows.persist()
-    nowhere = F.col("outcome") == "lost"
-    if not (committed or {}).get(topic_prefix + "scheduler"):
-        # Nobody knows whether what is overdue waits still.
-        nowhere |= F.array_contains("findings", "OVERDUE")
-    found = _has(rows, nowhere)
-    rows = source.looked_again(rows, now_ms, lost=found, origins=origins, progress=progress)
-    if found:
-        rows = deletions.with_expired(rows, kept, nowhere).persist()
-    kept.unpersist()
-    if grown is not None:
-        progress(f"adding to the ledger in {grown.folder}")
-        grown.append(rows, now_ms, topic_prefix, ends)
-    findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
-    return Reconciliation(rows, findings, notes, now, since)
+    with ExitStack() as kept:
+        source = _Source(spark, bootstrap_servers, topic_prefix, dict(options or {}), kept)
+        progress("reading the level table")
+        tables = source.level_tables(delay_levels)
+        grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
+        progress("reading the topics")
+        start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
+        ends = None if grown is None or extents is None else extents(0)
+        pairs = whole = source.keep(source.pairs(now_ms, start_ms, grown))
+        facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
+        deletions = source.deletions(now_ms, start_ms, grown, extents)
+        if grown is not None and grown.last_ms is not None:
+            deletions.tell_gaps(grown.folder)
+            # What was lost stays so.
+            facts = facts.with_handled(grown.handled())
+            pairs = grown.name_repeats(pairs) if facts.surplus else pairs
+        if facts.surplus:
+            facts = replace(facts, lanes=deletions.lanes(facts.firsts))
+        if facts.releases:
+            progress("following what was released from the quarantine")
+            settled = () if grown is None else grown.settled_releases()
+            pairs = follow_releases(pairs, now_ms, source.standing, settled)
+        progress("judging the attempts")
+        paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
+        judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
+        rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
+        if since is not None:
+            seen = F.greatest("asked", "appended", "delivered")
+            rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
+        rows = source.keep(rows)
+        nowhere = F.col("outcome") == "lost"
+        if not (committed or {}).get(topic_prefix + "scheduler"):
+            # Nobody knows whether what is overdue waits still.
+            nowhere |= F.array_contains("findings", "OVERDUE")
+        found = _has(rows, nowhere)
+        rows = source.looked_again(rows, now_ms, lost=found, origins=origins, progress=progress)
+        if found:
+            rows = source.keep(deletions.with_expired(rows, whole, nowhere))
+        whole.unpersist()
+        if grown is not None:
+            progress(f"adding to the ledger in {grown.folder}")
+            grown.append(rows, now_ms, topic_prefix, ends)
+        findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
+        return Reconciliation(rows, findings, notes, now, since, kept.pop_all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,13 @@ class _Source:
     bootstrap_servers: str
     topic_prefix: str
     options: Mapping[str, str]
+    kept: ExitStack
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Have Spark keep it until `kept` is closed."""
+        frame = frame.persist()
+        self.kept.callback(frame.unpersist)
+        return frame
 
     def level_tables(self, own: str | None) -> LevelTables:
         names = TopicNames(self.topic_prefix)
@@ -225,10 +235,10 @@ class _Source:
         where = (self.spark, self.bootstrap_servers, self.topic_prefix)
         if lost:
             progress("looking once more for what seems lost")
-            rows = forgive_deliveries_in_flight(*where, rows, now_ms, self.options).persist()
+            rows = self.keep(forgive_deliveries_in_flight(*where, rows, now_ms, self.options))
         if origins:
             progress("looking for the first copies")
-            rows = note_lost_origins(*where, rows, self.options).persist()
+            rows = self.keep(note_lost_origins(*where, rows, self.options))
         return rows
 
 

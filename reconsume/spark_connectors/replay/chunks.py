@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Bucket", "Chunk", "Range", "chunk_size", "chunks_of", "wait_seconds"]
+__all__ = ["Bucket", "Chunk", "Pace", "Range", "chunk_size", "chunks_of", "parts_of"]
 
 _LARGEST: Final = 200_000
 
@@ -30,7 +31,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Buckets from `first` to `last`, both included, of one partition."""
+    """Offsets from `first` to `last`, both included, of one partition."""
 
     topic: str
     partition: int
@@ -48,35 +49,82 @@ class Chunk:
 
 
 def chunk_size(rate: float | None) -> int:
-    """About one second's worth of a rate in records per second, at most 200,000 records."""
+    """What may be sent at once: one second's worth of a rate in records per second, at most 200,000 records."""
     return _LARGEST if rate is None else max(1, min(_LARGEST, int(rate)))
 
 
-def chunks_of(buckets: Iterable[Bucket], size: int) -> list[Chunk]:
-    """Chunks of at most `size` records, or of one bucket where that has more; each bucket once, in order."""
+def chunks_of(buckets: Iterable[Bucket], size: int, width: int) -> list[Chunk]:
+    """Chunks of at most `size` records, or of one bucket where that has more; each bucket once, in order.
+
+    Args:
+        buckets: of the plan.
+        size: of a chunk, in records.
+        width: of a bucket, in offsets.
+    """
     chunks: list[Chunk] = []
     pending: list[Bucket] = []
     count = 0
     for bucket in sorted(buckets):
         # A range may not reach over a bucket that is sent: its records would go with it.
         if pending and (bucket.to_send == 0 or count + bucket.to_send > size):
-            chunks.append(_chunk(pending))
+            chunks.append(_chunk(pending, width))
             pending, count = [], 0
         if bucket.to_send > 0:
             pending.append(bucket)
             count += bucket.to_send
-    return [*chunks, _chunk(pending)] if pending else chunks
+    return [*chunks, _chunk(pending, width)] if pending else chunks
 
 
-def _chunk(buckets: list[Bucket]) -> Chunk:
+def parts_of(chunk: Chunk, offsets: Sequence[int], size: int) -> list[Chunk]:
+    """A chunk of one bucket, cut into chunks of at most `size` records.
+
+    Args:
+        chunk: of one range.
+        offsets: of the records that it is to send, in order.
+        size: in records.
+    """
+    (whole,) = chunk.ranges
+    cuts = [offsets[start : start + size] for start in range(0, len(offsets), size)]
+    return [
+        Chunk((Range(whole.topic, whole.partition, cut[0], cut[-1]),), len(cut), partly=chunk.partly) for cut in cuts
+    ]
+
+
+def _chunk(buckets: list[Bucket], width: int) -> Chunk:
     ranges: dict[tuple[str, int], Range] = {}
     for bucket in buckets:
         where = (bucket.topic, bucket.partition)
-        first = ranges[where].first if where in ranges else bucket.number
-        ranges[where] = Range(*where, first, bucket.number)
+        first = ranges[where].first if where in ranges else bucket.number * width
+        ranges[where] = Range(*where, first, bucket.number * width + width - 1)
     return Chunk(tuple(ranges.values()), sum(one.to_send for one in buckets), any(one.partly for one in buckets))
 
 
-def wait_seconds(sent: int, elapsed_seconds: float, rate: float | None) -> float:
-    """How long to wait so that what was sent stays within the rate."""
-    return 0.0 if rate is None else max(0.0, sent / rate - elapsed_seconds)
+class Pace:
+    """Says how long to wait, so that no second, whenever it begins, has more records than the rate.
+
+    Nobody knows when within a chunk its records were stored, so a chunk counts until a second after its end.
+
+    Args:
+        rate: records per second; None does not limit.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        self._most = chunk_size(rate)
+        self._rate = rate
+        self._sent: deque[tuple[float, int]] = deque()
+
+    def wait_seconds(self, count: int, now: float) -> float:
+        """Until so many records may be sent; they are no more than a chunk may have."""
+        if self._rate is None:
+            return 0.0
+        # Below one record a second, and beyond the largest chunk, the period of one chunk is another.
+        period = 1.0 if 1 <= self._rate <= _LARGEST else self._most / self._rate
+        wait, left = 0.0, self._most - sum(sent for _, sent in self._sent)
+        while self._sent and (left < count or self._sent[0][0] + period <= now):
+            ended, sent = self._sent.popleft()
+            wait, left = max(wait, ended + period - now), left + sent
+        return wait
+
+    def sent(self, count: int, now: float) -> None:
+        """So many were sent, the last of them now at the latest."""
+        self._sent.append((now, count))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from types import NoneType
@@ -21,8 +21,7 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.delay_levels.names import TopicNames
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.readers import check_source
-from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, chunk_size, chunks_of, wait_seconds
+from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, Pace, chunk_size, chunks_of, parts_of
 from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
 from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
 from reconsume.spark_connectors.replay.selection import SEND
@@ -60,17 +59,6 @@ class ReplayResult:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """Real time, and the only place that waits."""
-
-    rate: float | None
-    started: float = field(default_factory=time.monotonic)
-
-    def wait(self, sent: int) -> None:
-        time.sleep(wait_seconds(sent, time.monotonic() - self.started, self.rate))
-
-
 def run_replay(
     spark: SparkSession,
     bootstrap_servers: str,
@@ -88,7 +76,7 @@ def run_replay(
         spark: a session with the Kafka connector.
         bootstrap_servers: host:port of Kafka.
         plan: from `plan_replay` or `open_plan`.
-        rate: records per second at most, on average from the run's start; None for as fast as it goes.
+        rate: records at most in any second; None for as fast as it goes.
         progress: called after each chunk.
         at_least_once: also run where Spark may start a failed task a second time, which sends its records twice.
         settle_seconds: after an interrupted run, nothing may come from it for so long before this one begins.
@@ -145,11 +133,11 @@ def _send_all(
     progress: Callable[[ReplayProgress], None],
     options: Mapping[str, str] | None,
 ) -> int:
-    done, pace = 0, _Pace(rate)
+    done, pace = 0, Pace(rate)
     before = plan.to_send - sum(bucket.to_send for bucket in buckets)
     progress(ReplayProgress(0, before, plan.to_send))
-    for chunk in chunks_of(buckets, chunk_size(rate)):
-        pace.wait(done)
+    for chunk in _chunks(spark, plan, buckets, sent, rate):
+        time.sleep(pace.wait_seconds(chunk.to_send, time.monotonic()))
         if is_overtaken(read_events(spark, plan.folder), run):
             raise ReplayInterrupted(
                 f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
@@ -163,14 +151,30 @@ def _send_all(
                 f"missing: {error}"
             ) from error
         done += chunk.to_send
+        pace.sent(chunk.to_send, time.monotonic())
         progress(ReplayProgress(done, before, plan.to_send))
     return done
 
 
+def _chunks(
+    spark: SparkSession, plan: ReplayPlan, buckets: list[Bucket], sent: DataFrame, rate: float | None
+) -> Iterator[Chunk]:
+    """What is sent at once; a bucket with more records than the rate allows for a second is cut."""
+    size = chunk_size(rate)
+    for chunk in chunks_of(buckets, size, plan.bucket):
+        if rate is None or chunk.to_send <= size:
+            yield chunk
+            continue
+        with explained("the plan cannot be read"):
+            rows = _rows(spark, plan, chunk, sent).select("offset").orderBy("offset").collect()
+        yield from parts_of(chunk, [row["offset"] for row in rows], size)
+
+
 def _rows(spark: SparkSession, plan: ReplayPlan, chunk: Chunk, sent: DataFrame) -> DataFrame:
     def within(topic: str, partition: int, first: int, last: int) -> Column:
-        offsets = F.col("offset").between(first * plan.bucket, last * plan.bucket + plan.bucket - 1)
-        return (F.col("kafka_topic") == topic) & (F.col("partition") == partition) & offsets
+        return (
+            (F.col("kafka_topic") == topic) & (F.col("partition") == partition) & F.col("offset").between(first, last)
+        )
 
     pieces = [within(piece.topic, piece.partition, piece.first, piece.last) for piece in chunk.ranges]
     rows = records(spark, plan.folder).where((F.col("status") == SEND) & reduce(or_, pieces))
