@@ -57,6 +57,7 @@ _MORE: Final = frozenset(
         "tests/integration/test_push_delivery.py",
         "tests/integration/test_push_examples.py",
         "tests/integration/test_push_faults.py",
+        "tests/integration/test_push_poison.py",
         "tests/integration/test_rights.py",
         "tests/integration/test_scheduler_fairness.py",
         "tests/integration/test_secrets.py",
@@ -66,6 +67,7 @@ _MORE: Final = frozenset(
         "tests/integration/test_sidecar_process.py",
         "tests/integration/test_subscriptions.py",
         "tests/integration/test_table_changes.py",
+        "tests/packaging/test_spark_extra.py",
     }
 )
 """For `make test-more`, with tests/deploy: so many that `make test` ends within 15 minutes on 2 cores."""

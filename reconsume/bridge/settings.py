@@ -265,7 +265,8 @@ def _read_yaml(file: Path, text: str) -> dict[str, Any]:
         import yaml  # noqa: PLC0415 - only who writes YAML needs it
     except ImportError:
         raise IllegalSetting(
-            f"the settings file {file} is YAML, which needs PyYAML: pip install 'reconsume[sidecar]', or write TOML"
+            f"the settings file {file} is YAML, which needs PyYAML: pip install '.[sidecar]' in the checkout, "
+            "or write TOML"
         ) from None
     try:
         found = yaml.safe_load(text)

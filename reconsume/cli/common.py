@@ -172,4 +172,4 @@ def has_spark() -> bool:
 def need_spark() -> None:
     """Say what to install where Spark is not."""
     if not has_spark():
-        raise IllegalSetting("this command needs Spark: pip install 'reconsume[cli,spark]'")
+        raise IllegalSetting("this command needs Spark: pip install '.[cli,spark]' in the checkout")

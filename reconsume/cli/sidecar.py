@@ -16,7 +16,7 @@ from reconsume.cli.logs import configure_logs
 from reconsume.delay_levels.errors import IllegalSetting
 
 if any(find_spec(needed) is None for needed in ("fastapi", "uvicorn", "httptools", "uvloop")):
-    raise IllegalSetting("the sidecar needs FastAPI, uvicorn and more: pip install 'reconsume[cli,sidecar]'")
+    raise IllegalSetting("the sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout")
 
 from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.consumers.sidecar.settings import ProcessSettings

@@ -14,7 +14,9 @@ try:
     from opentelemetry.propagators.textmap import Getter
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as error:
-    raise ImportError("reconsume.consumers.otel needs opentelemetry-api: pip install reconsume[otel]") from error
+    raise ImportError(
+        "reconsume.consumers.otel needs opentelemetry-api: pip install '.[otel]' in the checkout"
+    ) from error
 
 from reconsume import __version__
 from reconsume.consumers.hooks import (

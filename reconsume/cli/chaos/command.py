@@ -19,7 +19,7 @@ def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sideca
     if brokers not in (1, 3):
         raise IllegalSetting(f"--brokers {brokers}: 1, or 3 that lose one at a time")
     if sidecar and find_spec("uvicorn") is None:
-        raise IllegalSetting("--sidecar: needs what a sidecar needs: pip install 'reconsume[cli,sidecar]'")
+        raise IllegalSetting("--sidecar: needs what a sidecar needs: pip install '.[cli,sidecar]' in the checkout")
     # None of the processes under test stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # That brokers go away is no news here.

@@ -25,7 +25,9 @@ def reconcile_in_spark(settings: Settings, console: Console) -> dict[str, Any] |
         ReconsumeError: the command failed.
     """
     if not has_spark():
-        console.print("pip install 'reconsume\\\\[spark]' adds a reconciliation to this demo", highlight=False)
+        console.print(
+            "pip install '.[spark]' in the checkout adds a reconciliation to this demo", highlight=False, markup=False
+        )
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
     with console.status("reconciling with Spark"):

@@ -2,7 +2,7 @@
 
     export JAVA_HOME=$(python -m reconsume.cli.spark.java)
 
-prints it for `spark-submit`, where `reconsume[broker]` has brought the only Java.
+prints it for `spark-submit`, where the extra `broker` has brought the only Java.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_without_any_java_the_error_names_what_was_tried_and_the_way_out(tmp_pat
     message = str(caught.value)
     assert f"JAVA_HOME: {old} is Java 8" in message
     assert "17 or newer" in message
-    assert "reconsume[broker]" in message
+    assert "pip install '.[broker]' in the checkout" in message
 
 
 @pytest.mark.parametrize(("version", "code"), [("17.0.1", 0), ("11.0.2", 1)])
@@ -114,5 +114,5 @@ def test_without_pyspark_the_error_says_what_to_install(tmp_path: Path, monkeypa
     monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    with pytest.raises(JarsNotFound, match=r"reconsume\[broker\]"):
+    with pytest.raises(JarsNotFound, match=r"pip install '\.\[broker\]' in the checkout"):
         kafka_jars(Path("java"), lambda _line: None)

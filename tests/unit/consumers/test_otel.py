@@ -266,5 +266,5 @@ def test_a_call_that_shutdown_cuts_off_ends_its_span_without_an_outcome() -> Non
 
 def test_without_opentelemetry_the_import_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ImportError, match=r"pip install reconsume\[otel\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[otel\]' in the checkout"):
         importlib.reload(otel)

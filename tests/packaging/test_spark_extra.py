@@ -1,0 +1,54 @@
+"""`pip install '.[cli,spark]'` in an empty environment: the newest Spark that it may bring reads and writes Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconsume.cli.broker.java import find_java
+from tests.integration.installation import Installation
+from tests.spark.dead_letters import replayed, with_dead_letters
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the programs of the environment are."""
+    folder = tmp_path_factory.mktemp("spark") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, ".[cli,spark]"], check=True, cwd=ROOT)
+    return folder / "bin"
+
+
+def told(programs: Path, one: Installation, *arguments: str) -> Any:
+    """What a command says as JSON."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "JDK_JAVA"))} | {
+        "RECONSUME_BOOTSTRAP_SERVERS": one.settings.bootstrap_servers,
+        "RECONSUME_TOPIC_PREFIX": one.settings.topic_prefix,
+        # The extra brings no Java.
+        "JAVA_HOME": str(find_java().resolve().parent.parent),
+    }
+    command = [str(programs / "reconsume"), *arguments, "-o", "json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr[-4_000:] + run.stdout[-1_000:]
+    return json.loads(run.stdout)
+
+
+def test_replay_and_reconcile_run(programs: Path, bootstrap_servers: str, tmp_path: Path) -> None:
+    one = with_dead_letters(bootstrap_servers, 10)
+    done = told(programs, one, "replay", "--where", "cause = 'timeout'", "--plan", str(tmp_path / "plan"), "--yes")
+    assert (done["sent"], done["report"]) == (5, {"sent": 5})
+    assert sum(replayed(one).values()) == 5
+    settled = told(programs, one, "reconcile", "--report", str(tmp_path / "report.html"))
+    assert settled["findings"] == {}
+    assert (tmp_path / "report.html").stat().st_size > 0
