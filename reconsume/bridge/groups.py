@@ -29,8 +29,8 @@ from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.allowed_topics import decode_allowed
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
-from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
+from reconsume.delay_levels.names import SYSTEM_KEY, check_group
+from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy, spell_waits
 from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
 
 __all__ = [
@@ -78,6 +78,12 @@ class SubscriptionGroupConfig(_Stored):
     def policy(self, table: DelayLevels) -> RetryPolicy:
         """The group's own retry policy, or the level table of all."""
         return table if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+
+    def waits(self, table: DelayLevels) -> str:
+        """The wait before each retry, for people; a consumer may wish other levels, or set another maximum."""
+        if self.retry_queue_nums <= 0:
+            return "none: failed messages are dropped"
+        return spell_waits(self.policy(table), self.retry_max_times) or "none: a failed message is a dead letter"
 
     def to_json(self) -> str:
         """The value of the group's record."""

@@ -95,13 +95,16 @@ def _mapping(what: str, value: Any, known: tuple[str, ...] | None) -> dict[Any, 
     return value
 
 
-def plan_groups(file: GroupsFile, current: Groups, topics: TopicSettings | None = None) -> GroupsPlan:
+def plan_groups(
+    file: GroupsFile, current: Groups, topics: TopicSettings | None = None, *, delete: bool = False
+) -> GroupsPlan:
     """Compare; what a newer version has stored beside the fields that we know is kept.
 
     Args:
         file: as it should be.
         current: as it is.
         topics: the settings of this process; those that it was given are published.
+        delete: whether groups that the file does not name are removed.
     """
     plan = GroupsPlan()
     wanted = dict(current.by_name)
@@ -116,6 +119,8 @@ def plan_groups(file: GroupsFile, current: Groups, topics: TopicSettings | None 
             plan.changed[name] = changed
             wanted[name] = merged
     plan.unlisted.extend(sorted(current.by_name.keys() - file.groups.keys()))
+    for name in plan.unlisted if delete else ():
+        del wanted[name]
     before = current.system.model_dump(by_alias=True)
     system = parse_system_value(before | dict(file.system)).publishing(topics or TopicSettings())
     plan.system.extend(changes(before, system.model_dump(by_alias=True)))

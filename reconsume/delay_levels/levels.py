@@ -90,6 +90,14 @@ class DelayLevels:
             raise IllegalDelayLevels(f"delay level {level}: the level table has levels 1 to {self.max_level} ({self})")
         return self.delays_ms[level - 1]
 
+    @property
+    def goes_down_at(self) -> int | None:
+        """The first level that is shorter than the one before it: a later retry comes sooner. It is legal."""
+        return next((level for level in range(2, self.max_level + 1) if self._is_shorter(level)), None)
+
+    def _is_shorter(self, level: int) -> bool:
+        return self.delay_ms(level) < self.delay_ms(level - 1)
+
     def distinct_delays_ms(self) -> tuple[int, ...]:
         """Each duration once, shortest first: one delay topic each."""
         return tuple(sorted(set(self.delays_ms)))

@@ -14,7 +14,7 @@ from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 
-__all__ = ["ExponentialRetryPolicy", "RetryPolicy", "parse_retry_policy"]
+__all__ = ["ExponentialRetryPolicy", "RetryPolicy", "parse_retry_policy", "spell_waits"]
 
 _HIGHEST_EXPONENT = 32
 _PARAMETERS = {
@@ -95,6 +95,21 @@ class ExponentialRetryPolicy:
             f"exponential: {format_duration(self.initial_ms)} × {self.multiplier}^n, "
             f"at most {format_duration(self.max_ms)}"
         )
+
+
+def spell_waits(policy: RetryPolicy, max_times: int) -> str:
+    """Return the wait before each retry of a message for which nobody wishes a level, such as `10s 30s 1m ×3`."""
+    runs: list[tuple[int, int]] = []
+    for times in range(max_times):
+        level = policy.automatic_level(times)
+        is_last = level == policy.max_level
+        wait, count = policy.delay_ms(level), max_times - times if is_last else 1
+        if runs and runs[-1][0] == wait:
+            count += runs.pop()[1]
+        runs.append((wait, count))
+        if is_last:
+            break
+    return " ".join(format_duration(wait) + (f" ×{count:,}" if count > 1 else "") for wait, count in runs)
 
 
 def parse_retry_policy(policy: Mapping[str, object]) -> RetryPolicy:

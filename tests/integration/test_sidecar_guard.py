@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import logging
 import shutil
 import socket
@@ -154,6 +155,25 @@ def test_a_body_that_is_too_large(limited: Running, chunked: bool) -> None:
     assert answer.status == 413
     assert b"sidecar.limits.body_mib" in answer.read()
     connection.close()
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain", "application/jsonx"])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/groups/g/send-back"])
+def test_a_body_that_is_not_declared_as_json(limited: Running, path: str, kind: str | None) -> None:
+    connection = http.client.HTTPConnection(limited.api, timeout=60)
+    connection.request("POST", path, b'{"topic": "t"}', {} if kind is None else {"content-type": kind})
+    answer = connection.getresponse()
+    problem = json.loads(answer.read())
+    connection.close()
+    assert (answer.status, problem["type"]) == (415, "urn:reconsume:problem:unsupported-media-type")
+    said = "content-type is missing" if kind is None else f"content-type is {kind!r}"
+    assert problem["detail"] == f"{said}: send the header `content-type: application/json`"
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/x+json"])
+def test_json_by_any_name_is_read(limited: Running, kind: str) -> None:
+    refused = call(limited.api, "POST", "/v1/messages", b"{}", {"content-type": kind})
+    assert (refused.status, refused.kind) == (422, "illegal-value")
 
 
 def test_headers_that_are_too_large_whole_or_without_an_end(limited: Running) -> None:

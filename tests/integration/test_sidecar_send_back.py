@@ -293,7 +293,7 @@ def test_what_a_consumer_has_to_know_and_the_making_of_its_topic(here: Installat
         "retryMaxTimes": 16,
         "retryQueueNums": 1,
         "consumeEnable": True,
-        "waits": "1s 1s 1s 2s",
+        "waits": "1s 2s ×15",
         "consumerSettings": {"auto.offset.reset": "earliest", "isolation.level": "read_committed"},
     }
     assert not here.admin.partitions([names.retry(group)]), "to look makes nothing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
@@ -50,11 +51,13 @@ _PROBLEMS: Final = {
     404: "There is no such group, record or topic",
     409: "The record was sent back a different number of times",
     413: "The body, or the record, is too large",
+    415: "The body is not declared as JSON",
     422: "A value was refused",
     429: "Too many requests",
     502: "Kafka refuses the sidecar",
     503: "Kafka has not acknowledged it; make the same call again after the header retry-after",
 }
+_JSON: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
 
@@ -216,8 +219,11 @@ def _handle_errors(api: FastAPI) -> None:
         return _answer(problem_of(error))
 
     @api.exception_handler(RequestValidationError)
-    async def _invalid(_request: Request, error: RequestValidationError) -> Response:
-        return _answer(_invalid_request(error.errors()))
+    async def _invalid(request: Request, error: RequestValidationError) -> Response:
+        # A body that is declared as something else is never read as JSON, so it always comes here.
+        kind = request.headers.get("content-type", "")
+        wrong_kind = request.method == "POST" and not _JSON.fullmatch(kind)
+        return _answer(_not_json(kind) if wrong_kind else _invalid_request(error.errors()))
 
     @api.exception_handler(Exception)
     async def _unexpected(_request: Request, error: Exception) -> Response:
@@ -242,6 +248,17 @@ def _handle_errors(api: FastAPI) -> None:
 def _methods(api: FastAPI, path: str) -> set[str]:
     routes = [one for one in api.routes if isinstance(one, APIRoute) and one.path_regex.match(path)]
     return {method for route in routes for method in route.methods or ()}
+
+
+def _not_json(kind: str) -> Problem:
+    return Problem(
+        415,
+        "unsupported-media-type",
+        "The body is not declared as JSON",
+        f"content-type is {kind[:80]!r}: send the header `content-type: application/json`"
+        if kind
+        else "content-type is missing: send the header `content-type: application/json`",
+    )
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:

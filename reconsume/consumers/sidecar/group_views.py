@@ -95,7 +95,7 @@ class GroupViews:
             retry_max_times=config.retry_max_times,
             retry_queue_nums=config.retry_queue_nums,
             consume_enable=config.consume_enable,
-            waits=str(config.policy(self._groups().table)),
+            waits=config.waits(self._groups().table),
             consumer_settings=dict(_FOR_THE_RETRY_TOPIC),
         )
 

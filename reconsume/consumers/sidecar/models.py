@@ -235,7 +235,7 @@ class GroupView(_Told):
     retry_max_times: int
     retry_queue_nums: Annotated[int, Field(description="partitions of the retry topic; 0 or less: no retries")]
     consume_enable: bool
-    waits: Annotated[str, Field(description="the level table or retry policy in force")]
+    waits: Annotated[str, Field(description="before each retry, where no level is wished")]
     consumer_settings: Annotated[dict[str, str], Field(description="that a consumer needs for the retry topic")]
 
 

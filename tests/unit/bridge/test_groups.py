@@ -123,3 +123,17 @@ def test_what_another_version_publishes_is_kept() -> None:
 def test_a_published_setting_that_cannot_be_is_told_with_its_name() -> None:
     with pytest.raises(IllegalSetting, match=r"topicSettings\.maxMessageBytes: .*65536"):
         parse_system_config('{"topicSettings": {"maxMessageBytes": 6}}')
+
+
+@pytest.mark.parametrize(
+    ("fields", "waits"),
+    [
+        ({}, "3s ×16"),
+        ({"retryMaxTimes": 0}, "none: a failed message is a dead letter"),
+        ({"retryQueueNums": 0}, "none: failed messages are dropped"),
+        ({"retryMaxTimes": 2, "groupRetryPolicy": {"type": "EXPONENTIAL", "exponentialRetryPolicy": {}}}, "5s 10s"),
+    ],
+)
+def test_the_waits_are_the_groups_own(fields: dict[str, object], waits: str) -> None:
+    config = parse_group_config("g", json.dumps(fields))
+    assert config.waits(DelayLevels.parse("1s 2s 3s")) == waits

@@ -60,6 +60,12 @@ def test_a_removal_counts_only_when_it_is_asked_for() -> None:
     assert not plan.is_empty(delete=True)
 
 
+def test_a_group_that_is_removed_wants_no_topics() -> None:
+    file, old = parse_groups_file({"groups": {"new": {}}}), registered(SubscriptionGroupConfig(group_name="old"))
+    assert plan_groups(file, old).wanted.by_name.keys() == {"old", "new"}
+    assert plan_groups(file, old, delete=True).wanted.by_name.keys() == {"new"}
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

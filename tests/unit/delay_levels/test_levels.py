@@ -159,3 +159,11 @@ def test_every_level_that_a_rule_chooses_has_a_delay_topic_of_its_duration(
         assert 1 <= level <= table.max_level
         assert table.delay_ms(level) in table.distinct_delays_ms()
         assert names.delay_ms(names.delay(table.delay_ms(level))) == table.delay_ms(level)
+
+
+@pytest.mark.parametrize(
+    ("table", "level"),
+    [(DEFAULT_LEVEL_TABLE, None), ("1s", None), ("1s 1s", None), ("5s 1s", 2), ("1s 30s 10s 5s", 3)],
+)
+def test_the_first_level_that_is_shorter_than_the_one_before_it(table: str, level: int | None) -> None:
+    assert DelayLevels.parse(table).goes_down_at == level

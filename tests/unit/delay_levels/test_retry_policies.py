@@ -13,7 +13,7 @@ from reconsume.delay_levels.durations import LONGEST_MS
 from reconsume.delay_levels.errors import IllegalDelayLevels
 from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.retry_policies import ExponentialRetryPolicy, RetryPolicy, parse_retry_policy
+from reconsume.delay_levels.retry_policies import ExponentialRetryPolicy, RetryPolicy, parse_retry_policy, spell_waits
 from reconsume.delay_levels.send_back import Delayed, decide_send_back
 
 DEFAULT = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
@@ -209,3 +209,29 @@ def test_anything_is_a_policy_or_refused(policy: dict[Any, object], sent_back: i
     except IllegalDelayLevels:
         return
     assert parsed.delay_ms(parsed.automatic_level(sent_back)) >= 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "max_times", "waits"),
+    [
+        (DEFAULT, 16, "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"),
+        (DEFAULT, 3, "10s 30s 1m"),
+        (DEFAULT, 20, "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h ×5"),
+        (DEFAULT, 0, ""),
+        (DelayLevels.parse("1s"), 2**31, "1s ×2,147,483,648"),
+        (DelayLevels.parse("9s 9s 1s 1s 5s 5s"), 5, "1s ×2 5s ×3"),
+        (ExponentialRetryPolicy(1_000, 4_000, 2), 100, "1s 2s 4s ×98"),
+    ],
+)
+def test_the_waits_of_a_group_are_spelled(policy: RetryPolicy, max_times: int, waits: str) -> None:
+    assert spell_waits(policy, max_times) == waits
+
+
+@given(max_times=st.integers(0, 60), table=st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_the_waits_that_are_spelled_are_those_of_the_rule(max_times: int, table: list[int]) -> None:
+    policy = DelayLevels(tuple(1_000 * seconds for seconds in table))
+    spelled: list[int] = []
+    for word in spell_waits(policy, max_times).split():
+        spelled.extend([spelled[-1]] * (int(word[1:]) - 1) if word.startswith("×") else [int(word[:-1])])
+    outcomes = [decide_send_back(times, 0, max_times, policy) for times in range(max_times)]
+    assert spelled == [one.delay_ms // 1_000 for one in outcomes if isinstance(one, Delayed)]
