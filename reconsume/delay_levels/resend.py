@@ -58,7 +58,7 @@ class DeadLetterInfo:
         group: whose dead letter it is.
         origin_message_id: of the first copy; where the dead letter itself stands if no header tells.
         origin_topic: of the first copy.
-        attempt: how often it was sent back.
+        attempt: how often it was sent back, the last time to the dead letters.
         cause: the error's text, or the rule's reason.
         born_ms: timestamp of the first copy.
         first_failure_ms: when it was sent back for the first time.
@@ -79,6 +79,11 @@ class DeadLetterInfo:
     replay_id: str | None
     replay_times: int
     malformed: tuple[str, ...] = ()
+
+    @property
+    def retries(self) -> int | None:
+        """How often it came again before it died: `retryMaxTimes` at most; None where nothing tells."""
+        return None if self.attempt is None else max(0, self.attempt - 1)
 
     @classmethod
     def of(cls, group: str, stands: Position, headers: Headers) -> Self:

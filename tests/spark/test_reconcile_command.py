@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from reconsume.cli.main import app
+from reconsume.spark_connectors.local_rows import local_rows
+from reconsume.spark_connectors.reconcile.ledger import _command
 from tests.integration.test_cli import reconsume
 from tests.spark.copies import Copy, commit_to_end, write
 from tests.spark.lived import Lived
@@ -80,3 +83,18 @@ def test_what_cannot_work_is_said_before_spark_starts(
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_to_copy_holds_nothing_that_a_shell_obeys(spark: SparkSession) -> None:
+    topics = ("flights", "x;reboot", "$(reboot)", "flights' -f '%s")
+    rows = [{"topic": topic, "partition": 0, "offset": "1"} for topic in topics]
+    rows += [
+        {"topic": "flights", "partition": 0, "offset": "1\n;reboot"},
+        {"topic": None, "partition": 0, "offset": "1"},
+    ]
+    found = local_rows(spark, rows, "topic STRING, partition INT, offset STRING").select(
+        _command("a:1,b:2", F.col("topic"), F.col("partition"), F.col("offset")).alias("command")
+    )
+    commands = [row.command for row in found.collect()]
+    assert commands[0] == r"kcat -C -e -b a:1,b:2 -t flights -p 0 -o 1 -c 1 -f '%t/%p/%o %T\n%h\n%k\n%s\n'"
+    assert commands[1:] == [None] * 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import unicodedata
 from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
@@ -22,6 +21,7 @@ from reconsume.bridge.clock import Clock
 from reconsume.bridge.console.language import choose_language
 from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.console.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
+from reconsume.delay_levels.human_text import visible
 
 __all__ = ["ICON", "STYLE", "Links", "Renderer", "spell", "utc"]
 
@@ -30,7 +30,6 @@ _COOKIE: Final = "lang"
 _YEAR_SECONDS: Final = 31_536_000
 _SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 _KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 def _static(name: str) -> bytes:
@@ -88,14 +87,9 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
     return " ".join(words) or f"0{names[-1]}"
 
 
-def visible(value: object) -> object:
-    """What cannot be seen, and may rearrange what can, is shown as U+FFFD; markup of our own templates stays."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return "".join(
-        one if one in "\n\t" or unicodedata.category(one) not in _INVISIBLE else "\N{REPLACEMENT CHARACTER}"
-        for one in value
-    )
+def displayed(value: object) -> object:
+    """What templates show of a value; markup of our own templates stays."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 class Renderer:
@@ -113,7 +107,7 @@ class Renderer:
             loader=PackageLoader(_PACKAGE),
             autoescape=True,
             undefined=StrictUndefined,
-            finalize=visible,
+            finalize=displayed,
             trim_blocks=True,
             lstrip_blocks=True,
         )

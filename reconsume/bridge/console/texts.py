@@ -123,7 +123,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "place": ("Place", "位置"),
     "dead_since": ("Dead since", "成为死信时间"),
     "key": ("Key", "键"),
-    "attempts": ("Send-backs", "退回次数"),
+    "retries": ("Retries", "重试次数"),
     "replays": ("Sent again", "重发次数"),
     "resend_chosen": ("Resend the chosen…", "重发所选…"),
     "resend_shown": ("Resend all {} shown…", "重发本页全部 {} 条…"),

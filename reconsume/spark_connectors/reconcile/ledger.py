@@ -14,6 +14,8 @@ from reconsume.spark_connectors.reconcile.judged import Committed
 __all__ = ["as_findings", "as_ledger"]
 
 _PLACE: Final = ("topic", "partition", "offset")
+_PLAIN_PLACE: Final = r"\A[A-Za-z0-9._-]+/[0-9]+/[0-9]+\z"
+"""As Kafka names them, so that a shell needs no quotes."""
 
 
 def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> DataFrame:
@@ -95,10 +97,11 @@ def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataF
 
 
 def _command(bootstrap_servers: str, topic: Column, partition: Column, offset: Column) -> Column:
-    """For kcat; a topic's name needs no quotes in a shell."""
-    return F.concat(
+    """For kcat, in a shell; none for a place that no record of Kafka has: where a mark says so, anybody may have."""
+    command = F.concat(
         F.lit(f"kcat -C -e -b {shlex.quote(bootstrap_servers)} -t "),
         topic,
         *(F.lit(" -p "), partition.cast("string"), F.lit(" -o "), offset.cast("string")),
         F.lit(r" -c 1 -f '%t/%p/%o %T\n%h\n%k\n%s\n'"),
     )
+    return F.when(F.concat_ws("/", topic, partition.cast("string"), offset.cast("string")).rlike(_PLAIN_PLACE), command)

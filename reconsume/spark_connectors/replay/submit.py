@@ -6,7 +6,6 @@ Needs nothing on the driver but pyspark and this package. The session's settings
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.human_text import json_text, visible
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
 
@@ -62,10 +62,10 @@ def main() -> None:
     try:
         result = submit(spark, sys.argv[1:])
     except ReconsumeError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(visible(f"error: {error}"))
     finally:
         spark.stop()
-    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.write(json_text(result) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import unicodedata
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -12,6 +11,7 @@ from typing import Any, Final
 from reconsume import __version__
 from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import visible
 from reconsume.spark_connectors.reconcile.summary import LATENESS_LIMITS_MS
 from reconsume.spark_connectors.report.charts import columns, stacked_columns
 from reconsume.spark_connectors.report.words import LANGUAGES, WORDS
@@ -76,7 +76,8 @@ def render_report(
 
 def _head(summary: Mapping[str, Any], words: Words, servers: str, prefix: str) -> str:
     wrong = sum(summary["findings"].values())
-    verdict = words["findings_verdict"].format(count=f"{wrong:,}") if wrong else words["ok"]
+    found = words["findings_verdict_1" if wrong == 1 else "findings_verdict"]
+    verdict = found.format(count=f"{wrong:,}") if wrong else words["ok"]
     if not wrong and not summary["attempts"]:
         verdict = words["empty"]
     since = words["ever"] if summary["since"] is None else _iso(summary["since"])
@@ -223,12 +224,7 @@ def _good(text: str) -> str:
 
 def _text(value: object) -> str:
     """Text that no browser takes for markup, and that no control character rearranges."""
-    shown = "".join("\ufffd" if _invisible(character) else character for character in str(value))
-    return escape(shown)
-
-
-def _invisible(character: str) -> bool:
-    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn")
+    return escape(visible(str(value)))
 
 
 def _duration(milliseconds: int) -> str:

@@ -20,7 +20,7 @@ from reconsume.bridge.console.bytes_shown import (
     shorten,
 )
 from reconsume.bridge.console.filters import FIELDS, FilterForm, place_of, places_of
-from reconsume.bridge.console.rendering import Links, spell, utc, visible
+from reconsume.bridge.console.rendering import Links, displayed, spell, utc
 from reconsume.bridge.dead_letters import Filter
 from reconsume.bridge.place import Place
 from reconsume.delay_levels.errors import IllegalSetting
@@ -196,10 +196,10 @@ def test_moments(milliseconds: int | None, shown: str | None) -> None:
 
 
 def test_nothing_invisible_is_shown_and_our_own_markup_stays() -> None:
-    assert visible("a\u202eb\x00c\x1b\u200bd\n\te 中文 \U0001f600") == "a�b�c��d\n\te 中文 \U0001f600"
-    assert visible(17) == 17
+    assert displayed("a\u202eb\x00c\n\te 中文 \U0001f600") == "a\\u202eb\\u0000c\n\te 中文 \U0001f600"
+    assert displayed(17) == 17
     markup = Markup("<b>\u200b</b>")
-    assert visible(markup) is markup
+    assert displayed(markup) is markup
 
 
 def test_links_name_groups_of_any_name() -> None:
