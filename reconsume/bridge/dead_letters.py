@@ -15,6 +15,7 @@ from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.properties import Headers
 from reconsume.delay_levels.resend import (
     DeadLetterInfo,
@@ -233,7 +234,7 @@ def read_these(settings: Settings, group: str, places: Collection[Place]) -> lis
                 )
     missing = sorted(wanted - found.keys())
     if missing:
-        others = f", and {len(missing) - 1} others are not either" if len(missing) > 1 else ""
+        others = f" (nor at {counted(len(missing) - 1, 'other place')})" if len(missing) > 1 else ""
         raise RecordNotFound(
             f"{missing[0]} of group {group!r}: no dead letter is there{others}; `reconsume dlq list` shows those "
             "that are"

@@ -10,6 +10,7 @@ from reconsume.bridge.compacted_topics import write_records
 from reconsume.bridge.scheduler.positions import PositionLog
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.positions import position_key
 
 __all__ = ["ListedPosition", "list_positions", "parse_partition", "reset_positions"]
@@ -80,8 +81,8 @@ def reset_positions(settings: Settings, wanted: Sequence[Partition] | None) -> l
     group = settings.names.scheduler_group
     if members := KafkaAdmin(settings.client_settings()).member_names(group):
         raise IllegalSetting(
-            f"group {group} has {len(members)} members; stop all scheduler workers first: a running one goes on "
-            "where it is and writes its position again, and a killed one stays a member for its session"
+            f"group {group} has {counted(len(members), 'member')}; stop all scheduler workers first: a running one "
+            "goes on where it is and writes its position again, and a killed one stays a member for its session"
         )
     write_records(settings, settings.names.positions, [(position_key(*where), None) for where in wheres])
     return [found[where] for where in wheres]

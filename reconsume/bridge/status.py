@@ -13,7 +13,7 @@ from reconsume.bridge.quarantine import count_quarantined
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
 
 __all__ = ["collect_status"]
 
@@ -120,10 +120,11 @@ def _scheduled(names: TopicNames, topics: dict[str, int]) -> list[str]:
 
 
 def _groups(names: TopicNames, topics: dict[str, int]) -> list[str]:
+    """All but the doctor's, whose retries nobody consumes."""
     found = set()
     for topic in topics:
         name = names.rocketmq_name(topic)
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix):
                 found.add(name.removeprefix(prefix))
-    return sorted(found)
+    return sorted(found - {DOCTOR_GROUP})

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from reconsume.bridge.status import collect_status
 from reconsume.cli.status import show_status, watch_status
 from reconsume.delay_levels.done_ahead import encode_done
+from reconsume.delay_levels.names import DOCTOR_GROUP
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
@@ -62,6 +63,12 @@ def test_the_marks_of_transactions_do_not_count(one: Installation, capsys: pytes
     assert (report["quarantined"], report["quarantined_exact"]) == (0, True)
     show_status(one.settings, as_json=False)
     assert "~" not in capsys.readouterr().out
+
+
+def test_the_doctors_own_group_is_not_shown(one: Installation) -> None:
+    for group in (DOCTOR_GROUP, "departures"):
+        one.admin.create(one.settings.names.retry(group), 1, -1, {})
+    assert [line["group"] for line in collect_status(one.settings)["groups"]] == ["departures"]
 
 
 def test_what_was_delivered_out_of_turn_does_not_wait(one: Installation) -> None:

@@ -18,6 +18,7 @@ from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.inspection import TopicState
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.settings import Settings
+from reconsume.delay_levels.human_text import counted
 
 __all__ = ["check_connection", "check_coordinators", "check_versions", "explain_connection", "versions_of"]
 
@@ -52,7 +53,7 @@ def check_connection(settings: Settings, report: Report) -> bool:
     for host, port in unreachable:
         report.problem("connection", *_nobody_at(f"{host}:{port}"))
     if not unreachable:
-        report.passed.append(f"connection: {len(brokers)} brokers answer")
+        report.passed.append(f"connection: {counted(len(brokers), 'broker answers', 'brokers answer')}")
     return not unreachable
 
 

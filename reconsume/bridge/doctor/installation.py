@@ -13,6 +13,7 @@ from reconsume.bridge.inspection import Inspector, TopicState
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.human_text import counted
 
 __all__ = ["check_groups", "check_topics", "check_transactions", "check_workers"]
 
@@ -40,8 +41,8 @@ def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: R
             if one.name not in admin.partitions([one.name]):
                 missing.append(one.name)
     if missing:
-        others = f", and {len(missing) - 1} others are missing" if len(missing) > 1 else " is missing"
-        report.problem("topics", f"topic {missing[0]}{others}", "reconsume topics apply")
+        others = f", and so {counted(len(missing) - 1, 'other is', 'others are')}" if len(missing) > 1 else ""
+        report.problem("topics", f"topic {missing[0]} is missing{others}", "reconsume topics apply")
     for different in plan.differences:
         what = f"topic {different.topic}: {different.setting} is {different.is_now}, it should be {different.should_be}"
         tell = report.problem if different.breaks else report.warning
@@ -92,7 +93,7 @@ def check_transactions(settings: Settings, admin: Inspector, report: Report, clo
             f"--partition {partition} --start-offset {offset}",
         )
     if not found:
-        report.passed.append(f"transactions: none is open for long in {len(partitions)} partitions")
+        report.passed.append(f"transactions: none is open for long in {counted(len(partitions), 'partition')}")
 
 
 def check_groups(groups: Groups, report: Report) -> None:
@@ -138,9 +139,9 @@ def check_workers(settings: Settings, admin: Inspector, report: Report) -> bool:
         some = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(left)[:3])
         report.problem(
             "workers",
-            f"{len(left)} partitions have no worker, such as {some}",
+            f"{counted(len(left), 'partition has', 'partitions have')} no worker, such as {some}",
             "restart the workers; they find new topics within 10 s: reconsume scheduler",
         )
         return False
-    report.passed.append(f"workers: {len(members)} share {len(scheduled)} partitions")
+    report.passed.append(f"workers: {len(members)} for {counted(len(scheduled), 'partition')}")
     return True

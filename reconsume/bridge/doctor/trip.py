@@ -19,12 +19,12 @@ from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.names import DOCTOR_GROUP
 from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored, send_back_copy
 
-__all__ = ["DOCTOR_GROUP", "Stamp", "check_clock", "send_through"]
+__all__ = ["Stamp", "check_clock", "send_through"]
 
-DOCTOR_GROUP: Final = "reconsume-doctor"
-"""Its retry topic takes the record; nobody reads it."""
 _PATIENCE_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.05
 _SKEW_MS: Final = 500
@@ -63,7 +63,7 @@ def check_clock(stamps: Sequence[Stamp], report: Report) -> None:
     if apart is not None:
         report.problem("clock", apart, _SAME_TIME)
     if stamps and not skewed and apart is None:
-        report.passed.append(f"clock: {len(stamps)} brokers within {_SKEW_MS} ms of this machine")
+        report.passed.append(f"clock: {counted(len(stamps), 'broker')} within {_SKEW_MS} ms of this machine")
 
 
 def _furthest_apart(stamps: Sequence[Stamp]) -> str | None:
