@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from reconsume.bridge.rights import ROLES, Role, acl_commands, rights_of, unsayable
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import print_json
+from reconsume.cli.output import print_json, print_line, tell
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["role_of", "show_acls"]
@@ -59,8 +58,8 @@ def show_acls(
             }
         )
     else:
-        sys.stdout.write(f"# {role.value}: {ROLES[role]}\n")
+        print_line(f"# {role.value}: {ROLES[role]}")
         for right, command in zip(rights, commands, strict=True):
-            sys.stdout.write(f"# {right.why}\n{command}\n")
+            print_line(f"# {right.why}\n{command}")
     for pattern in unsayable(settings.allowed_real_topics) if role is Role.SCHEDULER else ():
-        sys.stderr.write(f"allowed_real_topics {pattern!r} cannot be said in ACLs: grant Write on those topics too\n")
+        tell(f"allowed_real_topics {pattern!r} cannot be said in ACLs: grant Write on those topics too")

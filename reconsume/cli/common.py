@@ -1,19 +1,18 @@
-"""What all commands share: the settings they read, the way they print, the errors they show."""
+"""What all commands share: their options, the settings they read, the questions they ask."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import sys
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import visible
 
 __all__ = [
     "BootstrapServers",
@@ -31,8 +30,6 @@ __all__ = [
     "keep_what_is_loaded",
     "line_settings",
     "need_spark",
-    "print_json",
-    "print_table",
     "read_settings",
     "shown_text",
 ]
@@ -123,33 +120,6 @@ def check_output(output: str) -> bool:
     return output == "json"
 
 
-def print_json(value: Any) -> None:
-    """For machines."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def print_json_list(values: Iterable[Any]) -> None:
-    """The same of a list that may be long: each value as it comes."""
-    before = "[\n"
-    for value in values:
-        sys.stdout.write(before + textwrap.indent(json.dumps(value, indent=2, ensure_ascii=False), "  "))
-        before = ",\n"
-    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """For people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for number, column in enumerate(columns):
-        table.add_column(column, overflow="fold", justify="left" if number == 0 else "right")
-    for row in rows:
-        table.add_row(*(f"{one:,}" if isinstance(one, int) else str(one) for one in row))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
 def shown_text(value: bytes | None) -> str | None:
     """What is no UTF-8 is shown with escapes; long values are cut."""
     return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
@@ -161,7 +131,7 @@ def confirm(question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
-    return typer.confirm(question)
+    return typer.confirm(visible(question), err=True)
 
 
 def has_spark() -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reconsume.cli.common import BootstrapServers, ConfigFile, KafkaSettings, line_settings, print_json
+from reconsume.cli.common import BootstrapServers, ConfigFile, KafkaSettings, Output, check_output, line_settings
+from reconsume.cli.output import print_facts, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from reconsume.bridge.settings import Settings
@@ -28,10 +28,15 @@ def check(
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
+    output: Output = "table",
 ) -> None:
     """Say what is wrong with file, environment and command line; exit code 1 if something is. Asks no broker."""
+    as_json = check_output(output)
     _settings(process, config, bootstrap_servers, kafka)
-    sys.stdout.write("ok\n")
+    if as_json:
+        print_json({"process": process, "ok": True})
+    else:
+        print_line("ok")
 
 
 @config_app.command("show")
@@ -40,15 +45,31 @@ def show(
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
+    output: Output = "json",
 ) -> None:
-    """Print the settings in force as JSON; librdkafka's and the token are masked, for passwords are among them."""
-    print_json(_settings(process, config, bootstrap_servers, kafka).model_dump(mode="json"))
+    """Print the settings in force, as JSON by default; librdkafka's and the token are masked: they hold passwords."""
+    as_json = check_output(output)
+    settings = _settings(process, config, bootstrap_servers, kafka).model_dump(mode="json")
+    if as_json:
+        print_json(settings)
+    else:
+        print_facts(dict(_leaves(settings)))
 
 
 @config_app.command("schema")
-def schema(process: _Process = "scheduler") -> None:
+def schema(process: _Process = "scheduler", output: Output = "json") -> None:
     """Print the JSON schema of a settings file, for editors and CI."""
+    if not check_output(output):
+        raise IllegalSetting("a schema is JSON: leave -o table out; docs/settings.md has the settings as tables")
     print_json(_kind(process).model_json_schema())
+
+
+def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, one in value.items():
+        if isinstance(one, dict) and one:
+            yield from _leaves(one, f"{prefix}{name}.")
+        else:
+            yield prefix + name, one
 
 
 def _settings(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import base64
-import csv
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from reconsume.bridge.clock import now_ms
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
@@ -19,7 +15,18 @@ from reconsume.bridge.moments import parse_moment
 from reconsume.bridge.place import Place
 from reconsume.bridge.resend import MOST, REASONS, SEND, Verdict, new_replay_id, plan_resend, resend
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_table, shown_text
+from reconsume.cli.common import confirm, shown_text
+from reconsume.cli.output import (
+    counted,
+    csv_writer,
+    json_line_writer,
+    one_line,
+    opened,
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+)
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["export_letters", "list_letters", "make_filter", "resend_letters", "show_letter"]
@@ -32,7 +39,7 @@ _COLUMNS: Final = (
     "dead_since",
     "message_id",
     "origin_topic",
-    "attempts",
+    "retries",
     "exception_class",
     "cause",
     "replay_times",
@@ -64,14 +71,14 @@ def list_letters(
             str(one.place),
             _moment(one.stored_ms) or "",
             one.letter.origin_message_id,
-            "" if one.letter.attempt is None else one.letter.attempt,
+            one.letter.retries,
             _cut(" ".join(filter(None, (one.letter.exception_class, one.letter.cause)))),
         )
         for one in page.records
     ]
-    print_table(f"dead letters of {group}", ("record", "dead since", "message id", "attempts", "why"), rows)
+    print_table(f"dead letters of {group}", ("record", "dead since", "message id", "retries", "why"), rows)
     looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
-    sys.stdout.write(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}\n")
+    print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")
 
 
 def show_letter(settings: Settings, group: str, place: str, *, as_json: bool) -> None:
@@ -91,12 +98,8 @@ def show_letter(settings: Settings, group: str, place: str, *, as_json: bool) ->
     }
     if as_json:
         print_json(report)
-        return
-    for name, value in report.items():
-        parts = value if isinstance(value, list) else [value]
-        for line in parts:
-            text = " = ".join(map(str, line)) if isinstance(line, list) else str("" if line is None else line)
-            sys.stdout.write(f"{name:15} {text}\n")
+    else:
+        print_facts(report)
 
 
 def export_letters(settings: Settings, group: str, wanted: Filter, *, form: str, file: Path | None) -> int:
@@ -108,18 +111,10 @@ def export_letters(settings: Settings, group: str, wanted: Filter, *, form: str,
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
-    with _opened(file) as out:
-        table = csv.DictWriter(out, _COLUMNS, extrasaction="ignore")
-        if form == "csv":
-            table.writeheader()
+    with opened(file) as out:
+        write = csv_writer(out, _COLUMNS) if form == "csv" else json_line_writer(out)
         for one in _all(settings, group, wanted):
-            row = _summary(one) | _content(one)
-            if form == "csv":
-                table.writerow(
-                    {name: json.dumps(cell) if isinstance(cell, dict) else cell for name, cell in row.items()}
-                )
-            else:
-                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+            write(_summary(one) | _content(one))
             count += 1
     return count
 
@@ -156,7 +151,7 @@ def resend_letters(
         return
     if not as_json:
         _tell(group, plan, None, as_json=False)
-    if not confirm(f"Send {count:,} dead letters of {group} again?", yes=yes):
+    if not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
         return
     replay_id = new_replay_id("dlq", now_ms())
     done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
@@ -196,20 +191,11 @@ def _tell(group: str, verdicts: Sequence[Verdict], replay_id: str | None, *, as_
         return
     counts = Counter(one.status for one in verdicts)
     if not counts:
-        sys.stdout.write(f"group {group} has no such dead letters\n")
+        print_line(f"group {group} has no such dead letters")
     for status, reason in REASONS.items():
         if counts[status]:
             said = f"sent again, REPLAY_ID {replay_id}" if status == SEND and replay_id else reason
-            sys.stdout.write(f"{counts[status]:>8,}  {said}\n")
-
-
-def _opened(file: Path | None) -> AbstractContextManager[TextIO]:
-    if file is None:
-        return nullcontext(sys.stdout)
-    try:
-        return file.open("x", encoding="utf-8", newline="")
-    except OSError as error:
-        raise IllegalSetting(f"--file {file}: {error.strerror}; name one that is not there yet") from None
+            print_line(f"{counts[status]:>8,}  {said}")
 
 
 def _summary(one: DeadLetterRecord) -> dict[str, Any]:
@@ -219,7 +205,7 @@ def _summary(one: DeadLetterRecord) -> dict[str, Any]:
         "dead_since": _moment(one.stored_ms),
         "message_id": letter.origin_message_id,
         "origin_topic": letter.origin_topic,
-        "attempts": letter.attempt,
+        "retries": letter.retries,
         "exception_class": letter.exception_class,
         "cause": letter.cause,
         "replay_times": letter.replay_times,
@@ -253,5 +239,5 @@ def _moment(milliseconds: int | None) -> str | None:
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
+    line = one_line(text)
     return line if len(line) <= _CAUSE_CHARACTERS else line[: _CAUSE_CHARACTERS - 1] + "…"

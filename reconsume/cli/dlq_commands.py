@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,8 @@ from reconsume.cli.common import (
     check_output,
     read_settings,
 )
+from reconsume.cli.output import counted, tell
+from reconsume.delay_levels.human_text import json_text
 
 __all__ = ["dlq_app"]
 
@@ -83,13 +84,15 @@ def dlq_export(
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
+    output: Output = "table",
 ) -> None:
-    """Write a group's dead letters to a file, whole; they stay where they are."""
+    """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
     from reconsume.cli.dlq import export_letters, make_filter
 
-    settings = read_settings(config, bootstrap_servers, kafka)
+    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     count = export_letters(settings, group, make_filter(text, key, message_id, since, until), form=form, file=file)
-    sys.stderr.write(f"{count:,} dead letters of {group}\n")
+    # Standard output may be the file.
+    tell(json_text({"group": group, "exported": count}) if as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
 @dlq_app.command("resend")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -11,7 +10,7 @@ from reconsume.bridge.doctor.run import examine
 from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.settings import Settings
 from reconsume.cli.acls import role_of
-from reconsume.cli.common import print_json
+from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["run_doctor"]
@@ -44,11 +43,11 @@ def run_doctor(
 
 def _print(report: Report) -> None:
     for line in report.passed:
-        sys.stdout.write(f"ok       {line}\n")
+        print_line(f"ok       {line}")
     for line in report.skipped:
-        sys.stdout.write(f"skipped  {line}\n")
+        print_line(f"skipped  {line}")
     for one in report.findings:
-        sys.stdout.write(f"{one.weight.upper():<8} {one.check}: {one.what}\n         mend: {one.mend}\n")
+        print_line(f"{one.weight.upper():<8} {one.check}: {one.what}\n         mend: {one.mend}")
     problems = sum(one.weight == "problem" for one in report.findings)
     warnings = len(report.findings) - problems
-    sys.stdout.write(f"{problems} problems, {warnings} warnings\n")
+    print_line(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,27 +9,30 @@ from typing import Any
 import yaml
 
 from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
 from reconsume.bridge.groups_store import read_groups, remove_group, write_group, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
-from reconsume.cli.common import confirm, print_json
+from reconsume.cli.common import confirm
+from reconsume.cli.output import print_json, print_line
+from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.levels import DelayLevels
 
-__all__ = ["apply_groups", "show_groups_plan"]
+__all__ = ["apply_groups", "changed_line", "going_down", "show_groups_plan"]
 
 
 def show_groups_plan(settings: Settings, file: Path, *, delete: bool, as_json: bool) -> bool:
     """Print what would change; whether anything would."""
-    _, plan, topics = _plan(settings, file)
+    _, plan, topics = _plan(settings, file, delete=delete)
     _show(plan, topics, delete=delete, as_json=as_json)
     return not (plan.is_empty(delete=delete) and not topics)
 
 
 def apply_groups(settings: Settings, file: Path, *, delete: bool, yes: bool, as_json: bool) -> None:
     """Make the topics first, so that no level is used before its topic is there; then write the groups."""
-    maker, plan, topics = _plan(settings, file)
+    maker, plan, topics = _plan(settings, file, delete=delete)
     if not as_json or (plan.is_empty(delete=delete) and not topics):
         _show(plan, topics, delete=delete, as_json=as_json)
     if plan.is_empty(delete=delete) and not topics:
@@ -48,10 +50,10 @@ def apply_groups(settings: Settings, file: Path, *, delete: bool, yes: bool, as_
     if as_json:
         print_json(_as_json(plan, topics, delete=delete))
     else:
-        sys.stdout.write("applied\n")
+        print_line("applied")
 
 
-def _plan(settings: Settings, file: Path) -> tuple[TopicMaker, GroupsPlan, list[WantedTopic]]:
+def _plan(settings: Settings, file: Path, *, delete: bool) -> tuple[TopicMaker, GroupsPlan, list[WantedTopic]]:
     try:
         text = file.read_text(encoding="utf-8")
         value: Any = yaml.safe_load(text)
@@ -66,7 +68,7 @@ def _plan(settings: Settings, file: Path) -> tuple[TopicMaker, GroupsPlan, list[
     admin = KafkaAdmin(settings.client_settings())
     existing = admin.topics()
     current = read_groups(settings) if settings.names.groups in existing else Groups()
-    plan = plan_groups(wanted, current, settings.topics)
+    plan = plan_groups(wanted, current, settings.topics, delete=delete)
     maker = TopicMaker(admin, settings.names, settings.topics, lambda: plan.wanted)
     return maker, plan, plan_topics(wanted_topics(maker, plan.wanted), existing, {}).missing
 
@@ -76,18 +78,33 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
         print_json(_as_json(plan, topics, delete=delete))
         return
     lines = [f"+ topic {one.name}, {one.partitions} partitions" for one in topics]
-    lines += [_changed("for all", plan.system)] if plan.system else []
+    lines += [changed_line("for all", plan.system)] if plan.system else []
+    lines += going_down(plan.wanted.system) if plan.system else []
     lines += [f"+ group {one.group_name}: {one.to_json()}" for one in plan.added]
-    lines += [_changed(f"group {name}", changes) for name, changes in plan.changed.items()]
+    lines += [changed_line(f"group {name}", changes) for name, changes in plan.changed.items()]
     unlisted = "" if delete else " is not in the file and stays; --delete removes it"
     lines += [f"{'-' if delete else ' '} group {name}{unlisted}" for name in plan.unlisted]
     if plan.is_empty(delete=delete) and not topics:
         lines.append("nothing changes")
-    sys.stdout.write("\n".join(lines) + "\n")
+    for line in lines:
+        print_line(line)
 
 
-def _changed(what: str, changes: Iterable[Change]) -> str:
+def changed_line(what: str, changes: Iterable[Change]) -> str:
+    """What changes of a group or for all, field by field."""
     return f"~ {what}: " + ", ".join(f"{one.name} {one.is_now!r} -> {one.will_be!r}" for one in changes)
+
+
+def going_down(system: SystemConfig) -> list[str]:
+    """A warning, if the level table has a level that is shorter than the one before it."""
+    table = DelayLevels.parse(system.message_delay_level)
+    level = table.goes_down_at
+    if level is None:
+        return []
+    shorter, longer = (format_duration(table.delay_ms(one)) for one in (level, level - 1))
+    return [
+        f"warning: level {level} ({shorter}) is shorter than level {level - 1} ({longer}): later retries come sooner"
+    ]
 
 
 def _as_json(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool) -> dict[str, Any]:

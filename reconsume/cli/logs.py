@@ -10,11 +10,14 @@ import sys
 import warnings
 from collections.abc import MutableMapping
 from importlib.util import find_spec
-from typing import Any
+from io import StringIO
+from typing import Any, TextIO
 
 import structlog
 
+from reconsume.cli.output import indented
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import json_text, visible
 
 __all__ = ["RootLevel", "configure_logs", "level_named"]
 
@@ -55,10 +58,11 @@ def configure_logs(level: str, form: str) -> RootLevel:
         _add_trace,
     ]
     last: list[Any] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(serializer=json_text)]
         if form == "json"
         else [
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+            _make_visible,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_visible_traceback),
         ]
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -72,6 +76,21 @@ def configure_logs(level: str, form: str) -> RootLevel:
     found = RootLevel()
     found.set(level)
     return found
+
+
+def _make_visible(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Errors in a log line may quote records. The renderer puts colours around these texts, so it comes after."""
+    return {name: value if name == "exc_info" else _of_one_event(str(value)) for name, value in event.items()}
+
+
+def _visible_traceback(out: TextIO, exc_info: Any) -> None:
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(_of_one_event(text.getvalue()))
+
+
+def _of_one_event(text: str) -> str:
+    return indented(visible(text))
 
 
 def _add_trace(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -28,29 +28,27 @@ from reconsume.cli.common import (
     confirm,
     host_and_port,
     need_spark,
-    print_json,
-    print_table,
     read_settings,
 )
 from reconsume.cli.config_commands import config_app
 from reconsume.cli.dlq_commands import dlq_app
+from reconsume.cli.groups_commands import groups_app
 from reconsume.cli.operations import add_operations
+from reconsume.cli.output import counted, make_stray_lines_visible, print_error, print_line
 from reconsume.cli.positions_commands import positions_app
 from reconsume.cli.quarantine_commands import quarantine_app
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 topics_app = typer.Typer(help="The topics of reconsume.", no_args_is_help=True)
-groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
-add_operations(app, topics_app, groups_app)
+add_operations(app, topics_app)
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(positions_app, name="positions")
@@ -61,7 +59,7 @@ def _show_versions(asked: bool) -> None:
     if asked:
         from reconsume.cli.version import versions
 
-        sys.stdout.write(versions() + "\n")
+        print_line(versions())
         raise typer.Exit
 
 
@@ -97,11 +95,12 @@ def demo(
 def broker(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one")] = 9092,
     data: Annotated[Path | None, typer.Option(help="keep the data in this folder; default: none is kept")] = None,
+    output: Output = "table",
 ) -> None:
     """Run a real Kafka on this machine, in the foreground, for development."""
     from reconsume.cli.broker.command import run_broker
 
-    run_broker(port, data)
+    run_broker(port, data, as_json=check_output(output))
 
 
 @app.command()
@@ -231,7 +230,8 @@ def topics_plan(
     """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
     from reconsume.cli.topics import make_plan, show_plan
 
-    show_plan(make_plan(read_settings(config, bootstrap_servers, kafka)), as_json=check_output(output))
+    as_json = check_output(output)
+    show_plan(make_plan(read_settings(config, bootstrap_servers, kafka)), as_json=as_json)
 
 
 @topics_app.command("apply")
@@ -251,82 +251,8 @@ def topics_apply(
     if not as_json or plan.is_empty:
         show_plan(plan, as_json=as_json)
     settings_too = " and publish the topic settings" if plan.publishes else ""
-    if not plan.is_empty and confirm(f"Make {len(plan.topics.missing)} topics{settings_too}?", yes=yes):
+    if not plan.is_empty and confirm(f"Make {counted(len(plan.topics.missing), 'topic')}{settings_too}?", yes=yes):
         apply_plan(settings, plan, as_json=as_json)
-
-
-@groups_app.command("list")
-def groups_list(
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
-) -> None:
-    """List the level table and the registered groups."""
-    from reconsume.bridge.groups_store import read_groups
-
-    as_json = check_output(output)
-    groups = read_groups(read_settings(config, bootstrap_servers, kafka))
-    if as_json:
-        registered = [one.model_dump(by_alias=True, exclude_none=True) for one in groups.by_name.values()]
-        print_json({"system": groups.system.model_dump(by_alias=True), "groups": registered})
-        return
-    auto = "served with defaults" if groups.system.auto_create_subscription_group else "refused"
-    sys.stdout.write(f"level table: {groups.table}\nunknown groups: {auto}\n")
-    rows = [
-        (one.group_name, one.retry_max_times, one.retry_queue_nums, one.policy(groups.table))
-        for one in groups.by_name.values()
-    ]
-    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "waits"), rows)
-
-
-@groups_app.command("get")
-def groups_get(
-    group: str,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-) -> None:
-    """Print a group's SubscriptionGroupConfig as JSON; the defaults where it is not registered."""
-    from reconsume.bridge.groups_store import read_groups
-
-    found = read_groups(read_settings(config, bootstrap_servers, kafka)).find(group)
-    print_json(found.model_dump(by_alias=True, exclude_none=True))
-
-
-@groups_app.command("set")
-def groups_set(
-    group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
-    retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
-    retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
-    retry_policy: Annotated[
-        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
-    ] = None,
-    consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
-    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
-    delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
-    auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-) -> None:
-    """Register or change a group, or what holds for all groups; running processes follow at once."""
-    from reconsume.cli.groups import GroupChange, set_group, set_system
-
-    settings = read_settings(config, bootstrap_servers, kafka)
-    if group is None:
-        set_system(settings, delay_levels, auto_create)
-        return
-    if delay_levels is not None or auto_create is not None:
-        raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
-    change = GroupChange(
-        retry_max_times=retry_max_times,
-        retry_queue_nums=retry_queue_nums,
-        retry_policy=retry_policy,
-        consume_enable=consume_enable,
-        consume_broadcast_enable=consume_broadcast_enable,
-    )
-    set_group(settings, group, change)
 
 
 @app.command("send-back")
@@ -472,8 +398,9 @@ def reconcile(
 
 def main() -> None:
     """Run the command line; an error of ours is one message and exit code 1, never a traceback."""
+    make_stray_lines_visible()
     try:
         app(standalone_mode=True)
     except ReconsumeError as error:
-        sys.stderr.write(f"error: {error}\n")
+        print_error(error)
         sys.exit(1)

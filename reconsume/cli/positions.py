@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from reconsume.bridge.position_list import list_positions, parse_partition, reset_positions
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_table
+from reconsume.cli.common import confirm
+from reconsume.cli.output import print_json, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["reset", "show"]
@@ -50,6 +50,4 @@ def reset(settings: Settings, partitions: Sequence[str], *, all_of_them: bool, y
         print_json([asdict(one) for one in done])
     else:
         for one in done:
-            sys.stdout.write(
-                f"{one.topic}-{one.partition}: position removed; a worker begins at the committed offset\n"
-            )
+            print_line(f"{one.topic}-{one.partition}: position removed; a worker begins at the committed offset")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -11,7 +10,8 @@ from typing import Any, Final
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_json_list, print_table, shown_text
+from reconsume.cli.common import confirm, shown_text
+from reconsume.cli.output import counted, print_facts, print_json, print_json_list, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["list_quarantine", "release_records", "show_record"]
@@ -53,10 +53,8 @@ def show_record(settings: Settings, place: str, *, as_json: bool) -> None:
     }
     if as_json:
         print_json(report)
-        return
-    for name, value in report.items():
-        for line in value if isinstance(value, list) else [value]:
-            sys.stdout.write(f"{name:10} {line if isinstance(line, str) else ' = '.join(map(str, line))}\n")
+    else:
+        print_facts(report)
 
 
 def release_records(
@@ -71,7 +69,7 @@ def release_records(
         raise IllegalSetting("name the records as PARTITION/OFFSET, or say --all")
     changes = dict(_change(text) for text in headers)
     chosen = None if all_of_them else [Place.parse(one, _LIST) for one in places]
-    what = "all records of the quarantine" if chosen is None else f"{len(chosen)} records"
+    what = "all records of the quarantine" if chosen is None else counted(len(chosen), "record")
     if not confirm(f"Release {what}?", yes=yes):
         return
     if as_json:
@@ -80,7 +78,7 @@ def release_records(
         print_json(released)
     else:
         count = release(settings, chosen, changes)
-        sys.stdout.write(f"{count} released; what still cannot be delivered comes back here with its reason\n")
+        print_line(f"{count} released; what still cannot be delivered comes back here with its reason")
 
 
 def _change(text: str) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 
 from confluent_kafka import Message
@@ -12,7 +11,7 @@ from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.read_again import read_again
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import print_json
+from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, SendBackFailed
 from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest, Stored
 
@@ -47,7 +46,7 @@ def send_back_record(
     if as_json:
         print_json(answer)
     else:
-        sys.stdout.write(f"{position} is sent back for group {group}, reconsume times {stored.reconsume_times + 1}\n")
+        print_line(f"{position} is sent back for group {group}, reconsume times {stored.reconsume_times + 1}")
 
 
 def _write(settings: Settings, request: SendBackRequest, record: Message) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,14 +10,13 @@ from typing import Any, Final
 from reconsume.bridge.counting import Count
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.status import collect_status
-from reconsume.cli.common import print_json, print_table
+from reconsume.cli.output import clear_screen, print_json, print_line, print_table
 from reconsume.delay_levels.durations import format_duration
 
 __all__ = ["run_status", "show_status", "watch_status"]
 
 
 _EVERY_SECONDS: Final = 2.0
-_CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 def run_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
@@ -28,11 +26,10 @@ def run_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
         show_status(settings, as_json=as_json)
 
     def clear() -> None:
-        if sys.stdout.isatty() and not as_json:
-            sys.stdout.write(_CLEAR)
+        if not as_json:
+            clear_screen()
 
     def pause() -> bool:
-        sys.stdout.flush()
         time.sleep(_EVERY_SECONDS)
         return True
 
@@ -71,10 +68,10 @@ def show_status(settings: Settings, *, as_json: bool) -> None:
     print_table("waiting", ("topic", "waiting", "overdue", "next due"), lanes)
     rows = [(one["group"], _shown(one, "retry_lag"), _shown(one, "dead_letters")) for one in report["groups"]]
     print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
-    sys.stdout.write(f"quarantined: {_shown(report, 'quarantined')}\n")
+    print_line(f"quarantined: {_shown(report, 'quarantined')}")
     parts = [report, *report["waiting"], *report["groups"]]
     if not all(value for part in parts for name, value in part.items() if name.endswith("_exact")):
-        sys.stdout.write("~: too many to be read; by offsets, which count the end marks of transactions too\n")
+        print_line("~: too many to be read; by offsets, which count the end marks of transactions too")
 
 
 def _when(due_ms: int | None, now: int) -> str:

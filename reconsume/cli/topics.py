@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from reconsume.bridge.groups_file import Change, changes
 from reconsume.bridge.groups_store import read_groups, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
-from reconsume.cli.common import print_json, print_table
+from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.delay_levels.levels import DelayLevels
 
 __all__ = ["InstallationPlan", "apply_plan", "make_plan", "show_plan"]
@@ -81,14 +80,12 @@ def show_plan(planned: InstallationPlan, *, as_json: bool) -> None:
         print_table("missing topics", ("topic", "partitions", "replicas"), rows)
     for one in plan.differences:
         weight = "BREAKS A GUARANTEE" if one.breaks else "differs"
-        sys.stdout.write(
-            f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}\n  {one.remedy}\n"
-        )
+        print_line(f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}\n  {one.remedy}")
     for change in planned.publishes:
         is_now = "not published" if change.is_now is None else change.is_now
-        sys.stdout.write(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})\n")
+        print_line(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})")
     if not plan.missing:
-        sys.stdout.write(f"{len(plan.present)} topics are there, none is missing\n")
+        print_line(f"{len(plan.present)} topics are there, none is missing")
 
 
 def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) -> None:
@@ -99,5 +96,6 @@ def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) 
     if as_json:
         print_json({"made": made, "published": [asdict(one) for one in planned.publishes]})
     else:
-        published = ", ".join(one.name for one in planned.publishes)
-        sys.stdout.write(f"made {len(made)} topics\n" + (f"published {published}\n" if published else ""))
+        print_line(f"made {counted(len(made), 'topic')}")
+        if planned.publishes:
+            print_line(f"published {', '.join(one.name for one in planned.publishes)}")

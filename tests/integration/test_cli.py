@@ -66,7 +66,7 @@ def test_groups_are_set_and_shown_and_the_plan_follows(run: Run, one: Installati
     one.make_topics()
     policy = '{"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1500, "max": 3000, "multiplier": 2}}'
     assert run("groups", "set", "g", "--retry-max-times", "3", "--retry-policy", policy).returncode == 0
-    assert run("groups", "set", "--delay-levels", "1s 9s", "--no-auto-create").returncode == 0
+    assert run("groups", "set", "--delay-levels", "1s 9s", "--no-auto-create", "--yes").returncode == 0
     listed = json.loads(run("groups", "list", "-o", "json").stdout)
     assert listed["system"] == {"messageDelayLevel": "1s 9s", "autoCreateSubscriptionGroup": False}
     assert [(group["groupName"], group["retryMaxTimes"]) for group in listed["groups"]] == [("g", 3)]

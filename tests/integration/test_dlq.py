@@ -243,7 +243,7 @@ def test_the_commands_show_and_export_what_is_there(
     assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)
     show_letter(here.settings, group, "0/1", as_json=True)
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["cause"], shown["key"], shown["value"], shown["attempts"]) == ("timeout", "key-1", "value-1", 17)
+    assert (shown["cause"], shown["key"], shown["value"], shown["retries"]) == ("timeout", "key-1", "value-1", 16)
     assert shown["headers"][:2] == [["user", "\x00\\xff"], ["user", None]]
     assert export_letters(here.settings, group, Filter(), form="jsonl", file=tmp_path / "a") == 3
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
@@ -263,7 +263,7 @@ def test_what_is_not_there_is_said(here: Installation) -> None:
     group = with_dead_letters(here, 3)
     with pytest.raises(TopicNotReady, match="no message of it has died yet"):
         read_page(here.settings, "nobody")
-    with pytest.raises(RecordNotFound, match=r"0/3 of group .* and 1 others"):
+    with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(nor at 1 other place\)"):
         plan_resend(here.settings, group, [Place(0, 0), Place(0, 3), Place(7, 0)])
     with pytest.raises(RecordNotFound, match="dlq list"):
         read_one(here.settings, group, Place(0, 9))

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge.groups_store import read_groups
+from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups_store import read_groups, write_group
 from tests.integration.installation import Installation, settings_for
 
 pytestmark = pytest.mark.kafka
@@ -78,6 +79,19 @@ def test_a_group_that_is_not_in_the_file_stays_unless_it_is_asked_for(groups: Ru
     assert "- group b" in removed.stdout
     assert read_groups(one.settings).by_name.keys() == {"a"}
     assert one.settings.names.retry("b") in one.admin.topics()
+
+
+def test_a_group_that_is_removed_gets_no_topics(groups: Run, one: Installation) -> None:
+    write_group(one.settings, SubscriptionGroupConfig(group_name="gone"))
+    topics = one.admin.topics()
+    removed = groups("apply", "{}", "--yes", "--delete")
+    assert removed.stdout == "- group gone\napplied\n", removed.stderr
+    assert one.admin.topics() == topics
+
+
+def test_a_level_table_that_goes_down_is_warned_of(groups: Run) -> None:
+    plan = groups("plan", "system: {messageDelayLevel: 5s 1s}")
+    assert "warning: level 2 (1s) is shorter than level 1 (5s)" in plan.stdout
 
 
 def test_a_wrong_file_says_where(groups: Run) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -253,3 +254,17 @@ def test_a_failed_download_shows_what_ivy_said_and_leaves_no_folder(
     with pytest.raises(JarsNotFound, match=r"(?s)run it again.*Server access error"):
         kafka_jars(find_java(), lambda _line: None)
     assert not list(tmp_path.glob("kafka-*/"))
+
+
+def test_the_command_says_as_json_where_kafka_is() -> None:
+    command = [sys.executable, "-m", "reconsume", "broker", "--port", "0", "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        try:
+            produce(said["bootstrap.servers"], "said", b"a record")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        rest, told = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "")
+    assert f"log: {said['log']}; stop with Ctrl-C" in told

@@ -85,7 +85,7 @@ def test_workers_begin_at_the_committed_offset_where_a_position_was_reset(
         group = send(here, b"a", b"b", b"c")
         arrived(here, group, b"a", b"b", b"c")
         wait_until(lambda: committed_and_stored(here), 30, "the position is stored")
-        with pytest.raises(IllegalSetting, match=r"has 1 members; stop all scheduler workers first"):
+        with pytest.raises(IllegalSetting, match=r"has 1 member; stop all scheduler workers first"):
             reset(here.settings, [f"{lane(here)}-0"], all_of_them=False, yes=True, as_json=True)
     with pytest.raises(IllegalSetting, match=r"no position of nowhere-1; `reconsume positions list`"):
         reset(here.settings, ["nowhere-1"], all_of_them=False, yes=True, as_json=True)

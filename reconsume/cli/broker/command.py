@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from rich.console import Console
-
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from reconsume.cli.output import print_json_line, print_line, tell
+from reconsume.cli.progress import working
 
 __all__ = ["run_broker"]
 
@@ -19,7 +19,7 @@ class _Interrupted(BaseException):
     """A signal to stop came while Kafka was not up yet."""
 
 
-def run_broker(port: int, data_dir: Path | None) -> None:
+def run_broker(port: int, data_dir: Path | None, *, as_json: bool = False) -> None:
     """Start Kafka, print its address, and run until Ctrl-C or SIGTERM.
 
     Raises:
@@ -27,14 +27,19 @@ def run_broker(port: int, data_dir: Path | None) -> None:
         SystemExit: 128 + the signal's number, if it came before Kafka was up.
     """
     stop = threading.Event()
-    console = Console(stderr=True)
-    status = console.status("starting Kafka")
-    kafka = LocalKafka(port, data_dir=data_dir, progress=status.update)
-    try:
-        with status:
+    with working("starting Kafka") as say:
+        kafka = LocalKafka(port, data_dir=data_dir, progress=say)
+        try:
             _start(kafka, stop)
-        print(f"bootstrap.servers: {kafka.bootstrap_servers}", flush=True)  # noqa: T201 - the command's output
-        console.print(f"log: {kafka.log_file}; stop with Ctrl-C", highlight=False)
+        except BaseException:
+            kafka.stop()
+            raise
+    try:
+        if as_json:
+            print_json_line({"bootstrap.servers": kafka.bootstrap_servers, "log": str(kafka.log_file)})
+        else:
+            print_line(f"bootstrap.servers: {kafka.bootstrap_servers}")
+        tell(f"log: {kafka.log_file}; stop with Ctrl-C")
         while not stop.wait(0.5):
             if not kafka.alive():
                 raise BrokerFailed(f"Kafka ended by itself; its last lines:\n{kafka.log_tail()}")

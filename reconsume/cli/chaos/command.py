@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 
 from reconsume.cli.chaos.run import ChaosOptions, print_report, run_chaos
+from reconsume.cli.output import tell
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["chaos"]
@@ -25,12 +26,7 @@ def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sideca
     # That brokers go away is no news here.
     logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
     options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
-    _say(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")
-    report = run_chaos(options, _say)
+    tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")
+    report = run_chaos(options, tell)
     print_report(report, as_json=as_json)
     return report.ok
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

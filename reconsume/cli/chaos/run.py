@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from rich.console import Console
-from rich.table import Table
 
 from reconsume.bridge.settings import Settings
 from reconsume.cli.chaos.cluster import Cluster, free_ports
@@ -31,6 +27,7 @@ from reconsume.cli.chaos.reading import TopicReader
 from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.worker import set_ahead
 from reconsume.cli.chaos.workload import produce
+from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["ChaosOptions", "ChaosReport", "print_report", "run_chaos"]
@@ -251,37 +248,34 @@ def _drain(
 def print_report(report: ChaosReport, *, as_json: bool) -> None:
     """The figures."""
     if as_json:
-        sys.stdout.write(json.dumps(report.as_json(), indent=2) + "\n")
+        print_json(report.as_json())
         return
-    console = Console(highlight=False)
     verdict = report.verdict
-    console.print(
-        f"seed {report.options.seed}: {len(report.faults)} faults, {verdict.messages:,} messages, "
-        f"{verdict.failures:,} failures, {report.seconds:.0f} s"
+    counts = (
+        counted(len(report.faults), "fault"),
+        counted(verdict.messages, "message"),
+        counted(verdict.failures, "failure"),
     )
-    console.print(_by_kind(report))
+    print_line(f"seed {report.options.seed}: {', '.join(counts)}, {report.seconds:.0f} s")
+    columns = ("", "faults", "p99", "median p99", "max", "recovery", "after end")
+    print_table("healthy groups: lateness and recovery, seconds", columns, _by_kind(report))
     for example in verdict.examples:
-        console.print(f"  [red]{example}[/red]")
+        print_line(f"  {example}")
     for name, times in Counter(report.ended).items():
-        console.print(f"  [red]{name} has ended by itself, {times} times; see {report.folder}[/red]")
-    console.print(
+        print_line(f"  {name} has ended by itself, {counted(times, 'time')}; see {report.folder}")
+    print_line(
         f"lost {verdict.lost}, early {verdict.early}, duplicates {verdict.duplicates}, "
         f"quarantined {verdict.quarantined}, wrongly {verdict.wrongly_quarantined}"
     )
 
 
-def _by_kind(report: ChaosReport) -> Table:
+def _by_kind(report: ChaosReport) -> Iterator[tuple[object, ...]]:
     """How late deliveries were that were due during a fault or the pause after it, and how long recovery took."""
-    table = Table(title="healthy groups: lateness and recovery, seconds", box=None, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for name in ("faults", "p99", "median p99", "max", "recovery", "after end"):
-        table.add_column(name, justify="right")
     for kind, recovery in report.recovery.items():
         late = report.lateness.get(kind, {})
         figures = (late.get(one) for one in ("p99_seconds", "median_p99_seconds", "max_seconds"))
-        table.add_row(
-            *(kind, f"{recovery['faults']}"),
-            *("" if one is None else f"{one:.3f}" for one in figures),
+        yield (
+            *(kind, recovery["faults"]),
+            *(None if one is None else f"{one:.3f}" for one in figures),
             *(f"{recovery[one]:.1f}" for one in ("max_seconds", "max_seconds_after_end")),
         )
-    return table

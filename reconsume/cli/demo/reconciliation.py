@@ -9,28 +9,26 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from reconsume.bridge.settings import Settings
 from reconsume.cli.common import has_spark
+from reconsume.cli.output import tell
+from reconsume.cli.progress import working
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["reconcile_in_spark"]
 
 
-def reconcile_in_spark(settings: Settings, console: Console) -> dict[str, Any] | None:
+def reconcile_in_spark(settings: Settings) -> dict[str, Any] | None:
     """The command's figures, and under `report` where its page is; None where Spark is not installed.
 
     Raises:
         ReconsumeError: the command failed.
     """
     if not has_spark():
-        console.print(
-            "pip install '.[spark]' in the checkout adds a reconciliation to this demo", highlight=False, markup=False
-        )
+        tell("pip install 'reconsume[spark]' adds a reconciliation to this demo")
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
-    with console.status("reconciling with Spark"):
+    with working("reconciling with Spark"):
         # A process of its own: what the JVM writes stays out of the demo's output.
         run = subprocess.run(
             [

@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.groups import Groups, SystemConfig
@@ -31,10 +28,12 @@ from reconsume.cli.demo.application import FlightsApplication
 from reconsume.cli.demo.reconciliation import reconcile_in_spark
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.demo.tally import Tally
-from reconsume.consumers import listener_call, send_back_log
+from reconsume.cli.output import Coloured, counted, print_json, print_table, tell
+from reconsume.cli.progress import progress_bars, working
+from reconsume.consumers import listener_call
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["DemoOptions", "run_demo"]
+__all__ = ["DemoOptions", "print_report", "run_demo"]
 
 LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
 MAX_RECONSUME_TIMES: Final = 3
@@ -68,10 +67,8 @@ class DemoOptions:
 
 def run_demo(options: DemoOptions) -> bool:
     """Run it and print the figures; whether nothing was lost, early or twice."""
-    console = Console(stderr=True)
-    # The listener fails on purpose, thousands of times; the log of that would hide the progress.
-    for module in (listener_call, send_back_log):
-        logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
+    # The listener fails on purpose, thousands of times; its tracebacks would hide the progress.
+    logging.getLogger(listener_call.__name__).setLevel(logging.CRITICAL)
     # A coordinator that is still loading is no news on a broker that has just started.
     logging.getLogger("reconsume.bridge.kafka").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)
@@ -79,19 +76,19 @@ def run_demo(options: DemoOptions) -> bool:
     for first in read_rows(options.input, 1):
         _require_column(first, options.key_column)
     with ExitStack() as stack:
-        with console.status("starting Kafka") as status:
-            kafka = stack.enter_context(LocalKafka(progress=status.update))
-        console.print(f"Kafka runs at [bold]{kafka.bootstrap_servers}[/bold]", highlight=False)
+        with working("starting Kafka") as say:
+            kafka = stack.enter_context(LocalKafka(progress=say))
+        tell(f"Kafka runs at {kafka.bootstrap_servers}")
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
         _make_topics(settings)
         for number in (1, 2):
             stack.enter_context(_scheduler(settings, number))
-        produced = _produce(settings, options, console)
-        report = _consume(settings, produced, condition, console)
-        report["reconcile"] = reconcile_in_spark(settings, console)
-        _print(report, options, console)
+        produced = _produce(settings, options)
+        report = _consume(settings, produced, condition)
+        report["reconcile"] = reconcile_in_spark(settings)
+        print_report(report, as_json=options.as_json)
         if options.keep:
-            _keep(kafka, console)
+            _keep(kafka)
     return not (report["lost"] or report["early"] or report["duplicates"]) and _agrees(report)
 
 
@@ -111,16 +108,16 @@ def _make_topics(settings: Settings) -> None:
     write_system(settings, system)
 
 
-def _produce(settings: Settings, options: DemoOptions, console: Console) -> int:
+def _produce(settings: Settings, options: DemoOptions) -> int:
     producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
-    with console.status("producing") as status:
+    with working("producing") as say:
         for count, row in enumerate(read_rows(options.input, options.limit), start=1):
             _produce_row(producer, row, options.key_column)
             if count % 5_000 == 0:
-                status.update(f"producing: {count:,} rows")
+                say(f"producing: {count:,} rows")
         producer.flush()
-    console.print(f"produced {count:,} rows to {ORIGIN}", highlight=False)
+    tell(f"produced {counted(count, 'row')} to {ORIGIN}")
     return count
 
 
@@ -175,7 +172,7 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool], console: Console) -> dict[str, Any]:
+def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
     application = FlightsApplication(
         settings.bootstrap_servers,
         GROUP,
@@ -185,16 +182,9 @@ def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]
         max_reconsume_times=MAX_RECONSUME_TIMES,
     )
     tally = Tally(settings.names, ORIGIN, PROCESSED, GROUP)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     application.start()
     try:
-        with Progress(*columns, console=console) as progress:
+        with progress_bars() as progress:
             settled = progress.add_task("processed or dead", total=produced)
             waiting = progress.add_task("sent back and moved on", total=None)
             for _ in _follow(settings, tally):
@@ -232,58 +222,54 @@ def _follow(settings: Settings, tally: Tally) -> Iterator[None]:
         consumer.close()
 
 
-def _print(report: dict[str, Any], options: DemoOptions, console: Console) -> None:
-    if options.as_json:
-        print(json.dumps(report, indent=2))  # noqa: T201 - the command's output
+def print_report(report: dict[str, Any], *, as_json: bool) -> None:
+    """Print the figures, and the verdict to standard error."""
+    if as_json:
+        print_json(report)
         return
-    table = Table(title="what the topics hold", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_row("produced", f"{report['produced']:,}")
-    table.add_row("delivered (first time and retries)", f"{report['delivered']:,}")
-    for level, count in report["sent_back"].items():
-        table.add_row(f"sent back to level {level} ({LEVEL_TABLE.split()[int(level) - 1]})", f"{count:,}")
-    for times, count in report["succeeded_after"].items():
-        table.add_row(f"succeeded after {times} retries", f"{count:,}")
-    table.add_row("dead letters", f"{report['dead_letters']:,}")
-    if report["quarantined"]:
-        table.add_row("quarantined", f"[red]{report['quarantined']:,}[/red]")
-    for name, value in report["lateness_ms"].items():
-        table.add_row(f"lateness {name}", f"{value:,} ms")
-    for name in ("early", "lost", "duplicates"):
-        style = "green" if report[name] == 0 else "red"
-        table.add_row(name, f"[{style}]{report[name]:,}[/{style}]")
-    Console().print(table)
+    print_table("what the topics hold", None, _rows(report))
     if report["reconcile"] is not None:
-        _print_reconcile(report["reconcile"], console)
+        _print_reconcile(report["reconcile"])
     ok = not (report["early"] or report["lost"] or report["duplicates"]) and _agrees(report)
-    verdict = "[green]nothing lost, nothing early, nothing twice[/green]"
-    console.print(verdict if ok else "[red]something is wrong; see above[/red]")
+    good = Coloured("nothing lost, nothing early, nothing twice", "green")
+    tell(good if ok else Coloured("something is wrong; see above", "red"))
 
 
-def _print_reconcile(found: dict[str, Any], console: Console) -> None:
+def _rows(report: dict[str, Any]) -> Iterator[tuple[object, object]]:
+    yield "produced", report["produced"]
+    yield "delivered (first time and retries)", report["delivered"]
+    for level, count in report["sent_back"].items():
+        yield f"sent back to level {level} ({LEVEL_TABLE.split()[int(level) - 1]})", count
+    for times, count in report["succeeded_after"].items():
+        yield f"succeeded after {counted(int(times), 'retry', 'retries')}", count
+    yield "dead letters", report["dead_letters"]
+    if report["quarantined"]:
+        yield "quarantined", Coloured(f"{report['quarantined']:,}", "red")
+    for name, value in report["lateness_ms"].items():
+        yield f"lateness {name}", f"{value:,} ms"
+    for name in ("early", "lost", "duplicates"):
+        yield name, Coloured(f"{report[name]:,}", "green" if report[name] == 0 else "red")
+
+
+def _print_reconcile(found: dict[str, Any]) -> None:
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in found["findings"].items()) or "none"
-    console.print(
-        f"Spark reconciled {found['attempts']:,} send-backs: {found['moved']:,} delivered again, "
-        f"{found['dead']:,} dead letters, {found['waiting']:,} waiting; findings: {kinds}\nreport: {found['report']}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+    tell(
+        f"Spark reconciled {counted(found['attempts'], 'send-back')}: {found['moved']:,} delivered again, "
+        f"{counted(found['dead'], 'dead letter')}, {found['waiting']:,} waiting; findings: {kinds}\n"
+        f"report: {found['report']}"
     )
 
 
-def _keep(kafka: LocalKafka, console: Console) -> None:
+def _keep(kafka: LocalKafka) -> None:
     """Leave Kafka running until Ctrl-C, and say how to look around."""
-    console.print(
+    tell(
         f"\nKafka stays until Ctrl-C. In another terminal:\n"
         f"  export RECONSUME_BOOTSTRAP_SERVERS={kafka.bootstrap_servers}\n"
         f"  reconsume status\n  reconsume groups list\n  reconsume topics plan\n"
-        f"  reconsume send-back --group {GROUP} --message {ORIGIN}/0/0 --delay-level 3",
-        highlight=False,
-        markup=False,
+        f"  reconsume send-back --group {GROUP} --message {ORIGIN}/0/0 --delay-level 3"
     )
     try:
         while kafka.alive():
             time.sleep(0.5)
     except KeyboardInterrupt:
-        console.print("stopping")
+        tell("stopping")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.bridge.settings import Settings
+from reconsume.cli.output import counted, print_json_line, print_line
+from reconsume.cli.progress import working
 from reconsume.cli.spark.options import spark_options
 from reconsume.cli.spark.reconcile import (
     ReconcileOptions,
@@ -25,7 +25,6 @@ from reconsume.cli.spark.reconcile import (
     print_findings,
     read_committed,
     read_extents,
-    screen,
 )
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalSetting
@@ -41,7 +40,7 @@ from reconsume.spark_connectors.reconcile import (
 from reconsume.spark_connectors.reconcile.ledger import as_findings
 from reconsume.spark_connectors.report import SHOWN_OF_A_KIND
 
-__all__ = ["follow_topics"]
+__all__ = ["follow_topics", "run_line"]
 
 
 def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: bool) -> bool:
@@ -58,7 +57,7 @@ def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: boo
     session_settings, kafka = spark_options(settings, options.spark_options)
     # Before Spark starts, which takes a minute to say that no broker answers.
     read_committed(settings)
-    with screen(as_json=as_json) as say:
+    with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.master, options.remote, session_settings)
     try:
         with explained("following", f"remove {folder}/checkpoint: the ledger knows itself how far it is"):
@@ -111,28 +110,25 @@ def _follow(
 
 def _tell(spark: SparkSession, folder: str, bootstrap_servers: str, run: dt.datetime, *, as_json: bool) -> bool:
     rows = read_ledger(spark, folder, run=run).persist()
-    try:
-        summary = summarise(rows, run, None)
-        if as_json:
-            # One line a run, so that a reader of the stream has whole documents.
-            sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
-        else:
-            sys.stdout.write(_line(summary, run))
-            if summary["findings"]:
-                frames = [as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes")]
-                shown = first_findings(frames[0], frames[1], SHOWN_OF_A_KIND)
-                print_findings(one for one in shown if one["kind"] in summary["findings"])
-        sys.stdout.flush()
-    finally:
-        rows.unpersist()
+    summary = summarise(rows, run, None)
+    if as_json:
+        print_json_line(summary)
+    else:
+        print_line(run_line(summary, run))
+        if summary["findings"]:
+            frames = [as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes")]
+            shown = first_findings(frames[0], frames[1], SHOWN_OF_A_KIND)
+            print_findings(one for one in shown if one["kind"] in summary["findings"])
+    rows.unpersist()
     return not summary["findings"]
 
 
-def _line(summary: dict[str, Any], run: dt.datetime) -> str:
+def run_line(summary: dict[str, Any], run: dt.datetime) -> str:
+    """What is told of a run."""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in summary["findings"].items())
     return (
-        f"{run:%Y-%m-%d %H:%M:%S}Z {summary['attempts']:,} send-backs: {summary['moved']:,} delivered again, "
-        f"{summary['dead']:,} dead letters, {summary['waiting']:,} waiting; {kinds or 'nothing is wrong'}\n"
+        f"{run:%Y-%m-%d %H:%M:%S}Z {counted(summary['attempts'], 'send-back')}: {summary['moved']:,} delivered again, "
+        f"{counted(summary['dead'], 'dead letter')}, {summary['waiting']:,} waiting; {kinds or 'nothing is wrong'}"
     )
 
 

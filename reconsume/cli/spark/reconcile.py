@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import print_json, print_table
+from reconsume.cli.output import counted, one_line, print_json, print_line, print_table
+from reconsume.cli.progress import working
 from reconsume.cli.spark.options import spark_options
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.durations import format_duration, parse_duration
@@ -44,10 +42,10 @@ __all__ = [
     "absolute",
     "milliseconds",
     "print_findings",
+    "print_summary",
     "read_committed",
     "read_extents",
     "reconcile_topics",
-    "screen",
 ]
 
 logger = logging.getLogger(__name__)
@@ -89,7 +87,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     session_settings, kafka = spark_options(settings, options.spark_options)
     # Before Spark starts, which takes a minute to say that no broker answers.
     committed = read_committed(settings)
-    with screen(as_json=as_json) as say:
+    with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.master, options.remote, session_settings)
         try:
             with (
@@ -123,7 +121,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     if as_json:
         print_json(summary)
     else:
-        _print(summary, shown, options)
+        print_summary(summary, shown, options)
     return not summary["findings"]
 
 
@@ -204,7 +202,8 @@ def absolute(folder: str) -> str:
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
-def _print(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], options: ReconcileOptions) -> None:
+def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], options: ReconcileOptions) -> None:
+    """The figures, the first findings, and the verdict."""
     names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
     titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "expired", "missing")
     rows = [(one["group"] or "-", *(one[name] for name in names)) for one in summary["groups"]]
@@ -221,17 +220,22 @@ def _print(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], optio
             print_table(name, ("kind", "count"), summary[name].items())
     print_findings(one for one in shown if one["kind"] in summary["findings"])
     if options.report is not None:
-        sys.stdout.write(f"report: {options.report}\n")
+        print_line(f"report: {options.report}")
     wrong = sum(summary["findings"].values())
-    text = f"{wrong:,} findings: something is wrong" if wrong else "every failed message ended in exactly one state"
-    sys.stdout.write(f"{summary['attempts']:,} send-backs: {text}\n")
+    text = (
+        f"{counted(wrong, 'finding')}: something is wrong"
+        if wrong
+        else "every failed message ended in exactly one state"
+    )
+    print_line(f"{counted(summary['attempts'], 'send-back')}: {text}")
 
 
 def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
     """The first ones, with the commands that show their records."""
     for one in islice(findings, _PRINTED):
-        sys.stdout.write(f"{one['kind']} {one['group']} {one['origin_message_id']} attempt {one['attempt']}\n")
-        sys.stdout.writelines(f"  {command}\n" for command in one["commands"])
+        print_line(one_line(f"{one['kind']} {one['group']} {one['origin_message_id']} attempt {one['attempt']}"))
+        for command in one["commands"]:
+            print_line(f"  {command}")
 
 
 def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None:
@@ -261,14 +265,3 @@ def milliseconds(name: str, text: str) -> int:
         return parse_duration(text)
     except IllegalDelayLevels:
         raise IllegalSetting(f"{name} {text!r}: write a duration such as 30s or 5m") from None
-
-
-@contextmanager
-def screen(*, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Says what is being done, on a line of its own that goes away."""
-    console = Console(stderr=True)
-    if as_json or not console.is_terminal:
-        yield lambda _line: None
-        return
-    with console.status("starting") as status:
-        yield status.update

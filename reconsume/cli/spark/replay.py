@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.settings import Settings
-from reconsume.cli.common import confirm, print_json, print_table
+from reconsume.cli.common import confirm
+from reconsume.cli.output import counted, print_json, print_line, print_table
+from reconsume.cli.progress import Progress, progress_bars
 from reconsume.cli.spark.options import spark_options
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
@@ -34,7 +33,7 @@ from reconsume.spark_connectors.replay import (
 )
 from reconsume.spark_connectors.replay.selection import SEND, STATUSES
 
-__all__ = ["ReplayOptions", "replay"]
+__all__ = ["ReplayOptions", "print_plan", "print_result", "replay"]
 
 _SHOWN: Final = ("cause", "group", "hour")
 
@@ -102,7 +101,7 @@ def _batch(
         result["by_" + one.column] = [dict(zip((one.column, "status", "count"), row, strict=True)) for row in one.rows]
     screen.pause()
     if not screen.as_json:
-        _print_plan(plan, result)
+        print_plan(plan, result)
     if not options.dry_run and plan.to_send > 0 and not _ask(plan, options):
         return
     if not options.dry_run:
@@ -118,7 +117,7 @@ def _batch(
     if screen.as_json:
         print_json(result)
     elif not options.dry_run:
-        _print_result(folder, result)
+        print_result(folder, result)
 
 
 def _check_topics(settings: Settings, options: ReplayOptions) -> None:
@@ -226,14 +225,18 @@ def _stream(
     if as_json:
         print_json({"stream": name, "folder": folder, "plans": [plan.plan_id for plan in plans], "counts": counts})
     else:
-        print_table(f"stream {name}: {len(plans)} batches", ("status", "dead letters"), sorted(counts.items()))
+        print_table(
+            f"stream {name}: {counted(len(plans), 'batch', 'batches')}",
+            ("status", "dead letters"),
+            sorted(counts.items()),
+        )
 
 
 def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:
     where = (
         "the origin topics, where every group sees them" if plan.target == "origin" else "their groups' retry topics"
     )
-    return confirm(f"Send {plan.to_send:,} dead letters to {where}?", yes=options.yes)
+    return confirm(f"Send {counted(plan.to_send, 'dead letter')} to {where}?", yes=options.yes)
 
 
 def _folder(options: ReplayOptions) -> str:
@@ -246,8 +249,9 @@ def _folder(options: ReplayOptions) -> str:
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
-def _print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:
-    sys.stdout.write(f"plan {plan.plan_id} in {plan.folder}\n")
+def print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:
+    """What the plan sends, and what it leaves out."""
+    print_line(f"plan {plan.plan_id} in {plan.folder}")
     rows = [(STATUSES[status], plan.counts[status]) for status in STATUSES if status in plan.counts]
     print_table("dead letters that the filter takes", ("what becomes of them", "dead letters"), rows)
     for column in _SHOWN:
@@ -256,12 +260,13 @@ def _print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:
             print_table(f"to send, by {column}", (column, "dead letters"), shown)
 
 
-def _print_result(folder: str, result: Mapping[str, Any]) -> None:
-    sys.stdout.write(f"sent {result['sent']:,} now, {result['before']:,} before\n")
+def print_result(folder: str, result: Mapping[str, Any]) -> None:
+    """What was sent, and where it is."""
+    print_line(f"sent {result['sent']:,} now, {result['before']:,} before")
     print_table("where they are", ("outcome", "dead letters"), sorted(result["report"].items()))
-    sys.stdout.write(
+    print_line(
         f"One row for each: {folder}/report (Parquet). Schedulers deliver what is sent; the same command with "
-        "--plan of this folder shows where they are then, and sends nothing again.\n"
+        "--plan of this folder shows where they are then, and sends nothing again."
     )
 
 
@@ -293,16 +298,7 @@ class _Screen:
 
 @contextmanager
 def _shown(*, as_json: bool) -> Iterator[_Screen]:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    progress = Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal)
-    screen = _Screen(as_json, progress)
+    screen = _Screen(as_json, progress_bars(transient=True, quiet=as_json))
     try:
         yield screen
     finally:

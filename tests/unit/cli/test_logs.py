@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from reconsume.bridge.management import ManagementServer
 from reconsume.cli.logs import level_named
 from reconsume.delay_levels.errors import IllegalSetting
+from tests.support.hostile import HOSTILE, assert_harmless
 
 WORKS = """
 import logging, sys, warnings
@@ -61,6 +63,49 @@ def test_lines_for_people_have_no_colours_where_nobody_looks() -> None:
     assert "ZeroDivisionError" in text
     assert "left out" not in text.splitlines()[0]
     assert "\x1b" not in text
+
+
+HOSTILE_WORKS = """
+import logging, sys
+from reconsume.cli.logs import configure_logs
+from tests.support.hostile import HOSTILE
+sys.stderr.isatty = lambda: sys.argv[2] == "colours"
+configure_logs("INFO", sys.argv[1])
+logger = logging.getLogger("reconsume.bridge.x")
+forged = HOSTILE + "\\n2026-11-23T10:00:00Z [info] forged"
+logger.warning("refused: %s", forged, extra={"topic": forged, "error": ValueError(forged)})
+try:
+    raise ValueError(forged)
+except ValueError:
+    logger.exception("failed")
+"""
+
+
+def hostile_lines(form: str, colours: str) -> list[str]:
+    program = [sys.executable, "-c", HOSTILE_WORKS, form, colours]
+    return subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stderr.splitlines()
+
+
+def test_json_of_hostile_text_is_harmless_and_the_same() -> None:
+    lines = hostile_lines("json", "plain")
+    assert_harmless("\n".join(lines))
+    warned, failed = map(json.loads, lines)
+    assert warned["event"].startswith("refused: " + HOSTILE)
+    assert warned["topic"].startswith(HOSTILE)
+    assert failed["exception"][0]["exc_value"].startswith(HOSTILE)
+
+
+def test_lines_of_hostile_text_are_harmless_and_no_event_is_forged() -> None:
+    lines = hostile_lines("console", "plain")
+    assert_harmless("\n".join(lines), shows="refused: cannot open [/data/in.csv], missing [orders] [red]x[/red]")
+    begins = [line for line in lines if not line.startswith(" ")]
+    assert [("refused" in line, "failed" in line) for line in begins] == [(True, False), (False, True)]
+
+
+def test_colours_are_those_of_the_renderer_alone() -> None:
+    text = "\n".join(hostile_lines("console", "colours"))
+    assert "\x1b[" in text
+    assert_harmless(re.sub(r"\x1b\[[0-9;]*m", "", text), shows="refused: cannot open [/data/in.csv]")
 
 
 @pytest.mark.parametrize("name", ["LOUD", "", "notset"])

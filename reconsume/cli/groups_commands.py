@@ -1,0 +1,142 @@
+"""The commands `reconsume groups …`; what they do is imported when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from reconsume.cli.common import (
+    BootstrapServers,
+    ConfigFile,
+    KafkaSettings,
+    Output,
+    Yes,
+    check_output,
+    read_settings,
+)
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["groups_app"]
+
+groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
+
+_CHANGES: Final = 2
+"""Exit code of a plan that would change something, as Terraform has it."""
+_File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
+_Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
+
+
+@groups_app.command("list")
+def groups_list(
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """List the level table and the registered groups."""
+    from reconsume.cli.groups import list_groups
+
+    list_groups(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+
+
+@groups_app.command("get")
+def groups_get(
+    group: str,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "json",
+) -> None:
+    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
+    from reconsume.cli.groups import show_group
+
+    show_group(read_settings(config, bootstrap_servers, kafka), group, as_json=check_output(output))
+
+
+@groups_app.command("set")
+def groups_set(
+    group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
+    retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
+    retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
+    retry_policy: Annotated[
+        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
+    ] = None,
+    consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
+    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
+    delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
+    auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
+    yes: Yes = False,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Register or change a group, or after a question what holds for all groups; running processes follow at once."""
+    from reconsume.cli.groups import GroupChange, set_group, set_system
+
+    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    change = GroupChange(
+        retry_max_times=retry_max_times,
+        retry_queue_nums=retry_queue_nums,
+        retry_policy=retry_policy,
+        consume_enable=consume_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+    )
+    if group is None:
+        change.refuse_for_all()
+        set_system(settings, delay_levels, auto_create, yes=yes, as_json=as_json)
+        return
+    if delay_levels is not None or auto_create is not None:
+        raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
+    set_group(settings, group, change, as_json=as_json)
+
+
+@groups_app.command("delete")
+def groups_delete(
+    group: Annotated[str, typer.Argument(help="a registered group")],
+    yes: Yes = False,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Unregister a group. Its topics stay, with what is in them."""
+    from reconsume.cli.groups import delete_group
+
+    delete_group(read_settings(config, bootstrap_servers, kafka), group, yes=yes, as_json=check_output(output))
+
+
+@groups_app.command("plan")
+def groups_plan(
+    file: _File,
+    delete: _Delete = False,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Show what a file of groups would change, topics too; exit code 2 if it would change anything."""
+    from reconsume.cli.groups_file import show_groups_plan
+
+    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    if show_groups_plan(settings, file, delete=delete, as_json=as_json):
+        raise typer.Exit(_CHANGES)
+
+
+@groups_app.command("apply")
+def groups_apply(
+    file: _File,
+    delete: _Delete = False,
+    yes: Yes = False,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
+    from reconsume.cli.groups_file import apply_groups
+
+    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    apply_groups(settings, file, delete=delete, yes=yes, as_json=as_json)

@@ -1,0 +1,225 @@
+"""The only way out of the command line: what it prints is neither markup nor a control sequence.
+
+Texts of records, topics, groups and brokers are foreign. Here each is made visible, and none is read as rich's markup.
+ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules of the command line.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, TextIO
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import counted, json_text, visible
+
+__all__ = [
+    "Coloured",
+    "JsonLines",
+    "clear_screen",
+    "counted",
+    "csv_writer",
+    "indented",
+    "json_line_writer",
+    "make_stray_lines_visible",
+    "one_line",
+    "opened",
+    "print_error",
+    "print_facts",
+    "print_json",
+    "print_json_line",
+    "print_json_list",
+    "print_line",
+    "print_table",
+    "tell",
+]
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_WIDTH_OF_FILES: Final = 160
+_BEGINS_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""Spreadsheets take a cell that begins so for a formula (OWASP, CSV injection)."""
+
+
+class Coloured(NamedTuple):
+    """A text in a colour of terminals, where there is one."""
+
+    text: str
+    colour: str
+
+
+def one_line(text: str) -> str:
+    """Return foreign text for a line that it shares with ours: a second line would look like one of ours."""
+    return " ".join(text.split())
+
+
+def print_line(text: str = "") -> None:
+    """Print a line, or several."""
+    sys.stdout.write(visible(text) + "\n")
+    sys.stdout.flush()
+
+
+def tell(text: str | Coloured) -> None:
+    """Say to standard error what is no result: how far it is, what was left out."""
+    if not isinstance(text, Coloured):
+        sys.stderr.write(visible(text) + "\n")
+        sys.stderr.flush()
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
+
+
+def print_error(error: BaseException) -> None:
+    """Say in one message why the command ends."""
+    tell(f"error: {error}")
+
+
+def make_stray_lines_visible() -> None:
+    """Make tracebacks, and logs of commands that configure none, harmless too: they may quote a record."""
+
+    def show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        tell("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))
+
+    sys.excepthook = show
+    threading.excepthook = lambda its: show(its.exc_type, its.exc_value, its.exc_traceback)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Visible())
+
+
+class _Visible(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return indented(visible(super().format(record)))
+
+
+def indented(text: str, spaces: int = 4) -> str:
+    """Return the text with its further lines indented: at the beginning of a line they would look like ours."""
+    return text.replace("\n", "\n" + " " * spaces)
+
+
+def print_json(value: Any) -> None:
+    """Print one document, for machines."""
+    print_line(json_text(value, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    """Print one document on one line, so that a reader of a stream has whole ones."""
+    print_line(json_text(value))
+
+
+def print_json_list(values: Iterable[Any]) -> None:
+    """Print a list that may be long: each value as it comes."""
+    before = "[\n"
+    for value in values:
+        sys.stdout.write(before + textwrap.indent(json_text(value, indent=2), "  "))
+        before = ",\n"
+    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Print name and value on each line; a list takes a line for each of its items, a pair of them as `name = value`.
+
+    Further lines of a value are indented, so none of them looks like a fact.
+    """
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        for item in value if isinstance(value, list) else [value]:
+            text = " = ".join(map(_plain, item)) if isinstance(item, list | tuple) else _plain(item)
+            print_line(indented(f"{name:{width}} {text}".rstrip(), width + 1))
+
+
+def print_table(title: str, columns: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> None:
+    """Print a table for people.
+
+    Args:
+        title: above it.
+        columns: their names; None leaves the head out.
+        rows: numbers get separators, None is empty.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[_cell(one) for one in row] for row in rows]
+    table = Table(title=Text(visible(title)), title_justify="left", show_header=columns is not None)
+    for number, column in enumerate(columns or ("",) * max(map(len, cells), default=0)):
+        table.add_column(Text(visible(column)), overflow="fold", justify="left" if number == 0 else "right")
+    for row in cells:
+        table.add_row(*(Text(visible(one.text), one.colour) for one in row))
+    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
+
+
+def _cell(value: object) -> Coloured:
+    return value if isinstance(value, Coloured) else Coloured(_plain(value), "")
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return json_text(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def clear_screen() -> None:
+    """Make room on a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write(_CLEAR)
+
+
+@contextmanager
+def opened(file: Path | None) -> Iterator[TextIO]:
+    """A new file, or standard output where none is named.
+
+    Raises:
+        IllegalSetting: the file is there already, or cannot be written.
+    """
+    if file is None:
+        yield sys.stdout
+        return
+    try:
+        new = file.open("x", encoding="utf-8", newline="")
+    except OSError as error:
+        raise IllegalSetting(f"--file {file}: {error.strerror}; name one that is not there yet") from None
+    with new:
+        yield new
+
+
+JsonLines = Callable[[Mapping[str, Any]], None]
+
+
+def json_line_writer(out: TextIO) -> JsonLines:
+    """Write rows as JSON, one on each line; nothing is changed."""
+
+    def write(row: Mapping[str, Any]) -> None:
+        out.write(json_text(row) + "\n")
+
+    return write
+
+
+def csv_writer(out: TextIO, columns: Sequence[str]) -> JsonLines:
+    """Write rows for a spreadsheet: what it would take for a formula begins with `'`, controls are escapes."""
+    table = csv.DictWriter(out, columns, extrasaction="ignore")
+    table.writeheader()
+
+    def write(row: Mapping[str, Any]) -> None:
+        table.writerow({name: _csv_cell(value) for name, value in row.items()})
+
+    return write
+
+
+def _csv_cell(value: Any) -> Any:
+    text = json_text(value) if isinstance(value, dict | list) else value
+    if not isinstance(text, str):
+        return text
+    return visible("'" + text if text.startswith(_BEGINS_FORMULA) else text)

@@ -1,0 +1,145 @@
+"""`reconsume groups set`, `delete`, `list` and `get`: nothing changes for others without a word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from reconsume.bridge.compacted_topics import write_records
+from reconsume.bridge.groups_store import read_groups
+from reconsume.cli import groups as commands
+from reconsume.cli.main import app
+from reconsume.delay_levels.errors import IllegalSetting
+from tests.integration.installation import LEVELS, Installation, settings_for
+
+pytestmark = pytest.mark.kafka
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Installation:
+    one = Installation(settings_for(bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    return one
+
+
+@pytest.fixture
+def groups(here: Installation) -> Run:
+    environment = {
+        "RECONSUME_BOOTSTRAP_SERVERS": here.settings.bootstrap_servers,
+        "RECONSUME_TOPIC_PREFIX": here.settings.topic_prefix,
+    }
+
+    def run(*arguments: str) -> Result:
+        here.write_groups()
+        return CliRunner().invoke(app, ["groups", *arguments], env=environment)
+
+    return run
+
+
+def refused(done: Result) -> str:
+    assert isinstance(done.exception, IllegalSetting), done.output
+    return str(done.exception)
+
+
+def table(here: Installation) -> str:
+    return read_groups(here.settings).system.message_delay_level
+
+
+def test_a_level_table_for_all_is_shown_and_asked_for(groups: Run, here: Installation) -> None:
+    asked = groups("set", "--delay-levels", "1s 9s")
+    assert refused(asked) == "Change this for all groups? Standard input is no terminal; say --yes to go on"
+    assert asked.stderr == f"~ for all groups: messageDelayLevel '{LEVELS}' -> '1s 9s'\n"
+    assert table(here) == LEVELS
+    done = groups("set", "--delay-levels", "1s 9s", "--yes")
+    assert done.stderr == asked.stderr
+    assert "reconsume topics plan" in done.stdout
+    assert table(here) == "1s 9s"
+
+
+def test_who_says_no_changes_nothing(groups: Run, here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "confirm", lambda _question, *, yes: yes)
+    assert refused(groups("set", "--no-auto-create")) == "nothing was changed"
+    assert read_groups(here.settings).system.auto_create_subscription_group
+    groups("set", "kept")
+    assert refused(groups("delete", "kept")) == "nothing was deleted"
+    assert "kept" in read_groups(here.settings).by_name
+
+
+def test_a_table_that_goes_down_is_warned_of(groups: Run) -> None:
+    done = groups("set", "--delay-levels", "1s 30s 10s", "--yes")
+    assert "warning: level 3 (10s) is shorter than level 2 (30s)" in done.stderr
+    assert "warning" not in groups("set", "--delay-levels", "1s 1s 5s", "--yes").stderr
+
+
+def test_groups_that_keep_a_policy_of_their_own_are_named(groups: Run) -> None:
+    policy = '{"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000]}}'
+    assert groups("set", "own", "--retry-policy", policy).exit_code == 0
+    told = groups("set", "--delay-levels", "1s 9s", "--yes").stderr
+    assert "groups with a retry policy of their own keep it: own\n" in told
+
+
+def test_a_table_that_is_there_already_is_not_asked_for(groups: Run) -> None:
+    same = groups("set", "--delay-levels", LEVELS)
+    assert (same.exit_code, same.stderr) == (0, "")
+    assert same.stdout.endswith("nothing changes\n")
+    said = json.loads(groups("set", "--delay-levels", "1s 9s", "--yes", "-o", "json").stdout)
+    assert said["changes"] == [{"name": "messageDelayLevel", "is_now": LEVELS, "will_be": "1s 9s"}]
+
+
+def test_a_group_that_is_new_is_said_to_be(groups: Run) -> None:
+    groups("set", "departures")
+    new = groups("set", "departrues", "--retry-max-times", "3").stdout
+    assert new.startswith("group 'departrues' is new; registered before: ")
+    assert "departures" in new
+    assert "A typo? reconsume groups delete departrues\n" in new
+    assert "is new" not in groups("set", "departrues", "--retry-max-times", "4").stdout
+    assert groups("set", "departrues", "--retry-max-times", "5").stdout.startswith(
+        "~ group departrues: retryMaxTimes 4 -> 5\n"
+    )
+    said = json.loads(groups("set", "departrues", "--retry-max-times", "6", "-o", "json").stdout)
+    assert (said["is_new"], said["group"]["retryMaxTimes"]) == (False, 6)
+    assert said["changes"] == [{"name": "retryMaxTimes", "is_now": 5, "will_be": 6}]
+    assert json.loads(groups("set", "another", "-o", "json").stdout)["is_new"]
+
+
+def test_a_group_is_deleted_and_its_topics_stay(groups: Run, here: Installation) -> None:
+    groups("set", "gone")
+    topic = here.settings.names.retry("gone")
+    here.admin.create(topic, 1, -1, {})
+    asked = groups("delete", "gone")
+    assert "say --yes" in refused(asked)
+    assert asked.stderr.startswith('- group gone: {"groupName":"gone"')
+    assert "its topics stay; as an unknown group it is served with defaults" in asked.stderr
+    assert json.loads(groups("delete", "gone", "--yes", "-o", "json").stdout)["deleted"] == "gone"
+    assert "gone" not in read_groups(here.settings).by_name
+    assert topic in here.admin.topics()
+    assert refused(groups("delete", "gone", "--yes")).startswith("group 'gone' is not registered; registered are: ")
+
+
+def test_a_record_that_nobody_can_read_is_deleted_too(groups: Run, here: Installation) -> None:
+    write_records(here.settings, here.settings.names.groups, [("unreadable", "no JSON")])
+    assert groups("delete", "unreadable", "--yes").exit_code == 0
+    assert read_groups(here.settings).unreadable == {}
+
+
+def test_options_of_one_group_are_not_taken_for_all(groups: Run) -> None:
+    assert "these options hold for one group: name it" in refused(groups("set", "--retry-max-times", "3"))
+    assert "leave the group out" in refused(groups("set", "g", "--delay-levels", "1s"))
+    assert "name a group, or what to set for all" in refused(groups("set"))
+
+
+def test_groups_show_their_own_waits(groups: Run) -> None:
+    groups("set", "three", "--retry-max-times", "3")
+    listed = json.loads(groups("list", "-o", "json").stdout)["groups"]
+    assert [one["waits"] for one in listed if one["groupName"] == "three"] == ["1s 2s ×2"]
+    [row] = [line for line in groups("list").stdout.splitlines() if "three" in line]
+    assert [cell.strip() for cell in row.split("│")[1:5]] == ["three", "3", "1", "1s 2s ×2"]
+    facts = dict(line.split(maxsplit=1) for line in groups("get", "three", "-o", "table").stdout.splitlines())
+    assert (facts["waits"], facts["registered"]) == ("1s 2s ×2", "yes")
+    assert json.loads(groups("get", "three").stdout)["retryMaxTimes"] == 3

@@ -1,0 +1,133 @@
+"""The way out of the command line: foreign text is neither markup nor a control sequence, whatever prints it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from reconsume.cli import main as main_module
+from reconsume.cli import output
+from reconsume.cli.common import confirm
+from reconsume.cli.output import Coloured, csv_writer, json_line_writer, opened, print_facts
+from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused
+from tests.support.hostile import HOSTILE, assert_harmless
+
+SHOWS = "cannot open [/data/in.csv], missing [orders] [red]x[/red]"
+PRINTERS: dict[str, Callable[[], None]] = {
+    "line": lambda: output.print_line(HOSTILE),
+    "tell": lambda: output.tell(HOSTILE),
+    "coloured": lambda: output.tell(Coloured(HOSTILE, "red")),
+    "error": lambda: output.print_error(KafkaRefused(HOSTILE)),
+    "facts": lambda: print_facts({"cause": HOSTILE, "headers": [["name", HOSTILE], [HOSTILE, None]]}),
+    "table": lambda: output.print_table("t", ("why",), [[HOSTILE]]),
+    "title and column": lambda: output.print_table(HOSTILE, (HOSTILE,), [["x"]]),
+    "cell in a colour": lambda: output.print_table("t", None, [["x", Coloured(HOSTILE, "red")]]),
+}
+JSON_PRINTERS: dict[str, Callable[[], None]] = {
+    "document": lambda: output.print_json([{HOSTILE: HOSTILE}]),
+    "line": lambda: output.print_json_line([{HOSTILE: HOSTILE}]),
+    "list": lambda: output.print_json_list([{HOSTILE: HOSTILE}]),
+}
+
+
+@pytest.mark.parametrize("printer", PRINTERS.values(), ids=PRINTERS.keys())
+def test_text_is_shown_whole_and_harmless(printer: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> None:
+    printer()
+    printed = capsys.readouterr()
+    assert_harmless(printed.out + printed.err, shows=SHOWS)
+
+
+@pytest.mark.parametrize("printer", JSON_PRINTERS.values(), ids=JSON_PRINTERS.keys())
+def test_json_is_harmless_and_the_same(printer: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> None:
+    printer()
+    printed = capsys.readouterr().out
+    assert_harmless(printed)
+    assert json.loads(printed) == [{HOSTILE: HOSTILE}]
+
+
+def test_an_error_of_a_broker_is_harmless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(**_options: object) -> None:
+        raise KafkaRefused(HOSTILE)
+
+    monkeypatch.setattr(main_module, "app", refuse)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr("threading.excepthook", None)
+    with pytest.raises(SystemExit):
+        main_module.main()
+    assert_harmless(capsys.readouterr().err, shows=SHOWS)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "raise ValueError(HOSTILE)",
+        "logging.getLogger('reconsume').warning('GROUPS topic: %s', HOSTILE)",
+        "t = threading.Thread(target=lambda: int(HOSTILE)); t.start(); t.join()",
+    ],
+)
+def test_tracebacks_and_stray_log_lines_are_harmless(stray: str) -> None:
+    program = (
+        "import logging, threading; from reconsume.cli.output import make_stray_lines_visible; "
+        f"from tests.support.hostile import HOSTILE; make_stray_lines_visible(); {stray}"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert "cannot open" in ran.stderr
+    assert_harmless(ran.stderr)
+
+
+def test_a_question_is_harmless_and_is_no_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = StringIO("y\n")
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert confirm(f"Send dead letters of {HOSTILE} again?", yes=False)
+    printed = capsys.readouterr()
+    assert printed.out.strip() == ""
+    assert_harmless(printed.err, shows=SHOWS)
+
+
+def test_a_value_of_several_lines_looks_like_no_other_fact(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts({"cause": "one\nkey             forged", "released": False, "bytes": 1234, "none": None})
+    assert capsys.readouterr().out.splitlines() == [
+        "cause    one",
+        "         key             forged",
+        "released no",
+        "bytes    1,234",
+        "none",
+    ]
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_a_spreadsheet_takes_no_cell_for_a_formula(cell: str) -> None:
+    out = StringIO(newline="")
+    write = csv_writer(out, ("cause", "retries", "value"))
+    write({"cause": cell, "retries": -1, "value": {"base64": "AP8="}, "not a column": 1})
+    [row] = csv.DictReader(StringIO(out.getvalue(), newline=""))
+    assert row["cause"].startswith("'")
+    assert (row["retries"], row["value"]) == ("-1", '{"base64": "AP8="}')
+    assert_harmless(out.getvalue())
+
+
+def test_cells_and_json_lines_are_harmless_and_json_is_the_same() -> None:
+    table, lines = StringIO(newline=""), StringIO()
+    csv_writer(table, ("value",))({"value": HOSTILE})
+    json_line_writer(lines)({"value": HOSTILE})
+    assert_harmless(table.getvalue(), shows=SHOWS)
+    assert_harmless(lines.getvalue())
+    assert json.loads(lines.getvalue()) == {"value": HOSTILE}
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    with opened(tmp_path / "new") as out:
+        out.write("1")
+    with pytest.raises(IllegalSetting, match="name one that is not there yet"), opened(tmp_path / "new"):
+        pass
+    assert (tmp_path / "new").read_text() == "1"
