@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -40,6 +41,9 @@ from reconsume.cli.quarantine_commands import quarantine_app
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["app", "main"]
+
+_ERROR: Final = 2
+"""Exit code of a command that could not run, as of one with wrong options."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -397,10 +401,15 @@ def reconcile(
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one message and exit code 1, never a traceback."""
-    make_stray_lines_visible()
+    """Run the command line. Exit code 1 is a command's answer, such as findings; 2 is an error.
+
+    An error of ours is one message; any other one has a traceback.
+    """
     try:
         app(standalone_mode=True)
     except ReconsumeError as error:
-        print_error(error)
-        sys.exit(1)
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(_ERROR)
+    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
+        traceback.print_exc()
+        sys.exit(_ERROR)

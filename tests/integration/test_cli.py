@@ -54,7 +54,7 @@ def test_topics_are_planned_made_once_and_never_without_a_yes(run: Run, one: Ins
     plan = json.loads(run("topics", "plan", "-o", "json").stdout)
     assert len(plan["missing"]) == 25
     refused = run("topics", "apply")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "Standard input is no terminal; say --yes" in refused.stderr
     assert one.admin.partitions([one.settings.names.groups]) == {}
     made = run("topics", "apply", "--yes", "-o", "json")
@@ -72,12 +72,12 @@ def test_groups_are_set_and_shown_and_the_plan_follows(run: Run, one: Installati
     assert [(group["groupName"], group["retryMaxTimes"]) for group in listed["groups"]] == [("g", 3)]
     assert json.loads(run("groups", "get", "g").stdout)["groupRetryPolicy"]["type"] == "EXPONENTIAL"
     unknown = run("groups", "get", "other")
-    assert (unknown.returncode, "SUBSCRIPTION_GROUP_NOT_EXIST" in unknown.stderr) == (1, True)
+    assert (unknown.returncode, "SUBSCRIPTION_GROUP_NOT_EXIST" in unknown.stderr) == (2, True)
     missing = {topic["name"] for topic in json.loads(run("topics", "plan", "-o", "json").stdout)["missing"]}
     names = one.settings.names
     assert {names.delay(1_500), names.delay(3_000), names.delay(9_000), names.retry("g")} <= missing
     wrong = run("groups", "set", "--delay-levels", "1s  9s")
-    assert (wrong.returncode, "exactly one space" in wrong.stderr, "Traceback" in wrong.stderr) == (1, True, False)
+    assert (wrong.returncode, "exactly one space" in wrong.stderr, "Traceback" in wrong.stderr) == (2, True, False)
 
 
 @pytest.mark.rule("BR-09", "SB-16")
@@ -93,13 +93,13 @@ def test_a_record_is_sent_back_by_hand_and_seen_in_the_status(run: Run, one: Ins
     waiting = {line["topic"]: line["waiting"] for line in json.loads(run("status", "-o", "json").stdout)["waiting"]}
     assert waiting[one.settings.names.delay(2_000)] == 1
     nothing = run("send-back", "--group", "g", "--message", f"{topic}/0/7")
-    assert (nothing.returncode, "look message by offset failed" in nothing.stderr) == (1, True)
+    assert (nothing.returncode, "look message by offset failed" in nothing.stderr) == (2, True)
     assert "must be <topic>/<partition>/<offset>" in run("send-back", "--group", "g", "--message", "x").stderr
 
 
 def test_a_broker_that_is_away_is_told_in_one_line() -> None:
     away = reconsume("status", RECONSUME_BOOTSTRAP_SERVERS="127.0.0.1:9")
-    assert away.returncode == 1
+    assert away.returncode == 2
     assert "no answer from Kafka" in away.stderr
     assert "Traceback" not in away.stderr
 
@@ -108,7 +108,7 @@ def test_a_wrong_setting_is_told_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "reconsume.toml"
     file.write_text("[scheduler]\nworkers = 3\n")
     wrong = reconsume("scheduler", "--config", str(file))
-    assert (wrong.returncode, "Traceback" in wrong.stderr) == (1, False)
+    assert (wrong.returncode, "Traceback" in wrong.stderr) == (2, False)
     assert f"setting scheduler.workers (file {file}): unknown setting" in wrong.stderr
 
 
@@ -146,6 +146,6 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
 )
 def test_a_wrong_argument_of_the_demo_is_told(arguments: list[str], said: str) -> None:
     wrong = reconsume("demo", *arguments)
-    assert wrong.returncode == 1
+    assert wrong.returncode == 2
     assert said in wrong.stderr
     assert "Traceback" not in wrong.stderr

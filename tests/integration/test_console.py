@@ -252,4 +252,4 @@ def test_the_command_ends_at_once_while_a_page_waits_for_kafka() -> None:
 )
 def test_a_command_line_that_cannot_work(arguments: list[str], why: str) -> None:
     run = reconsume("console", *arguments)
-    assert (run.returncode, why in run.stderr, "Traceback" in run.stderr) == (1, True, False), run.stderr
+    assert (run.returncode, why in run.stderr, "Traceback" in run.stderr) == (2, True, False), run.stderr

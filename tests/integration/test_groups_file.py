@@ -54,12 +54,12 @@ def test_a_file_is_planned_applied_and_then_changes_nothing(groups: Run, one: In
     text = "groups:\n  departures: {retryQueueNums: 2}\n  arrivals: {retryMaxTimes: 3}\n"
     names = one.settings.names
     plan = groups("plan", text, "-o", "json")
-    assert plan.returncode == 2, plan.stderr
+    assert plan.returncode == 1, plan.stderr
     said = json.loads(plan.stdout)
     assert {one["groupName"] for one in said["added"]} == {"departures", "arrivals"}
     assert names.retry("departures") in said["topics"]
     asked = groups("apply", text)
-    assert asked.returncode == 1
+    assert asked.returncode == 2
     assert "say --yes" in asked.stderr
     assert read_groups(one.settings).by_name == {}
     assert groups("apply", text, "--yes").returncode == 0
@@ -96,6 +96,6 @@ def test_a_level_table_that_goes_down_is_warned_of(groups: Run) -> None:
 
 def test_a_wrong_file_says_where(groups: Run) -> None:
     wrong = groups("plan", "groups: {g: {retryMaxTime: 3}}")
-    assert wrong.returncode == 1
+    assert wrong.returncode == 2
     assert "groups.yaml: group 'g': unknown retryMaxTime; known here:" in wrong.stderr
     assert "it is not YAML" in groups("plan", "groups: {g").stderr

@@ -139,7 +139,7 @@ def test_a_command_without_the_right_says_which_one(guarded: Installation) -> No
         env=settings,
         timeout=60,
     )
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"looking for topic {names.delay(1_000)}: no right to use the topic" in refused.stderr
     assert "grant it to this client's principal" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -55,7 +55,7 @@ def test_a_token_that_cannot_be_one(tmp_path: Path, content: str | None, why: st
     if content is not None:
         file.write_text(content)
     run = reconsume("sidecar", "--listen", "0.0.0.0:0", "--token-file", str(file))
-    assert (run.returncode, why in run.stderr, "Traceback" in run.stderr) == (1, True, False)
+    assert (run.returncode, why in run.stderr, "Traceback" in run.stderr) == (2, True, False)
     assert "short" not in run.stderr
 
 

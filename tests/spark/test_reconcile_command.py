@@ -79,7 +79,7 @@ def test_what_cannot_work_is_said_before_spark_starts(
     lived: Lived, prefix: str | None, arguments: list[str], message: str
 ) -> None:
     done = run(lived, prefix or lived.prefix, *arguments)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr

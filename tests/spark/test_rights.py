@@ -75,7 +75,7 @@ def test_it_runs_with_the_rights_that_are_printed(kafka: SecureKafka, lived_once
 def test_it_fails_with_one_less(kafka: SecureKafka, lived_once: Installation, resource: str, said: str) -> None:
     rights = rights_of(Role.SPARK, lived_once.settings.names)
     code, _, err = ran(kafka, lived_once, [right for right in rights if right.resource != resource], "reconcile")
-    assert code == 1
+    assert code == 2
     assert said in err
 
 
@@ -101,7 +101,7 @@ def test_replay_writes_where_its_role_may_and_nowhere_else(
     rights = rights_of(Role.REPLAY, one.settings.names, topics=["flights"] if to == "origin" else [])
     command = ("replay", "--group", group, "--to", to, "--plan", str(tmp_path / "plan"), "--yes")
     code, _, err = ran(kafka, one, [right for right in rights if "Write" not in right.operations], *command)
-    assert code == 1
+    assert code == 2
     assert "authorization failed" in err
     assert "Traceback" not in err
     code, out, err = ran(kafka, one, rights, *command)
