@@ -43,12 +43,13 @@ _TAIL: Final = """\
 A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's settings are
 `RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`, `RECONSUME_KAFKA_LOG_LEVEL` for `log_level`. With `_FILE` at its
 end a variable names a file that holds the value, as secrets are mounted:
-`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces. The variables by which Kubernetes
-describes a Service that is called `reconsume` are ignored.
+`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces; `RECONSUME_SUBSCRIPTIONS`, a list
+of tables, is JSON: `[{"group": "departures", "topics": ["flights"], "url": "http://127.0.0.1:8000"}]`. The variables
+by which Kubernetes describes a Service that is called `reconsume` are ignored.
 
 ## Looking at them
 
-`reconsume config check --config reconsume.toml` says what is wrong, with exit code 1, and asks no broker. `reconsume
+`reconsume config check --config reconsume.toml` says what is wrong, with exit code 2, and asks no broker. `reconsume
 config show` prints what is in force, from file, environment and command line, with secrets masked; `reconsume config
 schema` prints the JSON schema of the file. With `--process sidecar` all three are about a sidecar, with `--process
 console` about a console.

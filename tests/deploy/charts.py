@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,26 +30,37 @@ def run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def helm_template(
-    values: str | None, *sets: str, kubernetes: str = KUBERNETES[-1], chart: Path = CHART, notes: bool = False
+    values: str | None,
+    *sets: str,
+    kubernetes: str = KUBERNETES[-1],
+    kinds: Sequence[str] = (),
+    chart: Path = CHART,
+    notes: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Render a chart as release `rel` in namespace `ns`; `values` names a scenario."""
+    """Render a chart as release `rel` in namespace `ns`; `values` names a scenario, `kinds` what the server has."""
     files = ["--values", str(CHART / "ci" / f"{values}-values.yaml")] if values is not None else []
     given = [word for one in sets for word in ("--set", one)]
-    asked = ["--dry-run=client", "--hide-notes=false"] if notes else ["--kube-version", kubernetes]
+    asked = (
+        ["--dry-run=client", "--hide-notes=false"]
+        if notes
+        else ["--kube-version", kubernetes, *(f"--api-versions={kind}" for kind in kinds)]
+    )
     verb = ["install", "rel"] if notes else ["template", "rel"]
     return run_helm(*verb, str(chart), "--namespace", "ns", *asked, *files, *given)
 
 
 @functools.cache
-def _rendered(values: str, sets: tuple[str, ...], kubernetes: str) -> str:
-    run = helm_template(values, *sets, kubernetes=kubernetes)
+def _rendered(values: str, sets: tuple[str, ...], kubernetes: str, kinds: tuple[str, ...]) -> str:
+    run = helm_template(values, *sets, kubernetes=kubernetes, kinds=kinds)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
 
-def render(values: str, *sets: str, kubernetes: str = KUBERNETES[-1]) -> list[dict[str, Any]]:
+def render(
+    values: str, *sets: str, kubernetes: str = KUBERNETES[-1], kinds: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """The objects of a scenario."""
-    return [one for one in yaml.safe_load_all(_rendered(values, sets, kubernetes)) if one]
+    return [one for one in yaml.safe_load_all(_rendered(values, sets, kubernetes, kinds)) if one]
 
 
 def find(objects: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:

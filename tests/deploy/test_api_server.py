@@ -10,6 +10,9 @@ from typing import Any, Final
 import pytest
 
 from deploy.generate.values import CHART
+from reconsume.bridge.settings import load_settings
+from reconsume.consumers.sidecar.push.settings import Profile
+from reconsume.consumers.sidecar.settings import ProcessSettings
 from tests.deploy.api_server import ApiServer, running
 from tests.deploy.charts import SCENARIOS, find, render, run_helm
 from tests.deploy.test_render import CUSTOM
@@ -184,6 +187,56 @@ def test_a_labelled_pod_gets_the_sidecar_that_the_template_writes(server: ApiSer
     assert made["metadata"]["labels"]["reconsume.io/sidecar"] == "rel"
     assert made["spec"]["terminationGracePeriodSeconds"] >= 45
     assert [one["name"] for one in made["spec"]["containers"]] == ["shop"]
+
+
+def settings_of(made: dict[str, Any]) -> ProcessSettings:
+    """The settings that the process in the sidecar would read."""
+    (sidecar,) = made["spec"]["initContainers"]
+    environment = {one["name"]: one["value"] for one in sidecar["env"] if not one["name"].endswith("_FILE")}
+    assert len(environment) == len([one for one in sidecar["env"] if not one["name"].endswith("_FILE")])
+    return load_settings(None, environment, None, ProcessSettings)
+
+
+@pytest.mark.usefixtures("policy")
+def test_without_annotations_the_release_says_what_is_pushed(server: ApiServer) -> None:
+    found = settings_of(admitted(server, pod()))
+    assert found.sidecar.groups == []
+    assert [(one.group, one.topics) for one in found.subscriptions] == [("arrivals", {"gates": "*"})]
+
+
+@pytest.mark.usefixtures("policy")
+def test_annotations_give_a_pod_its_group_its_topics_its_app_and_its_port(server: ApiServer) -> None:
+    one = pod()
+    one["metadata"]["annotations"] = {
+        "reconsume.io/group": "departures",
+        "reconsume.io/topics": "flights gates",
+        "reconsume.io/app-url": "http://127.0.0.1:3000",
+        "reconsume.io/port": "18080",
+    }
+    made = admitted(server, one)
+    found = settings_of(made)
+    assert found.sidecar.groups == ["departures"]
+    (pushed,) = found.subscriptions
+    assert (pushed.group, pushed.topics) == ("departures", {"flights": "*", "gates": "*"})
+    assert pushed.url == "http://127.0.0.1:3000"
+    assert "--listen=127.0.0.1:18080" in made["spec"]["initContainers"][0]["args"]
+
+
+@pytest.mark.usefixtures("policy")
+def test_an_annotation_may_hold_whole_subscriptions(server: ApiServer) -> None:
+    one = pod()
+    said = '[{"group": "departures", "profile": "dapr", "url": "http://127.0.0.1:3000"}]'
+    one["metadata"]["annotations"] = {"reconsume.io/subscriptions": said}
+    (pushed,) = settings_of(admitted(server, one)).subscriptions
+    assert (pushed.group, pushed.profile, pushed.topics) == ("departures", Profile.DAPR, {})
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_group_alone_is_served_and_nothing_more_is_pushed(server: ApiServer) -> None:
+    one = pod()
+    one["metadata"]["annotations"] = {"reconsume.io/group": "departures", "reconsume.io/subscriptions": "[]"}
+    found = settings_of(admitted(server, one))
+    assert (found.sidecar.groups, found.subscriptions) == (["departures"], ())
 
 
 @pytest.mark.usefixtures("policy")

@@ -17,12 +17,12 @@ from deploy.generate.values import CHART
 from tests.deploy.charts import KUBERNETES, SCENARIOS, find, helm_template, pod_specs, render, run_helm
 
 CUSTOM: Final = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "crds").glob("*.json")}
-BEFORE_1_34: Final = [one for one in SCENARIOS if one != "sidecar"]
+BEFORE_1_36: Final = [one for one in SCENARIOS if one != "sidecar"]
 RENDERED: Final = [
     (scenario, version)
     for scenario in SCENARIOS
     for version in KUBERNETES
-    if scenario in BEFORE_1_34 or int(version.removeprefix("1.")) >= 34
+    if scenario in BEFORE_1_36 or int(version.removeprefix("1.")) >= 36
 ]
 
 

@@ -11,9 +11,12 @@ import yaml
 
 from deploy.generate.values import CHART
 from reconsume.bridge.settings import load_settings
+from reconsume.consumers.sidecar.settings import ProcessSettings
 from tests.deploy.charts import find, helm_template, pod_specs, render
 from tests.deploy.test_render import problems, restricted
 
+STABLE = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+BETA = "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy"
 APPLICATION = """
 apiVersion: v1
 kind: Pod
@@ -33,7 +36,16 @@ VALUES = {
     "reconsume": {
         "scheduler": {"enabled": False},
         "topics": {"manage": "none"},
-        "config": {"topic_prefix": "shop.", "allowed_real_topics": ["a", "b"], "auto_create_subscription_group": False},
+        "config": {
+            "topic_prefix": "shop.",
+            "allowed_real_topics": ["a", "b"],
+            "auto_create_subscription_group": False,
+            "sidecar": {"groups": ["g"], "answer_seconds": 5, "limits": {"records_in_flight": 1000000}},
+            "subscriptions": [
+                {"group": "g", "topics": ["flights"], "url": "http://127.0.0.1:9000", "max_reconsume_times": 3},
+                {"group": "h", "topics": {"gates": 'A || "B"'}, "exactly_once": True},
+            ],
+        },
         "kafka": {
             "bootstrapServers": "kafka:9093",
             "security": {
@@ -99,7 +111,7 @@ def test_its_settings_reach_it_by_the_environment(application: dict[str, Any], t
         one["name"]: one["value"].replace("/run/reconsume/sasl", str(tmp_path))
         for one in application["spec"]["initContainers"][0]["env"]
     }
-    settings = load_settings(None, environment)
+    settings = load_settings(None, environment, None, ProcessSettings)
     assert settings.client_settings() == {
         "bootstrap.servers": "kafka:9093",
         "security.protocol": "SASL_SSL",
@@ -111,6 +123,12 @@ def test_its_settings_reach_it_by_the_environment(application: dict[str, Any], t
     assert settings.topic_prefix == "shop."
     assert settings.allowed_real_topics == ["a", "b"]
     assert settings.auto_create_subscription_group is False
+    assert (settings.sidecar.groups, settings.sidecar.answer_seconds) == (["g"], 5)
+    assert settings.sidecar.limits.records_in_flight == 1_000_000
+    first, second = settings.subscriptions
+    assert (first.group, first.topics, first.url) == ("g", {"flights": "*"}, "http://127.0.0.1:9000")
+    assert (first.max_reconsume_times, second.exactly_once) == (3, True)
+    assert second.topics == {"gates": 'A || "B"'}
 
 
 @pytest.mark.parametrize(("quiesce", "timeout", "grace"), [(5, 30, 45), (0, 900, 910)])
@@ -121,13 +139,31 @@ def test_the_grace_period_covers_quiescing_and_the_longest_call(quiesce: int, ti
     assert f"terminationGracePeriodSeconds >= {grace} ? []" in expression
 
 
-@pytest.mark.parametrize(("kubernetes", "version"), [("1.34", "v1beta1"), ("1.35", "v1beta1"), ("1.36", "v1")])
-def test_the_policy_is_of_the_api_version_that_the_server_has(kubernetes: str, version: str) -> None:
-    objects = render("sidecar", kubernetes=kubernetes)
+@pytest.mark.parametrize(
+    ("kubernetes", "kinds", "version"),
+    [
+        ("1.34", (BETA,), "v1beta1"),
+        ("1.35", (BETA, "v1/Pod"), "v1beta1"),
+        ("1.36", (), "v1"),
+        ("1.36", (BETA, STABLE, "v1/Pod"), "v1"),
+    ],
+)
+def test_the_policy_is_of_the_api_version_that_the_server_has(
+    kubernetes: str, kinds: tuple[str, ...], version: str
+) -> None:
+    objects = render("sidecar", kubernetes=kubernetes, kinds=kinds)
     policy, binding = (find(objects, f"MutatingAdmissionPolicy{one}") for one in ("", "Binding"))
     assert policy["apiVersion"] == binding["apiVersion"] == f"admissionregistration.k8s.io/{version}"
+    assert problems(policy, kubernetes) == problems(binding, kubernetes) == []
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     assert binding["spec"]["matchResources"]["namespaceSelector"] == {"matchLabels": {"shop": "true"}}
+
+
+@pytest.mark.parametrize(("kubernetes", "kinds"), [("1.33", ()), ("1.35", ()), ("1.36", ("v1/Pod",))])
+def test_no_policy_is_made_where_the_server_has_none(kubernetes: str, kinds: tuple[str, ...]) -> None:
+    run = helm_template("sidecar", kubernetes=kubernetes, kinds=kinds)
+    assert run.returncode != 0
+    assert f"which this Kubernetes (v{kubernetes}) does not have: it is on by default from 1.36 on" in run.stderr
 
 
 def test_pods_without_a_policy_have_no_sidecar() -> None:

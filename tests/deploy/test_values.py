@@ -90,12 +90,6 @@ def test_a_wrong_value_is_refused_with_words_that_help(wrong: str) -> None:
     assert REFUSED[wrong] in run.stderr
 
 
-def test_sidecars_are_not_injected_where_the_api_server_cannot() -> None:
-    run = helm_template("sidecar", kubernetes="1.33")
-    assert run.returncode != 0
-    assert "needs Kubernetes 1.34 or newer, this is v1.33" in run.stderr
-
-
 @pytest.mark.parametrize("allowed", ["global.anything=1", "x-anything.a=1", "sops.mac=1", "enabled=true"])
 def test_values_that_others_put_there_are_allowed(allowed: str) -> None:
     assert helm_template("minimal", allowed).returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -200,3 +199,17 @@ class ProcessSettings(Settings):
     sidecar: SidecarSettings = SidecarSettings()
     subscriptions: tuple[PushSettings, ...] = ()
     """What is pushed to apps; nothing by default."""
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _subscriptions_from_json(cls, value: object) -> object:
+        """The environment has no tables: subscriptions are JSON there."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(
+                f"this text is not JSON ({error}); write a list such as "
+                '[{"group": "departures", "topics": ["flights"], "url": "http://127.0.0.1:8000"}]'
+            ) from None

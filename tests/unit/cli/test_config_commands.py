@@ -51,6 +51,28 @@ def test_settings_that_cannot_be(arguments: list[str], said: str) -> None:
         run("check", *arguments)
 
 
+def test_subscriptions_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECONSUME_SUBSCRIPTIONS", '[{"group": "departures", "topics": ["flights"]}]')
+    (one,) = json.loads(run("show", "--process", "sidecar"))["subscriptions"]
+    assert (one["group"], one["topics"]) == ("departures", {"flights": "*"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "map[group:departures]",
+            r"setting subscriptions \(environment\): this text is not JSON \(.*write a list such as",
+        ),
+        ('[{"group": "g", "topcs": []}]', r"setting subscriptions\.0\.topcs \(environment\): unknown setting"),
+    ],
+)
+def test_wrong_json_is_told_with_its_place(monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    monkeypatch.setenv("RECONSUME_SUBSCRIPTIONS", text)
+    with pytest.raises(IllegalSetting, match=said):
+        run("check", "--process", "sidecar")
+
+
 def test_a_wrong_file_is_told_by_setting_and_place(tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text(SIDECAR.replace("topics =", "topcs ="))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.message_model import MessageModel
@@ -23,6 +23,10 @@ _ROUTES: Final = {
     "rocketmq-batch": "/consumeMessage",
 }
 
+_TEXT: Final = {"type": "string"}
+_TOPICS: Final = {
+    "anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": _TEXT}],
+}
 ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
 """Names of types of errors, such as `java.lang.IllegalArgumentException`."""
 
@@ -91,7 +95,7 @@ class PushSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     group: Annotated[str, Field(min_length=1)]
-    topics: dict[str, str] = {}
+    topics: Annotated[dict[str, str], WithJsonSchema(_TOPICS)] = {}
     consume_from_where: ConsumeFromWhere | None = None
     url: str = "http://127.0.0.1:8000"
     unix_socket: Path | None = None
