@@ -1,4 +1,4 @@
-"""`reconsume` in the image with Spark, also as the main file of a Spark application.
+"""`reconsume` in the image with Spark, also as the main file of a Spark application and as what its pods start.
 
 The root file system is read-only, and the command line's cache wants to be written to; so the cache is in /tmp and
 the jars in it are links.
@@ -7,16 +7,22 @@ the jars in it are links.
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from reconsume.cli.main import main
+from reconsume.cli.spark.pod import become_pod
 
-CACHE = Path("/tmp/reconsume")  # noqa: S108 - of a container: nobody else is there
+CACHE = Path(tempfile.gettempdir()) / "reconsume"
+JARS = sorted(Path(__file__).resolve().parents[1].glob("cache/*"))
+
 
 CACHE.mkdir(exist_ok=True)
-for jars in Path("/opt/reconsume/cache").iterdir():
+for jars in JARS:
     with suppress(FileExistsError):
         (CACHE / jars.name).symlink_to(jars)
 os.environ.setdefault("RECONSUME_CACHE_DIR", str(CACHE))
+become_pod(sys.argv[1:], JARS)
 main()
