@@ -61,7 +61,7 @@ def _rule(alert: dict[str, Any]) -> dict[str, Any]:
         "annotations": {
             "summary": alert["summary"],
             "description": alert["description"].replace("$THRESHOLD", threshold),
-            "runbook_url": f"{RUNBOOKS}{alert['alert'].lower()}.md",
+            "runbook": f"{RUNBOOKS}{alert['alert'].lower()}.md",
         },
     }
 

@@ -20,7 +20,13 @@ from tests.deploy.tools import ROOT, NotBrought, ToolMissing, promtool
 ALERTS: Final = read_alerts()
 NAMES: Final = [one["alert"] for one in ALERTS]
 EXPORTED: Final = {sample for one in CATALOGUE for sample in one.samples}
-OF_KUBERNETES: Final = {"kube_job_status_failed"}
+OF_KUBERNETES: Final = {
+    "kube_cronjob_next_schedule_time",
+    "kube_job_complete",
+    "kube_job_failed",
+    "kube_job_status_failed",
+    "kube_job_status_start_time",
+}
 TESTS: Final = Path(__file__).parent / "alerts.test.yaml"
 PLAIN: Final = [ROOT / "deploy" / "alerts" / name for name in ("reconsume.yaml", "rocketmq-names.yaml")]
 
@@ -101,7 +107,8 @@ def test_an_alert_has_a_runbook(alert: dict[str, Any]) -> None:
     for part in ("## What it means", "## What to do", "## What not to do"):
         assert part in text, f"{page} has no part {part!r}"
     rule = next(one for one in from_chart()["groups"][0]["rules"] if one["alert"] == alert["alert"])
-    assert rule["annotations"]["runbook_url"].endswith(f"/{page.name}")
+    assert rule["annotations"]["runbook"] == str(page.relative_to(ROOT))
+    assert "runbook_url" not in rule["annotations"]
     assert rule["labels"]["severity"] in ("page", "ticket")
 
 
@@ -119,6 +126,14 @@ def test_overrides_change_one_alert_and_leave_out_another() -> None:
     assert "longer than 60 s" in by_name["ReconsumeOverdue"]["annotations"]["description"]
     assert by_name["ReconsumeHeld"]["labels"] == {"severity": "ticket", "team": "platform"}
     assert by_name["ReconsumeHeld"]["annotations"]["runbook_url"] == "https://example.com/runbooks/reconsumeheld.md"
+
+
+@pytest.mark.parametrize("folder", ["https://example.com/runbooks", "https://example.com/runbooks/"])
+def test_a_link_to_a_runbook_is_one_that_a_browser_opens(folder: str) -> None:
+    rules = from_chart(f"metrics.prometheusRule.runbookUrl={folder}")["groups"][0]["rules"]
+    assert rules[0]["annotations"]["runbook_url"] == "https://example.com/runbooks/reconsumeoverdue.md"
+    wrong = helm_template("minimal", "metrics.prometheusRule.runbookUrl=docs/runbooks/")
+    assert 'metrics.prometheusRule.runbookUrl is "docs/runbooks/": write an address' in wrong.stderr
 
 
 def test_an_override_of_no_alert_is_refused() -> None:

@@ -119,6 +119,40 @@ def test_helm_installs_and_removes_a_scenario(server: ApiServer, scenario: str) 
     assert [one for one in installed if stored(server, one) != 404] == []
 
 
+def test_pods_are_replaced_when_what_they_read_has_changed(server: ApiServer) -> None:
+    where = "--kubeconfig", str(server.kubeconfig), "--namespace", "ns"
+    sets = ("existingConfigMap=own", "kafka.security.tls.existingSecret=ca", "console.auth.existingSecret=word")
+    chosen = [word for one in (*sets, "console.enabled=true") for word in ("--set", one)]
+
+    def annotations() -> dict[str, dict[str, str]]:
+        made = run_helm("upgrade", "--install", "rel", str(CHART), *where, *chosen, "--no-hooks", "--wait=hookOnly")
+        assert made.returncode == 0, made.stderr
+        paths = {"scheduler": "statefulsets/rel-reconsume-scheduler", "console": "deployments/rel-reconsume-console"}
+        told = {name: server.ask(f"/apis/apps/v1/namespaces/ns/{path}").told for name, path in paths.items()}
+        return {name: one["spec"]["template"]["metadata"]["annotations"] for name, one in told.items()}
+
+    def put(kind: str, name: str, data: dict[str, str]) -> None:
+        one = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "ns"}}
+        assert server.apply(one | {"stringData" if kind == "Secret" else "data": data}, dry=False).code in (200, 201)
+
+    try:
+        assert [one for one in annotations().values() if "checksum/secrets" in one] == []
+        put("Secret", "ca", {"ca.crt": "1"})
+        first = annotations()
+        assert all("checksum/secrets" in one for one in first.values())
+        assert annotations() == first
+        put("Secret", "word", {"token": "1"})
+        second = annotations()
+        assert [name for name in first if first[name] != second[name]] == ["console"]
+        for kind, name, data in (("Secret", "ca", {"ca.crt": "2"}), ("ConfigMap", "own", {"reconsume.toml": ""})):
+            put(kind, name, data)
+            third = annotations()
+            assert [name for name in second if second[name] != third[name]] == ["scheduler", "console"]
+            second = third
+    finally:
+        run_helm("uninstall", "rel", *where, "--no-hooks")
+
+
 def is_hook(one: dict[str, Any]) -> bool:
     return "helm.sh/hook" in one["metadata"].get("annotations", {})
 

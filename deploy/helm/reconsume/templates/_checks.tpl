@@ -66,6 +66,18 @@
 {{- if and (ne $values.topics.manage "job") (or $values.groups (and $values.delayLevels (ne $values.topics.manage "strimziKafkaTopic"))) -}}
 {{- $wrong = append $wrong (printf "groups and delayLevels are written by the topics Job, and topics.manage is %s: set it to job, or use reconsume groups apply" $values.topics.manage) -}}
 {{- end -}}
+{{- $runbooks := $values.metrics.prometheusRule.runbookUrl -}}
+{{- if and $runbooks (not (regexMatch "^https?://[^/]" $runbooks)) -}}
+{{- $wrong = append $wrong (printf "metrics.prometheusRule.runbookUrl is %q: write an address that a browser opens, such as https://git.example.com/reconsume/docs/runbooks/" $runbooks) -}}
+{{- end -}}
+{{- range $kind := list "limits" "requests" -}}
+{{- range $name, $form := dict "memory" "^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?$" "cpu" "^[0-9]+([.][0-9]+)?m?$" -}}
+{{- $given := include "reconsume.scalar" (default "1" (dig "resources" $kind $name "" $values.reconcile)) -}}
+{{- if not (regexMatch $form $given) -}}
+{{- $wrong = append $wrong (printf "reconcile.resources.%s.%s is %q: write it such as %s" $kind $name $given (ternary "3Gi" "2 or 1500m" (eq $name "memory"))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and $values.reconcile.enabled (has $security.sasl.mechanism (list "OAUTHBEARER")) -}}
 {{- $wrong = append $wrong "reconcile cannot log in with OAUTHBEARER: set reconcile.enabled to false, or use SCRAM" -}}
 {{- end -}}

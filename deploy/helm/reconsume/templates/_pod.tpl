@@ -31,6 +31,62 @@ affinity:
 {{- end }}
 {{- end -}}
 
+{{- /* Over zones and hosts, where nothing else is said. constraints, selector. */ -}}
+{{- define "reconsume.spread" -}}
+topologySpreadConstraints:
+  {{- if kindIs "invalid" .constraints }}
+  {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- $.selector | nindent 8 }}
+  {{- end }}
+  {{- else }}
+  {{- toYaml .constraints | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "reconsume.probes" -}}
+startupProbe:
+  httpGet: {path: /livez, port: management}
+  {{- toYaml .startupProbe | nindent 2 }}
+livenessProbe:
+  httpGet: {path: /livez, port: management}
+  {{- toYaml .livenessProbe | nindent 2 }}
+readinessProbe:
+  httpGet: {path: /readyz, port: management}
+  {{- toYaml .readinessProbe | nindent 2 }}
+{{- end -}}
+
+{{- /* root, component, pdb. */ -}}
+{{- define "reconsume.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "reconsume.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: {{ .pdb.maxUnavailable }}
+  unhealthyPodEvictionPolicy: {{ .pdb.unhealthyPodEvictionPolicy }}
+  selector:
+    matchLabels:
+      {{- include "reconsume.selectorLabels" . | nindent 6 }}
+{{- end -}}
+
+{{- /* A quantity of memory in MiB, or of processors in whole ones, as Kubernetes writes them. */ -}}
+{{- define "reconsume.mebibytes" -}}
+{{- $text := include "reconsume.scalar" . -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- $bytes := get (dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776) $unit -}}
+{{- divf (mulf (trimSuffix $unit $text | float64) $bytes) 1048576 | int64 -}}
+{{- end -}}
+
+{{- define "reconsume.processors" -}}
+{{- $text := include "reconsume.scalar" . -}}
+{{- divf (trimSuffix "m" $text | float64) (ternary 1000 1 (hasSuffix "m" $text)) | ceil | int64 -}}
+{{- end -}}
+
 {{- define "reconsume.containerBasics" -}}
 image: {{ include "reconsume.image" (dict "root" .root "image" (default .root.Values.image .image)) }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}

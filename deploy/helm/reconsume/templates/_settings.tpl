@@ -149,3 +149,60 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
     name: {{ default .configMap .root.Values.existingConfigMap }}
 {{- include "reconsume.secretVolumes" .root }}
 {{- end -}}
+
+{{- /* What a container reads: environment and mounts. own (whose settings), more (its extra… values), env, mounts. */ -}}
+{{- define "reconsume.inputs" -}}
+env:
+  {{- with .env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- include "reconsume.env" .own | nindent 2 }}
+  {{- with .more.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .more.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  {{- include "reconsume.mounts" .own | nindent 2 }}
+  {{- with .mounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .more.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- /* Volumes of a pod. root, own (whose settings), more (its extra… values), configMap where it is another one, volumes. */ -}}
+{{- define "reconsume.podVolumes" -}}
+volumes:
+  {{- $settings := default (printf "%s-settings" (include "reconsume.fullname" .root)) .configMap }}
+  {{- include "reconsume.volumes" (dict "root" .own "configMap" $settings) | nindent 2 }}
+  {{- with .volumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .more.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- /* Annotations that replace pods when what they read has changed: the settings, and Secrets and a ConfigMap that
+others write. The second is left out where no cluster can be asked, as with helm template. root, own, secrets (more). */ -}}
+{{- define "reconsume.checksums" -}}
+checksum/config: {{ include "reconsume.settings" .root | sha256sum }}
+{{- if .root.Values.restartOnSecretChange }}
+{{- $security := .own.Values.kafka.security }}
+{{- $login := ternary $security.sasl.existingSecret "" (hasPrefix "SASL" $security.protocol) }}
+{{- $found := list }}
+{{- range uniq (compact (concat (list $login $security.tls.existingSecret) (default list .secrets))) }}
+{{- $found = append $found (get (lookup "v1" "Secret" $.root.Release.Namespace .) "data") }}
+{{- end }}
+{{- with .own.Values.existingConfigMap }}
+{{- $found = append $found (get (lookup "v1" "ConfigMap" $.root.Release.Namespace .) "data") }}
+{{- end }}
+{{- with compact $found }}
+checksum/secrets: {{ toJson . | sha256sum }}
+{{- end }}
+{{- end }}
+{{- end -}}
