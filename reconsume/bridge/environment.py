@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
     `RECONSUME_SCHEDULER__INSTANCE_ID` is `scheduler.instance_id`; `RECONSUME_KAFKA_SASL_PASSWORD` is librdkafka's
     `sasl.password`, and `RECONSUME_KAFKA_LOG_LEVEL` its `log_level`; with `_FILE` at its end a variable names a file
-    that holds the value.
+    that holds the value. A JSON list or object becomes a list or a table.
 
     Raises:
         IllegalSetting: a `_FILE` that cannot be read, or both forms of one variable.
@@ -40,13 +41,13 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix(_PREFIX)
         if name == variable or name in _OTHER_USES or _is_kubernetes_service(name, environment[variable]):
             continue
-        value = environment[variable]
         if name.endswith("_FILE"):
             name = name.removesuffix("_FILE")
             if _PREFIX + name in environment:
                 raise IllegalSetting(f"{variable} and {_PREFIX + name} are both set; keep one of them")
-            value = _read_secret(variable, value)
-        _put(settings, name, value)
+            _put(settings, name, _read_secret(variable, environment[variable]))
+        else:
+            _put(settings, name, environment[variable], may_be_json=True)
     return settings
 
 
@@ -65,7 +66,7 @@ def _read_secret(variable: str, path: str) -> str:
         raise IllegalSetting(f"{variable} names a file that cannot be read: {path}: {error}") from None
 
 
-def _put(settings: dict[str, Any], name: str, value: str) -> None:
+def _put(settings: dict[str, Any], name: str, value: str, *, may_be_json: bool = False) -> None:
     if name.startswith(_KAFKA):
         dotted = name.removeprefix(_KAFKA).strip("_").lower().replace("_", ".")
         _part(settings, "kafka")[_WITH_UNDERSCORE.get(dotted, dotted)] = value
@@ -73,7 +74,17 @@ def _put(settings: dict[str, Any], name: str, value: str) -> None:
     *parents, leaf = name.lower().split("__")
     for parent in parents:
         settings = _part(settings, parent)
-    settings[leaf] = value
+    settings[leaf] = _structured(value) if may_be_json else value
+
+
+def _structured(text: str) -> Any:
+    """A list or an object where the text is one in JSON; a regular expression such as `[a-z]+` is none."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:

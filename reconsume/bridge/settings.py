@@ -309,8 +309,6 @@ def _explain(error: ValidationError, layers: tuple[tuple[str, Mapping[str, Any]]
 
 def _holds(layer: Any, path: list[str]) -> bool:
     for part in path:
-        if isinstance(layer, str):  # JSON, of the environment
-            return True
         if isinstance(layer, list):  # an element of it; what is merged is the whole list of one layer
             layer = dict(zip(map(str, range(len(layer))), layer, strict=True))
         if not isinstance(layer, Mapping) or part not in layer:

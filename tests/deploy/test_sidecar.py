@@ -40,7 +40,12 @@ VALUES = {
             "topic_prefix": "shop.",
             "allowed_real_topics": ["a", "b"],
             "auto_create_subscription_group": False,
-            "sidecar": {"groups": ["g"], "answer_seconds": 5, "limits": {"records_in_flight": 1000000}},
+            "sidecar": {
+                "groups": ["g"],
+                "answer_seconds": 5,
+                "limits": {"records_in_flight": 1000000},
+                "dead_letter_on": {"g": ["a.B", "C"]},
+            },
             "subscriptions": [
                 {"group": "g", "topics": ["flights"], "url": "http://127.0.0.1:9000", "max_reconsume_times": 3},
                 {"group": "h", "topics": {"gates": 'A || "B"'}, "exactly_once": True},
@@ -125,6 +130,7 @@ def test_its_settings_reach_it_by_the_environment(application: dict[str, Any], t
     assert settings.auto_create_subscription_group is False
     assert (settings.sidecar.groups, settings.sidecar.answer_seconds) == (["g"], 5)
     assert settings.sidecar.limits.records_in_flight == 1_000_000
+    assert settings.sidecar.dead_letter_on == {"g": ("a.B", "C")}
     first, second = settings.subscriptions
     assert (first.group, first.topics, first.url) == ("g", {"flights": "*"}, "http://127.0.0.1:9000")
     assert (first.max_reconsume_times, second.exactly_once) == (3, True)

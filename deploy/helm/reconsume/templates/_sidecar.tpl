@@ -69,27 +69,22 @@ volumeMounts:
 {{- add .Values.sidecar.quiesceSeconds .Values.sidecar.consumeTimeoutSeconds 10 -}}
 {{- end -}}
 
-{{- /* `config` as environment: tables are parted by two underscores, words of a list by spaces, tables in a list are JSON. */ -}}
+{{- /* `config` as environment; lists, and tables in a section, are JSON. */ -}}
 {{- define "reconsume.sidecar.settings" -}}
 {{- range $key, $value := omit .Values.config "topics" "scheduler" }}
+{{- if kindIs "map" $value }}
+{{- range $name, $one := $value }}
+{{- include "reconsume.sidecar.setting" (dict "name" (printf "%s__%s" $key $name) "value" $one) }}
+{{- end }}
+{{- else }}
 {{- include "reconsume.sidecar.setting" (dict "name" $key "value" $value) }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
 {{- define "reconsume.sidecar.setting" -}}
-{{- if kindIs "map" .value }}
-{{- $name := .name }}
-{{- range $key, $value := .value }}
-{{- include "reconsume.sidecar.setting" (dict "name" (printf "%s__%s" $name $key) "value" $value) }}
-{{- end }}
-{{- else if not (kindIs "invalid" .value) }}
+{{- if not (kindIs "invalid" .value) }}
 - name: RECONSUME_{{ upper .name }}
-  {{- if not (kindIs "slice" .value) }}
-  value: {{ include "reconsume.scalar" .value | quote }}
-  {{- else if kindIs "map" (first .value) }}
-  value: {{ mustToRawJson .value | quote }}
-  {{- else }}
-  value: {{ join " " .value | quote }}
-  {{- end }}
+  value: {{ ternary (mustToRawJson .value) (include "reconsume.scalar" .value) (or (kindIs "slice" .value) (kindIs "map" .value)) | quote }}
 {{- end -}}
 {{- end -}}
