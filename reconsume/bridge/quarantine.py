@@ -10,9 +10,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.clients import discard_producer, make_producer
+from reconsume.bridge.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
 from reconsume.bridge.fatal_errors import wait_for_reports
-from reconsume.bridge.kafka import headers_of, transactional_settings, translate
+from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
@@ -27,8 +27,6 @@ __all__ = ["QuarantineRecord", "count_quarantined", "find_quarantined", "read_qu
 Span = tuple[int, int]
 """The first offset, and the one behind the last."""
 
-_SECONDS: Final = 30.0
-_TRANSACTION_MS: Final = 15_000
 _TOGETHER: Final = 500
 """Records of one transaction."""
 _PART_BYTES: Final = 8 * 1024 * 1024
@@ -169,38 +167,66 @@ def release(
         IllegalSetting: one of the chosen is not there, or was released before; nothing was released.
         KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
     """
-    base, names = settings.client_settings(), settings.names
-    producer = make_producer(transactional_settings(base, f"{names.prefix}quarantine-release", _TRANSACTION_MS))
-    count = 0
-    try:
+    transactional_id, count = f"{settings.names.prefix}quarantine-release", 0
+    with ExclusiveWriter(settings.client_settings(), transactional_id, "releasing from the quarantine") as writer:
         # First: from here on nobody else's release can be committed any more, so what is read is the last word.
-        _call(lambda: producer.init_transactions(_SECONDS), "registering the transactional id")
-        for part in _parts(_choose(settings, None if chosen is None else frozenset(chosen))):
-            _call(partial(_transaction, producer, settings, part, changes), "releasing")
+        writer.take_over()
+        choice = _Choice(settings, None if chosen is None else frozenset(chosen))
+        for read in _parts(choice.records()):
+            if not writer.is_alone:
+                writer.take_over()
+                choice.look_again()
+            part = choice.still_waiting(read)
+            if part:
+                writer.write(partial(_produce, settings=settings, records=part, changes=changes))
             count += len(part)
             for one in part:
                 told(one)
-    finally:
-        discard_producer(producer)
     return count
 
 
-def _choose(settings: Settings, chosen: Collection[Place] | None) -> Iterator[QuarantineRecord]:
-    """Those that are to be released; all of the chosen, or none."""
-    spans = _spans(settings, to_the_last=True)
-    waiting, missing = _Waiting(spans), set(chosen or ())
-    for message in _read(settings, spans):
-        waiting.look(message)
-        if missing and (place := Place(message.partition() or 0, message.offset() or 0)) in missing:
-            missing -= {place} if _is_quarantined(headers_of(message)) else set()
-    for place in sorted(missing):
-        raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
-    for place in sorted(chosen or ()):
-        if place not in waiting:
-            raise IllegalSetting(f"{place}: it was released before, and none is released twice")
-    for record in _records(settings, spans, waiting):
-        if not record.is_released if chosen is None else record.place in chosen:
-            yield record
+class _Choice:
+    """The records that are to be released; all of the chosen, or none.
+
+    Args:
+        settings: of the installation.
+        chosen: where they stand; None takes all that are not released.
+
+    Raises:
+        IllegalSetting: one of the chosen is not there, or was released before.
+    """
+
+    def __init__(self, settings: Settings, chosen: Collection[Place] | None) -> None:
+        self._settings, self._chosen = settings, chosen
+        self._spans = self._read = _spans(settings, to_the_last=True)
+        self._waiting, missing = _Waiting(self._spans), set(chosen or ())
+        for message in _read(settings, self._spans):
+            self._waiting.look(message)
+            if missing and (place := Place(message.partition() or 0, message.offset() or 0)) in missing:
+                missing -= {place} if _is_quarantined(headers_of(message)) else set()
+        for place in sorted(missing):
+            raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
+        for place in sorted(chosen or ()):
+            if place not in self._waiting:
+                raise IllegalSetting(f"{place}: it was released before, and none is released twice")
+
+    def records(self) -> Iterator[QuarantineRecord]:
+        """Read them, in order."""
+        for record in _records(self._settings, self._spans, self._waiting):
+            if not record.is_released if self._chosen is None else record.place in self._chosen:
+                yield record
+
+    def look_again(self) -> None:
+        """Take note of the releases that were committed since the last look."""
+        ends = _spans(self._settings, to_the_last=True)
+        added = {where: (end, ends[where][1]) for where, (_, end) in self._read.items() if where in ends}
+        self._read = self._read | added
+        for message in _read(self._settings, added):
+            self._waiting.look(message)
+
+    def still_waiting(self, records: Iterable[QuarantineRecord]) -> list[QuarantineRecord]:
+        """Return those that were not released meanwhile."""
+        return [one for one in records if one.place in self._waiting]
 
 
 def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecord]]:
@@ -217,25 +243,22 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
         yield part
 
 
-def _transaction(
-    producer: Producer, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
+def _produce(
+    producer: Producer, *, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
 ) -> None:
-    producer.begin_transaction()
     stored: dict[Place, Position] = {}
     failed: list[KafkaError] = []
     for one in records:
         topic, headers = one.quarantined.back(settings.names, changes)
         told = partial(_tell, stored, failed, one.place)
         producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
-    wait_for_reports(producer, _SECONDS)
+    wait_for_reports(producer, TRANSACTION_SECONDS)
     if len(stored) < len(records):
-        producer.abort_transaction(_SECONDS)  # it says so if this producer is fenced
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
     for one in records:
         # A mark says where the record went, so that a reader of both topics knows the two for one.
         mark, value = release_marker(one.place.offset), str(stored[one.place]).encode()
         producer.produce(settings.names.quarantine, value, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
-    producer.commit_transaction(_SECONDS)
 
 
 def _tell(
@@ -246,10 +269,3 @@ def _tell(
         failed.append(error)
         return
     stored[place] = Position(message.topic() or "", message.partition() or 0, message.offset() or 0)
-
-
-def _call(act: Callable[[], object], doing: str) -> None:
-    try:
-        act()
-    except KafkaException as error:
-        raise translate(error, f"{doing} from the quarantine") from error

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
-from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
-from reconsume.bridge.kafka import headers_of, transactional_settings, translate
+from reconsume.bridge.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
@@ -34,8 +33,6 @@ MOST: Final = 10_000
 """Dead letters that one call sends again: they are held in memory. Spark replays more."""
 _TOGETHER: Final = 500
 """Records of one transaction."""
-_SECONDS: Final = 30.0
-_TRANSACTION_MS: Final = 15_000
 
 
 class Verdict(NamedTuple):
@@ -104,43 +101,29 @@ def resend(
         KafkaNotReachable: an answer did not come; the same call goes on.
         KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
     """
-    names = settings.names
-    conf = transactional_settings(settings.client_settings(), f"{names.prefix}dlq-resend", _TRANSACTION_MS)
-    producer = make_producer(conf)
-    try:
-        # First: from here on nobody else's resend can be committed any more, so what is read back is the last word.
-        _call(lambda: producer.init_transactions(_SECONDS))
-        verdicts = _judge(settings, group, places, max_replays, to_the_last=True)
-        # Two dead letters of one message are never both sent: the older one is superseded.
-        chosen = [one for one in verdicts if one.status == SEND]
-        for start in range(0, len(chosen), _TOGETHER):
-            part = chosen[start : start + _TOGETHER]
-            _call(partial(_transaction, producer, names.delay(0), part, replay_id))
-    finally:
-        discard_producer(producer)
-    return verdicts
+    lane, found, left = settings.names.delay(0), dict[Place, Verdict](), list(places)
+    transactional_id = f"{settings.names.prefix}dlq-resend"
+    with ExclusiveWriter(settings.client_settings(), transactional_id, "sending dead letters again") as writer:
+        while True:
+            # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
+            writer.take_over()
+            verdicts = _judge(settings, group, left, max_replays, to_the_last=True)
+            # Two dead letters of one message are never both sent: the older one is superseded.
+            chosen, sent = [one for one in verdicts if one.status == SEND], 0
+            while sent < len(chosen) and writer.is_alone:
+                part = chosen[sent : sent + _TOGETHER]
+                writer.write(partial(_produce, topic=lane, verdicts=part, replay_id=replay_id))
+                sent += len(part)
+            found |= {one.record.place: one for one in verdicts}
+            left = [one.record.place for one in chosen[sent:]]
+            if not left:
+                return [found[place] for place in sorted(found)]
 
 
-def _transaction(producer: Producer, topic: str, verdicts: Iterable[Verdict], replay_id: str) -> None:
-    producer.begin_transaction()
+def _produce(producer: Producer, *, topic: str, verdicts: Iterable[Verdict], replay_id: str) -> None:
     for record, _, times in verdicts:
         headers = resend_headers(record.headers, record.letter, replay_id, times)
         producer.produce(topic, record.value, record.key, headers=list(headers))
-    try:
-        producer.commit_transaction(_SECONDS)
-    except KafkaException as error:
-        if error.args[0].txn_requires_abort():
-            # Brokers refuse it where a right was missing, because nothing was begun there: the cause is what counts.
-            with suppress(KafkaException):
-                producer.abort_transaction(_SECONDS)
-        raise
-
-
-def _call(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except KafkaException as error:
-        raise translate(error, "sending dead letters again") from error
 
 
 def _histories(

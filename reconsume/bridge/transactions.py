@@ -98,6 +98,9 @@ class Transactions:
 
     Args:
         settings: librdkafka's, of a transactional producer; its `transaction.timeout.ms` bounds a commit too.
+
+    Attributes:
+        registrations: how often it has registered; each time all others with the same id are shut out.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -108,6 +111,7 @@ class Transactions:
         self._voice = _Voice()
         self._made_ms = 0.0
         self._is_registered = False
+        self.registrations = 0
 
     def register(self, seconds: float) -> None:
         """Have a producer that is registered with its coordinator; what another one has left open is ended by that.
@@ -136,21 +140,25 @@ class Transactions:
                 self._leave()
             raise
         self._is_registered = True
+        self.registrations += 1
 
     def write(
         self,
         produce: Produce,
-        positions: Sequence[TopicPartition],
-        group_metadata: Any,
+        positions: Sequence[TopicPartition] = (),
+        group_metadata: Any = None,
         heard: Callable[[], KafkaError | None] = lambda: None,
+        *,
+        seconds: float | None = None,
     ) -> None:
         """Commit the records and the offsets, both or neither.
 
         Args:
             produce: may be called in another thread.
-            positions: of each partition the next one to read, with `metadata` to keep beside it.
+            positions: of each partition the next one to read, with `metadata` to keep beside it; may be none.
             group_metadata: of the member that has read them.
             heard: the refusal of a record that a delivery report has told of.
+            seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
 
         Raises:
             Undone, InDoubt, ShutOut: it was not committed, or nobody knows.
@@ -162,9 +170,10 @@ class Transactions:
         def prepare() -> None:
             producer.begin_transaction()
             produce(producer)
-            producer.send_offsets_to_transaction(list(positions), group_metadata, PATIENCE_SECONDS)
+            if positions:
+                producer.send_offsets_to_transaction(list(positions), group_metadata, PATIENCE_SECONDS)
 
-        self._do(prepare, began, heard, PATIENCE_SECONDS)
+        self._do(prepare, began, heard, PATIENCE_SECONDS if seconds is None else seconds)
         left_ms = self._longest_ms - (monotonic_ms() - began)
         self._do(lambda: _commit(producer), began, heard, left_ms / 1_000, commits=True)
         if monotonic_ms() - began > _PROMPT_MS:

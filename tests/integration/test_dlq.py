@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge import dead_letters
+from reconsume.bridge import dead_letters, transactions
+from reconsume.bridge import resend as resend_module
 from reconsume.bridge.clients import close_producer, make_producer
 from reconsume.bridge.dead_letters import Filter, Page, read_one, read_page
 from reconsume.bridge.kafka import transactional_settings
 from reconsume.bridge.place import Place
 from reconsume.bridge.resend import Verdict, plan_resend, resend
+from reconsume.bridge.transactions import Transactions
 from reconsume.cli.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.properties import Header
@@ -179,6 +181,28 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
     assert statuses(plan_resend(here.settings, group, places)) == ["replayed"] * 40
     found = [one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)]
     assert Counter(found) == Counter(f"flights/0/{number}" for number in range(40))
+
+
+def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow transactions replace their producer, and its new registration shuts out who came in between."""
+    group = with_dead_letters(here, 3)
+    places, replace = [Place(0, number) for number in range(3)], Transactions._replace
+    others: list[list[str]] = []
+
+    def after_another(slow: Transactions) -> None:
+        if not others:
+            others.append([])
+            others[0] += statuses(resend(here.settings, group, places, replay_id="fast"))
+        replace(slow)
+
+    monkeypatch.setattr(resend_module, "_TOGETHER", 1)
+    monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
+    monkeypatch.setattr(Transactions, "_replace", after_another)
+    assert statuses(resend(here.settings, group, places, replay_id="slow")) == ["send", "replayed", "replayed"]
+    assert others == [["replayed", "send", "send"]]
+    wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
 
 
 def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Installation) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from reconsume.bridge import quarantine, transactions
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import read_quarantine, release
 from reconsume.bridge.status import collect_status
+from reconsume.bridge.transactions import Transactions
 from reconsume.cli.quarantine import list_quarantine, release_records, show_record
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.properties import Header
@@ -137,6 +139,27 @@ def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
     assert sum(one > 0 for one in counts) <= 1
     assert all(one.is_released for one in read_quarantine(here.settings) if one.place in places)
     assert len(here.retries(group)) == 3
+
+
+def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, replace, others = here.unique("g"), Transactions._replace, list[int]()
+    places = [put_in(here, "DELAY.0s", b"%s%d" % (group.encode(), number), []) for number in range(3)]
+    changes = {"REAL_TOPIC": f"%RETRY%{group}"}
+
+    def after_another(slow: Transactions) -> None:
+        if not others:
+            others.append(0)
+            others[0] += release(here.settings, places[1:], changes)
+        replace(slow)
+
+    monkeypatch.setattr(quarantine, "_TOGETHER", 1)
+    monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
+    monkeypatch.setattr(Transactions, "_replace", after_another)
+    assert release(here.settings, places, changes) == 1
+    assert others == [2]
+    wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
 
 
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "0/99999999"])

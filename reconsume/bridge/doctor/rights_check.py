@@ -7,12 +7,12 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from reconsume.bridge.clients import make_producer
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.kafka import transactional_settings, translate
 from reconsume.bridge.rights import Right, acl_commands
 from reconsume.bridge.settings import Settings
+from reconsume.bridge.transactions import Transactions
 from reconsume.delay_levels.errors import KafkaRefused
 
 __all__ = ["check_rights", "principal_of"]
@@ -81,13 +81,14 @@ def _may_read_settings(admin: Inspector) -> bool:
 
 
 def _may_write_transactions(settings: Settings, transactional_id: str) -> bool:
-    producer = make_producer(transactional_settings(settings.client_settings(), transactional_id, _TIMEOUT_MS))
+    transactions = Transactions(transactional_settings(settings.client_settings(), transactional_id, _TIMEOUT_MS))
     try:
-        producer.init_transactions(_SECONDS)
+        transactions.register(_SECONDS)
     except KafkaException as error:
         refusal = translate(error, f"registering the transactional id {transactional_id}")
         if isinstance(refusal, KafkaRefused):
             return False
         raise refusal from error
-    producer.close()
+    finally:
+        transactions.close()
     return True

@@ -18,6 +18,12 @@ MODULES = sorted(
     path for layer in ("bridge", "consumers") for path in (PACKAGE / layer).rglob("*.py") if path.name != "clients.py"
 )
 CLIENTS = {"AdminClient", "Consumer", "Producer"}
+STEPS = {
+    *("init_transactions", "begin_transaction", "send_offsets_to_transaction"),
+    *("commit_transaction", "abort_transaction"),
+}
+OF_TRANSACTIONS = {"bridge/transactions.py", "bridge/kafka.py"}
+"""`why_failed` of the second one is a part of a step."""
 
 
 def made(tree: ast.Module) -> Iterator[int]:
@@ -41,6 +47,14 @@ def test_a_module_makes_no_client_by_itself(module: Path) -> None:
     assert list(made(ast.parse(module.read_text()))) == [], (
         "use make_consumer, make_producer, make_admin, DerivedConsumer"
     )
+
+
+@pytest.mark.parametrize("module", [*MODULES, *sorted((PACKAGE / "cli").rglob("*.py"))], ids=str)
+def test_a_module_makes_no_step_of_a_transaction_by_itself(module: Path) -> None:
+    """A step may never be answered by librdkafka; `Transactions` waits for it in a thread that can be left behind."""
+    calls = {node.attr for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Attribute)}
+    is_the_place = module.relative_to(PACKAGE).as_posix() in OF_TRANSACTIONS
+    assert is_the_place or not calls & STEPS, "use Transactions, or ExclusiveWriter"
 
 
 def test_a_client_that_is_made_is_found() -> None:

@@ -1,0 +1,207 @@
+"""Commands that write in transactions end when their broker is killed, or never answers, and go on later."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from reconsume.bridge import exclusive_writer
+from reconsume.bridge import transactions as transactions_module
+from reconsume.bridge.clients import Clients
+from reconsume.bridge.doctor.report import Report
+from reconsume.bridge.doctor.rights_check import check_rights
+from reconsume.bridge.inspection import Inspector
+from reconsume.bridge.place import Place
+from reconsume.bridge.quarantine import read_quarantine, release
+from reconsume.bridge.resend import plan_resend, resend
+from reconsume.bridge.rights import Role, rights_of
+from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.quarantine import quarantine_headers
+from reconsume.delay_levels.send_back import Position
+from tests.integration.installation import Installation, settings_for
+from tests.support.consoles import console_settings, running_console
+from tests.support.kafka import kafka_to_kill
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+
+COUNT = 3
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    with kafka_to_kill() as one:
+        yield one
+
+
+@pytest.fixture
+def here(kafka: LocalKafka) -> Installation:
+    one = Installation(settings_for(kafka.bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    return one
+
+
+class Accident:
+    """Happens once, before a step of the next transactional producer."""
+
+    def __init__(self, kafka: LocalKafka) -> None:
+        self._kafka = kafka
+        self._end = threading.Event()
+        self.step, self.hangs = "", False
+
+    def at(self, step: str) -> None:
+        if step != self.step:
+            return
+        self.step = ""
+        if self.hangs:
+            # As librdkafka does at times when a broker was killed: no timeout ends it.
+            self._end.wait()
+        else:
+            self._kafka.kill()
+
+    def undo(self) -> None:
+        self._end.set()
+        if not self._kafka.alive():
+            self._kafka.start()
+
+
+class Unlucky(Producer):
+    """Meets the accident."""
+
+    def __init__(self, settings: dict[str, Any], accident: Accident) -> None:
+        super().__init__(settings)
+        self._accident = accident
+
+    def init_transactions(self, *given: Any) -> None:
+        self._accident.at("start")
+        super().init_transactions(*given)
+
+    def produce(self, *given: Any, **more: Any) -> None:
+        super().produce(*given, **more)
+        self._accident.at("produce")
+
+    def commit_transaction(self, *given: Any) -> None:
+        self._accident.at("commit")
+        super().commit_transaction(*given)
+
+
+@pytest.fixture
+def accident(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Accident]:
+    one, ordinary = Accident(kafka), Clients.producer
+
+    def producer(clients: Clients, settings: Any) -> Producer:
+        return Unlucky(dict(settings), one) if "transactional.id" in settings else ordinary(clients, settings)
+
+    monkeypatch.setattr(Clients, "producer", producer)
+    monkeypatch.setattr(transactions_module, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(exclusive_writer, "START_SECONDS", 3.0)
+    yield one
+    one.undo()
+
+
+def with_dead_letters(here: Installation) -> str:
+    group = here.name("g")
+    topic = here.settings.names.dead_letter(group)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    for number in range(COUNT):
+        origin = f"flights/0/{number}".encode()
+        headers = [("RETRY_TOPIC", b"flights"), ("ORIGIN_MESSAGE_ID", origin), ("REAL_TOPIC", f"%DLQ%{group}".encode())]
+        here.produce(topic, b"v", headers=headers, partition=0)
+    return group
+
+
+def assert_each_was_sent_once(here: Installation) -> None:
+    lane = here.settings.names.delay(0)
+    # Readers of committed records see a transaction a moment after it is committed.
+    wait_until(lambda: len(here.read(lane)) >= COUNT, 30, "all stand on the lane")
+    found = [one["ORIGIN_MESSAGE_ID"] for one in here.read(lane)]
+    assert Counter(found) == Counter(f"flights/0/{number}" for number in range(COUNT))
+
+
+def until_it_works(act: Callable[[], object]) -> None:
+    """A broker that has just started may not be ready for all."""
+
+    def works() -> bool:
+        try:
+            act()
+        except ReconsumeError:
+            return False
+        return True
+
+    wait_until(works, 90, "the same call works")
+
+
+WHEN = pytest.mark.parametrize(
+    ("step", "hangs"),
+    [
+        pytest.param("produce", False, id="killed after its first record"),
+        pytest.param("commit", False, id="killed before its commit"),
+        pytest.param("start", True, id="registration never answered"),
+        pytest.param("commit", True, id="commit never answered"),
+    ],
+)
+
+
+@WHEN
+def test_a_resend_ends_and_the_next_one_sends_what_is_missing(
+    here: Installation, accident: Accident, step: str, hangs: bool
+) -> None:
+    group, places = with_dead_letters(here), [Place(0, number) for number in range(COUNT)]
+    accident.step, accident.hangs = step, hangs
+    with pytest.raises(KafkaNotReachable):
+        resend(here.settings, group, places, replay_id="one")
+    accident.undo()
+    until_it_works(lambda: resend(here.settings, group, places, replay_id="two"))
+    assert_each_was_sent_once(here)
+    assert [one.status for one in plan_resend(here.settings, group, places)] == ["replayed"] * COUNT
+
+
+@WHEN
+def test_a_release_ends_and_the_next_one_releases_what_is_missing(
+    here: Installation, accident: Accident, step: str, hangs: bool
+) -> None:
+    lane, group = here.settings.names.delay(0), here.name("g")
+    for number in range(COUNT):
+        headers = quarantine_headers([], "planted", Position(lane, 0, number), 5)
+        here.produce(here.settings.names.quarantine, b"%d" % number, headers=headers, partition=0)
+    accident.step, accident.hangs = step, hangs
+    changes = {"REAL_TOPIC": f"%RETRY%{group}"}
+    with pytest.raises(KafkaNotReachable):
+        release(here.settings, None, changes)
+    accident.undo()
+    until_it_works(lambda: release(here.settings, None, changes))
+    wait_until(lambda: all(one.is_released for one in read_quarantine(here.settings)), 30, "all are released")
+    assert Counter(one.value for one in here.read(lane)) == Counter(b"%d" % number for number in range(COUNT))
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["broker killed", "never answered"])
+def test_the_doctor_ends(here: Installation, accident: Accident, hangs: bool) -> None:
+    admin = Inspector(here.settings.client_settings())
+    rights = [one for one in rights_of(Role.SCHEDULER, here.settings.names) if one.resource == "transactional-id"]
+    accident.step, accident.hangs = "start", hangs
+    with pytest.raises(KafkaNotReachable, match="registering the transactional id"):
+        check_rights(here.settings, admin, "scheduler", rights, Report())
+    accident.undo()
+    report = Report()
+    until_it_works(lambda: check_rights(here.settings, admin, "scheduler", rights, report))
+    assert report.healthy
+
+
+@WHEN
+def test_a_request_of_the_console_is_answered(here: Installation, accident: Accident, step: str, hangs: bool) -> None:
+    group = with_dead_letters(here)
+    with running_console(console_settings(here.settings)) as browser:
+        form = browser.get(f"/groups/{group}/dead-letters").seen.form("/resend")
+        run = browser.send(form, ("all", "1")).seen.form("/resend/run")
+        accident.step, accident.hangs = step, hangs
+        assert browser.send(run).status == 503
+        accident.undo()
+        wait_until(lambda: browser.send(run).status == 200, 90, "the same form works")
+    assert_each_was_sent_once(here)
