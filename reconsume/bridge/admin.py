@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -17,31 +16,24 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AclOperation, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from reconsume.bridge.clients import make_admin, make_consumer
-from reconsume.bridge.kafka import client_settings, metadata_of, translate
-from reconsume.bridge.questions import Question
+from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.connection_errors import ConnectionErrors
+from reconsume.bridge.kafka import metadata_of, translate
+from reconsume.bridge.patient_client import UNANSWERED, PatientClient
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
 __all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
 
 Partition = tuple[str, int]
-K = TypeVar("K")
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT: Final = 10.0
-_PAUSE: Final = 0.05
 _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"
 """In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
-_USED_UP: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.FENCED_LEADER_EPOCH})
-"""A client may fail for long after these. librdkafka 2.16 repeats a fenced epoch until it reads its metadata again."""
 _MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_QUESTION_SECONDS: Final = 4.0
-"""Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,40 +52,17 @@ class Commit(NamedTuple):
     metadata: str | None
 
 
-class KafkaAdmin:
-    """Questions to the cluster, and the making of topics. Safe to use from several threads.
+class KafkaAdmin(PatientClient):
+    """Questions to the cluster, and the making of topics.
 
     All methods raise `KafkaNotReachable` when no broker answers within 16 s, of `create` 22 s, and `KafkaRefused` when
     the cluster says no.
-
-    Args:
-        base: librdkafka's settings for any client.
-        client_id: shown in the brokers' logs.
-        patience: seconds after which nothing is asked again; less for those who have other work to do.
     """
-
-    def __init__(
-        self, base: Mapping[str, Any], client_id: str = "reconsume-admin", *, patience: float = _TIMEOUT
-    ) -> None:
-        self._patience = patience
-        self._question_seconds = min(_QUESTION_SECONDS, patience)
-        # Nobody asks this client for news of the cluster but itself; librdkafka's 5 minutes are too long to wait.
-        self._settings = {"topic.metadata.refresh.interval.ms": 10_000} | client_settings(base, client_id)
-        self._client = make_admin(self._settings)
 
     def topics(self) -> dict[str, int]:
         """All topics that we may see, with their number of partitions."""
         topics = self._metadata("listing the topics").topics
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
-
-    def _metadata(self, doing: str) -> ClusterMetadata:
-        return self._patiently(lambda: self._ask_for_metadata(doing))
-
-    def _ask_for_metadata(self, doing: str) -> ClusterMetadata:
-        try:
-            return self._client.list_topics(timeout=self._question_seconds)
-        except KafkaException as error:
-            raise self._explain(error, doing) from error
 
     def partitions(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
         """How many partitions each of these topics has; a topic that does not exist is left out.
@@ -110,7 +79,7 @@ class KafkaAdmin:
 
     def _describe(self, topics: list[str], refused: dict[str, ReconsumeError] | None) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        question = Question(self._client.describe_topics, TopicCollection(topics), seconds=self._question_seconds)
+        question = self._question(self._client.describe_topics, TopicCollection(topics))
         for topic in question:
             try:
                 found[topic] = question.answer(topic)
@@ -128,10 +97,9 @@ class KafkaAdmin:
         if not topics:
             return {}
         found: dict[str, str] = {}
-        question = Question(
+        question = self._question(
             self._client.describe_topics,
             TopicCollection(list(topics)),
-            seconds=self._question_seconds,
             include_authorized_operations=True,
         )
         for topic in question:
@@ -167,7 +135,7 @@ class KafkaAdmin:
         return self._patiently(lambda: self._settings_of(resources)) if resources else {}
 
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
-        question = Question(self._client.describe_configs, resources, seconds=self._question_seconds)
+        question = self._question(self._client.describe_configs, resources)
         return {
             one.name: _values(
                 self._answer(question, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
@@ -213,7 +181,9 @@ class KafkaAdmin:
         return made
 
     def _create(self, topic: str, new: NewTopic) -> bool:
-        question = Question(self._client.create_topics, [new], seconds=self._patience, operation_timeout=self._patience)
+        question = self._question(
+            self._client.create_topics, [new], seconds=self._patience, operation_timeout=self._patience
+        )
         try:
             question.answer(topic)
         except KafkaException as error:
@@ -227,7 +197,7 @@ class KafkaAdmin:
 
     def _require_leaders(self, topic: str, partitions: int) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
-        question = Question(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
+        question = self._question(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
         try:
             described = question.answer(topic)
         except KafkaException as error:
@@ -259,7 +229,7 @@ class KafkaAdmin:
         )
 
     def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
-        question = Question(self._client.list_offsets, request, seconds=self._question_seconds, isolation_level=level)
+        question = self._question(self._client.list_offsets, request, isolation_level=level)
         return {
             (one.topic, one.partition): self._answer(
                 question, one, f"reading offsets of {one.topic}-{one.partition}"
@@ -288,7 +258,7 @@ class KafkaAdmin:
         level = "read_committed" if stable else "read_uncommitted"
         consumer = make_consumer(self._settings | {"group.id": group, "isolation.level": level})
         try:
-            return self._patiently(lambda: _commits(consumer, group, asked))
+            return self._patiently(lambda: _commits(consumer, group, asked, self._heard))
         finally:
             consumer.close()
 
@@ -308,34 +278,10 @@ class KafkaAdmin:
         members = (member.id for one in found if one.id == group for member in one.members)
         return {name[1] for one in members if one and (name := _MEMBER_ID.fullmatch(one))}
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while there is no answer, or a partition or group has no leader yet, as long as patience lasts."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                return ask()
-            except KafkaNotReachable:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_PAUSE)
 
-    def _answer(self, question: Question[K], asked: K, doing: str) -> Any:
-        try:
-            return question.answer(asked)
-        except KafkaException as error:
-            raise self._explain(error, doing) from error
-
-    def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
-        """Translate the error. Where a new client may be answered at once, the next question goes to one.
-
-        One whose connections were reset may wait for its controller for minutes, though the brokers answer others.
-        """
-        if error.args[0].code() in _USED_UP:
-            self._client = make_admin(self._settings)
-        return translate(error, doing)
-
-
-def _commits(consumer: Consumer, group: str, asked: list[TopicPartition]) -> dict[Partition, Commit]:
+def _commits(
+    consumer: Consumer, group: str, asked: list[TopicPartition], heard: ConnectionErrors
+) -> dict[Partition, Commit]:
     doing = f"reading the offsets of group {group}"
     try:
         found = consumer.committed(asked, _ANSWER_SECONDS)
@@ -343,6 +289,8 @@ def _commits(consumer: Consumer, group: str, asked: list[TopicPartition]) -> dic
         # That the group may not be used is told to those who poll; who asks waits for a coordinator in vain.
         told = consumer.poll(0)
         refusal = None if told is None else told.error()
+        if refusal is None and error.args[0].code() in UNANSWERED:
+            raise heard.no_answer(error.args[0], doing) from error
         raise translate(error if refusal is None else refusal, doing) from error
     for one in found:
         if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -40,6 +40,7 @@ class GroupsFollower:
         self._stop = threading.Event()
         self._loaded = threading.Event()
         self._refusal: KafkaRefused | None = None
+        self._trouble: KafkaNotReachable | None = None
         self._thread = threading.Thread(target=self._run, name="reconsume-groups", daemon=True)
 
     @property
@@ -51,6 +52,11 @@ class GroupsFollower:
     def loaded(self) -> bool:
         """Whether the topic was read to its end once."""
         return self._loaded.is_set()
+
+    @property
+    def trouble(self) -> KafkaNotReachable | None:
+        """Why Kafka did not answer the last time, where it did not."""
+        return self._trouble
 
     def start(self) -> None:
         """Begin to read."""
@@ -80,13 +86,14 @@ class GroupsFollower:
         while not self._stop.is_set():
             try:
                 partitions = admin.partitions([self._topic]).get(self._topic, 0)
-                self._refusal = None
+                self._refusal = self._trouble = None
                 if partitions:
                     self._follow(partitions)
                 else:
                     # No GROUPS topic: everything has its default. It may be made later.
                     self._loaded.set()
             except KafkaNotReachable as error:
+                self._trouble = error
                 logger.warning("waiting for Kafka: %s", error)
             except KafkaRefused as error:
                 logger.error("the groups are not known: %s", error)  # noqa: TRY400 - the message says it all

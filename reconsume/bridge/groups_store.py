@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.compacted_topics import write_records
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_follower import GroupsFollower
@@ -23,6 +24,8 @@ def read_groups(settings: Settings) -> Groups:
     Raises:
         KafkaNotReachable: it could not be read within 15 s.
     """
+    # A follower waits for Kafka, and says why only in its log.
+    KafkaAdmin(settings.client_settings()).partitions([settings.names.groups])
     follower = GroupsFollower(settings.client_settings(), settings.names.groups, Groups())
     stop = threading.Event()
     timer = threading.Timer(_SECONDS, stop.set)
@@ -32,7 +35,7 @@ def read_groups(settings: Settings) -> Groups:
         if not follower.wait_until_loaded(stop):
             raise KafkaNotReachable(
                 f"topic {settings.names.groups} could not be read within {_SECONDS:.0f} s from "
-                f"{settings.bootstrap_servers}; is --bootstrap-servers right?"
+                f"{settings.bootstrap_servers}; `reconsume doctor` examines the connection"
             )
         return follower.groups
     finally:

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, Resour
 
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka import translate
-from reconsume.bridge.questions import Question
 from reconsume.delay_levels.errors import KafkaRefused
 
 __all__ = ["Inspector", "TopicState"]
@@ -67,14 +66,16 @@ class Inspector(KafkaAdmin):
     def broker_settings(self) -> dict[str, str]:
         """The settings in force of one broker."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata("looking at the cluster").brokers)))
-        question = Question(self._client.describe_configs, [resource], seconds=_TIMEOUT)
+        question = self._question(self._client.describe_configs, [resource], seconds=_TIMEOUT)
         values = self._answer(question, resource, f"reading the settings of broker {resource.name}")
         return {name: entry.value for name, entry in values.items() if entry.value is not None}
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
         """What this client may do to each topic, as ACLs name it; nothing to one that it may not see."""
         asked = TopicCollection(list(topics))
-        question = Question(self._client.describe_topics, asked, seconds=_TIMEOUT, include_authorized_operations=True)
+        question = self._question(
+            self._client.describe_topics, asked, seconds=_TIMEOUT, include_authorized_operations=True
+        )
         found = {}
         for topic in question:
             try:
@@ -95,7 +96,7 @@ class Inspector(KafkaAdmin):
             return set()
 
     def _describe_group(self, group: str) -> Any:
-        question = Question(
+        question = self._question(
             self._client.describe_consumer_groups, [group], seconds=_TIMEOUT, include_authorized_operations=True
         )
         return self._answer(question, group, f"looking at group {group}")
@@ -103,7 +104,7 @@ class Inspector(KafkaAdmin):
     def may_create(self, topic: str) -> bool:
         """Whether this client may make a topic of that name; none is made."""
         new = NewTopic(topic, num_partitions=1, replication_factor=-1)
-        question = Question(self._client.create_topics, [new], seconds=_TIMEOUT, validate_only=True)
+        question = self._question(self._client.create_topics, [new], seconds=_TIMEOUT, validate_only=True)
         try:
             question.answer(topic)
         except KafkaException as error:

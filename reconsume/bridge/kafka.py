@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping
 from gc import get_referents
 from operator import methodcaller
@@ -12,6 +11,7 @@ from typing import Any, Final, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from reconsume.bridge.connection_errors import ConnectionErrors
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
@@ -109,7 +109,8 @@ _REBALANCED: Final = frozenset(
         KafkaError.FENCED_MEMBER_EPOCH,
     }
 )
-_REPORT_EVERY_SECONDS: Final = 10.0
+_INFO: Final = 6
+"""Of syslog: a broker that closes a connection is logged so, and told in no other way."""
 FLUSHED_LINGER_MS: Final = 50
 """Of a producer that is flushed when a batch is complete, as a commit does, so it costs no time. A shorter one splits
 the batch into requests, and while one of a partition has no answer librdkafka (2.16) spins over records that linger no
@@ -183,41 +184,19 @@ def translate(
     return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
 
 
-class _ErrorReporter:
-    """Logs what librdkafka reports of broken connections, each kind at most every 10 s.
-
-    A consumer that waits in silence at three in the morning helps nobody; one that logs 40 lines a second, as
-    librdkafka does by itself, hides everything else.
-    """
-
-    def __init__(self, client_id: str) -> None:
-        self._client_id = client_id
-        self._last: dict[int, float] = {}
-
-    def __call__(self, error: KafkaError) -> None:
-        now = time.monotonic()
-        if now - self._last.get(error.code(), -_REPORT_EVERY_SECONDS) >= _REPORT_EVERY_SECONDS:
-            self._last[error.code()] = now
-            logger.warning("%s: %s", self._client_id, error.str())
-
-
 def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """Settings for any client; librdkafka's own lines are left out but for critical ones, errors are reported.
+    """Settings for any client; of librdkafka's own lines the log has the critical ones, `ConnectionErrors` all.
 
     Brokers that are back are found within a second, as Java's clients do; librdkafka's default waits for up to 10 s.
     Topics of ours are not made by asking for them, which librdkafka's producers and admin clients would do with one
     that was deleted: brokers would make it with the clock of its producers (`CreateTime`).
     """
-    defaults = {
-        "client.id": client_id,
-        "error_cb": _ErrorReporter(client_id),
-        "log_level": 2,
-        "allow.auto.create.topics": False,
-    }
+    defaults = {"client.id": client_id, "log_level": _INFO, "allow.auto.create.topics": False}
     # librdkafka refuses a longest wait that is below the first one.
     if "reconnect.backoff.ms" not in base:
         defaults["reconnect.backoff.max.ms"] = 1_000
-    return defaults | dict(base) | {"logger": logger}
+    heard = ConnectionErrors(base, client_id)
+    return defaults | dict(base) | {"error_cb": heard, "logger": heard}
 
 
 def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:

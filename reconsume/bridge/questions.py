@@ -15,6 +15,7 @@ K = TypeVar("K")
 
 _GRACE_SECONDS: Final = 2.0
 """An answer that librdkafka gives itself, because no broker did, may come a little late."""
+_LOOK_SECONDS: Final = 0.1
 
 
 class Question(Generic[K]):
@@ -27,11 +28,20 @@ class Question(Generic[K]):
         ask: a method of the client.
         given: to that method.
         seconds: its `request_timeout`.
+        is_hopeless: is asked while there is no answer; ends the wait.
         more: of its keywords.
     """
 
-    def __init__(self, ask: Callable[..., Mapping[K, Future[Any]]], *given: Any, seconds: float, **more: Any) -> None:
+    def __init__(
+        self,
+        ask: Callable[..., Mapping[K, Future[Any]]],
+        *given: Any,
+        seconds: float,
+        is_hopeless: Callable[[], bool] = lambda: False,
+        **more: Any,
+    ) -> None:
         self._ask = ask  # and so its client
+        self._is_hopeless = is_hopeless
         self._end = time.monotonic() + seconds + _GRACE_SECONDS
         self._futures = ask(*given, request_timeout=seconds, **more)
 
@@ -45,8 +55,11 @@ class Question(Generic[K]):
         Raises:
             KafkaException: the answer is an error, or there is none.
         """
-        try:
-            return self._futures[asked].result(max(0.0, self._end - time.monotonic()))
-        except TimeoutError:
-            error = KafkaError(KafkaError._TIMED_OUT, "librdkafka has not answered")
-            raise KafkaException(error) from None
+        while True:
+            left = self._end - time.monotonic()
+            try:
+                return self._futures[asked].result(max(0.0, min(left, _LOOK_SECONDS)))
+            except TimeoutError:
+                if left <= _LOOK_SECONDS or self._is_hopeless():
+                    error = KafkaError(KafkaError._TIMED_OUT, "librdkafka has not answered")
+                    raise KafkaException(error) from None

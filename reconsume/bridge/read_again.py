@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.kafka import consumer_settings, translate
+from reconsume.bridge.patient_client import UNANSWERED
 from reconsume.delay_levels.errors import RecordNotFound
 from reconsume.delay_levels.send_back import Position
 
@@ -35,7 +36,8 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
         TopicNotReady: there is no such topic.
     """
     alone = {"group.id": group, "auto.offset.reset": "error", "enable.partition.eof": True}
-    consumer = make_consumer(consumer_settings(base, client_id) | alone)
+    conf = consumer_settings(base, client_id) | alone
+    consumer = make_consumer(conf)
     where = TopicPartition(position.topic, position.partition, position.offset)
     try:
         first, end = consumer.get_watermark_offsets(where, _SECONDS)
@@ -50,7 +52,10 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
         if found.offset() != position.offset:
             raise _no_record(position, f"the next one is at {found.offset()}")
     except KafkaException as error:
-        raise translate(error, f"reading {position} again") from error
+        if error.args[0].code() not in UNANSWERED:
+            raise translate(error, f"reading {position} again") from error
+        consumer.poll(0)
+        raise conf["error_cb"].no_answer(error.args[0], f"reading {position} again") from error
     finally:
         consumer.close()
     return found

@@ -13,6 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka import consumer_settings, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.send_back import Position
@@ -80,6 +81,7 @@ class RecordReader:
             "fetch.queue.backoff.ms": 1,
         }
         self._settings = consumer_settings(base, client_id) | alone
+        self._heard: ConnectionErrors = self._settings["error_cb"]
         self._seconds = seconds
         self._asked: queue.SimpleQueue[tuple[Position, _Wish] | None] = queue.SimpleQueue()
         self._partitions: dict[tuple[str, int], _Partition] = {}
@@ -202,7 +204,8 @@ class RecordReader:
             for offset, wishes in list(partition.wanted.items()):
                 if min(wish.deadline for wish in wishes) <= now:
                     where = f"reading {key[0]}/{key[1]}/{offset} again"
-                    late = KafkaNotReachable(f"{where}: no answer from Kafka within {self._seconds:g} s")
+                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:g} s")
+                    late = self._heard.no_answer(silence, where)
                     self._answer(partition, offset, None, late)
 
     @staticmethod

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka import consumer_settings, translate
-from reconsume.delay_levels.errors import KafkaNotReachable
 
 __all__ = ["SpanReader"]
 
@@ -41,7 +41,9 @@ class SpanReader:
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
             "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         }
-        self._consumer = make_consumer(consumer_settings(base, client_id) | alone)
+        conf = consumer_settings(base, client_id) | alone
+        self._heard: ConnectionErrors = conf["error_cb"]
+        self._consumer = make_consumer(conf)
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +66,8 @@ class SpanReader:
             while unread:
                 first = self._consumer.poll(self._seconds)
                 if first is None:
-                    raise KafkaNotReachable(f"reading {_names(unread)}: nothing came within {self._seconds:.0f} s")
+                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:.0f} s")
+                    raise self._heard.no_answer(silence, f"reading {_names(unread)}")
                 for message in (first, *self._consumer.consume(_TOGETHER, 0)):
                     if _take(message, unread):
                         yield message

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from reconsume.bridge.bounded_calls import BoundedCalls
 from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clients import discard_producer, make_producer
+from reconsume.bridge.connection_errors import ConnectionErrors
 from reconsume.bridge.fatal_errors import fatal_error_of, wait_for_reports
 from reconsume.bridge.kafka import is_rebalance, is_refusal, why_failed
 
@@ -76,11 +77,15 @@ class ShutOut(_Ended):
 class _Voice:
     """What librdkafka logs of one producer; when that was left it is shut out, which it calls fatal, and is no news."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Any) -> None:
+        self._told = told
         self.is_left = False
 
     def log(self, level: int, *message: Any) -> None:
-        logger.log(logging.DEBUG if self.is_left else level, *message)
+        if self.is_left:
+            logger.debug(*message)
+        else:
+            self._told.log(level, *message)
 
 
 class Transactions:
@@ -108,7 +113,7 @@ class Transactions:
         self._longest_ms = self._settings["transaction.timeout.ms"] + _AFTER_ITS_TIMEOUT_MS
         self._bounded = BoundedCalls()
         self._producer: Producer | None = None
-        self._voice = _Voice()
+        self._voice = _Voice(logger)
         self._made_ms = 0.0
         self._is_registered = False
         self.registrations = 0
@@ -122,18 +127,22 @@ class Transactions:
         if self._is_registered:
             return
         if self._producer is None:
-            self._voice, self._made_ms = _Voice(), monotonic_ms()
+            self._voice, self._made_ms = _Voice(self._settings.get("logger", logger)), monotonic_ms()
             self._producer = make_producer(self._settings | {"logger": self._voice})
         producer = self._producer
 
         def start() -> None:
             _connect(producer)
-            producer.init_transactions(seconds)
+            try:
+                producer.init_transactions(seconds)
+            except KafkaException as error:
+                producer.poll(0)
+                raise self._with_reason(error) from error
 
         try:
             self._within(seconds + _CONNECT_SECONDS, start)
         except TimeoutError as error:
-            raise _no_answer("registering the transactional id") from error
+            raise self._with_reason(_no_answer("registering the transactional id")) from error
         except KafkaException as error:
             is_stale = monotonic_ms() - self._made_ms > _STALE_MS
             if error.args[0].code() != KafkaError._TIMED_OUT or is_stale:
@@ -211,6 +220,13 @@ class Transactions:
                 logger.warning("a producer does not end; what it has left open is ended by the next one")
         self._bounded.close()
 
+    def _with_reason(self, error: KafkaException) -> KafkaException:
+        """Return an error for want of an answer with what is known of the connections."""
+        heard = self._settings.get("error_cb")
+        if error.args[0].code() != KafkaError._TIMED_OUT or not isinstance(heard, ConnectionErrors):
+            return error
+        return KafkaException(heard.add_to(error.args[0]))
+
     def _ready(self) -> Producer:
         assert self._producer is not None
         return self._producer
@@ -261,7 +277,8 @@ class Transactions:
             self._within(seconds, step)
         except TimeoutError:
             self._try_to_register()
-            raise (InDoubt if commits else Undone)(_no_answer("a transaction").args[0]) from None
+            cause = self._with_reason(_no_answer("a transaction")).args[0]
+            raise (InDoubt if commits else Undone)(cause) from None
         except KafkaException as error:
             self._undo(producer, error.args[0], began, commits=commits)
 

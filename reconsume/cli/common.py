@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import importlib.util
 import sys
-from collections.abc import Sequence
+import textwrap
+import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +29,7 @@ __all__ = [
     "confirm",
     "has_spark",
     "host_and_port",
+    "ignore_known_warnings",
     "keep_what_is_loaded",
     "line_settings",
     "need_spark",
@@ -101,6 +104,11 @@ def host_and_port(text: str | None, option: str, default: int) -> dict[str, obje
 _SHOWN_BYTES = 2_000
 _COLLECT_EVERY = 50_000
 """Objects more than were freed; a batch of messages in hand has as many, and none of them is garbage."""
+
+
+def ignore_known_warnings() -> None:
+    """Leave out what confluent-kafka (2.16) says of each producer that was shut out or left behind, and replaced."""
+    warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
 
 def keep_what_is_loaded() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import warnings
 from collections.abc import MutableMapping
 from importlib.util import find_spec
 from io import StringIO
@@ -15,7 +14,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from reconsume.cli.output import indented
+from reconsume.cli.common import ignore_known_warnings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text, visible
 
@@ -71,8 +70,7 @@ def configure_logs(level: str, form: str) -> RootLevel:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     logging.captureWarnings(capture=True)
-    # confluent-kafka (2.16) says so of each producer that was shut out, and replaced for that.
-    warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
+    ignore_known_warnings()
     found = RootLevel()
     found.set(level)
     return found

@@ -28,6 +28,7 @@ from reconsume.cli.common import (
     check_output,
     confirm,
     host_and_port,
+    ignore_known_warnings,
     need_spark,
     read_settings,
 )
@@ -401,10 +402,8 @@ def reconcile(
 
 
 def main() -> None:
-    """Run the command line. Exit code 1 is a command's answer, such as findings; 2 is an error.
-
-    An error of ours is one message; any other one has a traceback.
-    """
+    """Run the command line; an error of ours is one message and exit code 1, never a traceback."""
+    ignore_known_warnings()
     try:
         app(standalone_mode=True)
     except ReconsumeError as error:

@@ -10,6 +10,7 @@ ReconsumeError
 ├── SubscriptionGroupNotExist RocketMQ's code 26: register the group
 ├── TopicNotReady             one of our topics is missing or set up wrongly: apply the topic plan
 ├── KafkaNotReachable         no broker answered: wait, then try again
+│   └── KafkaLoginFailed      login or certificate are not accepted: change the settings
 ├── KafkaRefused              the cluster said no (rights, limits): ask its operator
 │   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
@@ -24,6 +25,7 @@ __all__ = [
     "IllegalDelayLevels",
     "IllegalName",
     "IllegalSetting",
+    "KafkaLoginFailed",
     "KafkaNotReachable",
     "KafkaRefused",
     "MalformedProperty",
@@ -78,6 +80,10 @@ class TopicNotReady(ReconsumeError):
 
 class KafkaNotReachable(ReconsumeError):
     """No broker answered in time; the same call may succeed later."""
+
+
+class KafkaLoginFailed(KafkaNotReachable):
+    """The brokers do not accept the user, or this client not their certificate; only other settings help."""
 
 
 class KafkaRefused(ReconsumeError):

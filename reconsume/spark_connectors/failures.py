@@ -9,6 +9,7 @@ from typing import Final
 
 from reconsume.delay_levels.errors import (
     IllegalSetting,
+    KafkaLoginFailed,
     KafkaNotReachable,
     KafkaRefused,
     ReconsumeError,
@@ -44,7 +45,12 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         "the checkpoint in the stream's folder cannot be read; {checkpoint}",
     ),
     (
-        r"AuthorizationException|AuthenticationException|SaslAuthentication|not authorized",
+        r"AuthenticationException|SSL handshake failed",
+        KafkaLoginFailed,
+        "the brokers do not accept the login, or Spark not their certificate; check [kafka] and -X, else kafka.sasl.*",
+    ),
+    (
+        r"AuthorizationException|not authorized",
         KafkaRefused,
         "Kafka refused; needed are Read on the topics and on groups spark-kafka-*, for a replay Write on DELAY.0s",
     ),

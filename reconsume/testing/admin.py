@@ -25,6 +25,10 @@ class InMemoryAdmin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002
+        """Nothing is told."""
+        return 0
+
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
         """Topics with their partitions, and one broker."""
         return metadata_of(self._cluster, topic)

@@ -204,7 +204,7 @@ def no_transactions(ward: Ward) -> None:
 
 PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
     "nobody listens": (nobody_listens, "no connection to 127.0.0.1:1", "nc -vz 127.0.0.1 1; .*--bootstrap-servers"),
-    "wrong password": (wrong_password, "do not accept user 'u-", "RECONSUME_KAFKA_SASL_PASSWORD_FILE"),
+    "wrong password": (wrong_password, "does not accept user 'u-", "RECONSUME_KAFKA_SASL_PASSWORD_FILE"),
     "no TLS": (no_tls, "no connection to", "security.protocol=SASL_SSL"),
     "unknown authority": (unknown_authority, "no TLS connection", "ssl.ca.location"),
     "missing topic": (missing_topic, r"CANCEL is missing", "reconsume topics apply"),

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import platform
-import re
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 import reconsume
 from reconsume.bridge.clients import make_consumer
+from reconsume.bridge.connection_errors import ConnectionErrors, Trouble, nobody_at
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.inspection import TopicState
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.human_text import counted
 
-__all__ = ["check_connection", "check_coordinators", "check_versions", "explain_connection", "versions_of"]
+__all__ = ["check_connection", "check_coordinators", "check_versions", "versions_of"]
 
 _SECONDS: Final = 10.0
 _SLICE_SECONDS: Final = 1.0
 _SOCKET_SECONDS: Final = 3.0
-_LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
-_ADVERTISED: Final = re.compile(r"(\S+:\d+)/\d+: Connect to ")
-"""librdkafka's words for a broker that it knows by its number, so from the brokers; else it says `bootstrap`."""
 _OLDEST: Final = (2, 5)
 """KIP-447: offsets in a transaction are fenced by the group's generation."""
 _NEWER: Final = "4.0 or newer"
@@ -37,37 +35,36 @@ _REPLICAS: Final = 3
 
 def check_connection(settings: Settings, report: Report) -> bool:
     """Connect, then try each broker under the address that it gives; False ends the examination."""
-    heard: list[KafkaError] = []
     base = settings.client_settings()
-    own = {"group.id": f"{settings.topic_prefix}doctor", "error_cb": heard.append}
+    heard = ConnectionErrors(base, "reconsume-doctor", level=logging.DEBUG)
+    own = {"group.id": f"{settings.topic_prefix}doctor", "error_cb": heard, "logger": heard}
     consumer = make_consumer(consumer_settings(base, "reconsume-doctor") | own)
     try:
         brokers = _brokers(consumer, heard)
     finally:
         consumer.close()
     if brokers is None:
-        what, mend = explain_connection(heard, base)
-        report.problem("connection", f"no connection to {settings.bootstrap_servers}: {what}", mend)
+        trouble = heard.trouble() or _look(settings.bootstrap_servers)
+        report.problem("connection", f"no connection to {settings.bootstrap_servers}: {trouble.what}", trouble.mend)
         return False
-    unreachable = [address for address in brokers if not _answers(*address)]
-    for host, port in unreachable:
-        report.problem("connection", *_nobody_at(f"{host}:{port}"))
+    unreachable = [f"{host}:{port}" for host, port in brokers if not _answers(host, port)]
+    for address in unreachable:
+        report.problem("connection", *nobody_at(address)[:2])
     if not unreachable:
         report.passed.append(f"connection: {counted(len(brokers), 'broker answers', 'brokers answer')}")
     return not unreachable
 
 
-def _brokers(consumer: Consumer, heard: list[KafkaError]) -> list[tuple[str, int]] | None:
+def _brokers(consumer: Consumer, heard: ConnectionErrors) -> list[tuple[str, int]] | None:
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
         try:
             metadata = consumer.list_topics(timeout=_SLICE_SECONDS)
-        except KafkaException as error:
-            heard.append(error.args[0])
+        except KafkaException:
+            consumer.poll(0)
         else:
             return [(one.host, one.port) for one in metadata.brokers.values()]
-        consumer.poll(0)
-        if any(error.code() in _LOGIN or error.code() == KafkaError._SSL for error in heard):
+        if heard.is_hopeless:
             return None
     return None
 
@@ -80,44 +77,17 @@ def _answers(host: str, port: int) -> bool:
         return False
 
 
-def _nobody_at(address: str) -> tuple[str, str]:
-    host, _, port = address.rpartition(":")
-    return f"Kafka says that a broker is at {address}, and nobody answers there from here", (
-        "set advertised.listeners of that broker to an address that this machine can reach, or open the way to it; "
-        f"try: nc -vz {host} {port}"
-    )
-
-
-def explain_connection(heard: list[KafkaError], base: Mapping[str, Any]) -> tuple[str, str]:
-    """What librdkafka's errors mean, and what to do."""
-    by_code = {error.code(): error.str() for error in heard}
-    protocol = base.get("security.protocol", "PLAINTEXT")
-    for code in _LOGIN:
-        if code in by_code:
-            user, mechanism = base.get("sasl.username"), base.get("sasl.mechanism", base.get("sasl.mechanisms"))
-            return f"the brokers do not accept user {user!r}: {by_code[code]}", (
-                f"set sasl.username and the password (RECONSUME_KAFKA_SASL_PASSWORD_FILE) of a user with {mechanism}; "
-                f"see who there is: kafka-configs.sh --describe --entity-type users --entity-name {user}"
-            )
-    if KafkaError._SSL in by_code:
-        return f"no TLS connection: {by_code[KafkaError._SSL]}", (
-            f"set ssl.ca.location to a file with the authority that signed the brokers' certificates; see them: "
-            f"openssl s_client -showcerts -connect {base['bootstrap.servers']}"
-        )
-    for error in heard:
-        if advertised := _ADVERTISED.search(error.str()):
-            return _nobody_at(advertised[1])
-    text = "; ".join(sorted(set(by_code.values()))) or "no answer"
-    first = str(base["bootstrap.servers"]).split(",")[0]
-    host, _, port = first.rpartition(":")
+def _look(servers: str) -> Trouble:
+    """Try the first address, of which librdkafka has told nothing."""
+    host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
     if port.isdecimal() and _answers(host, int(port)):
-        return f"somebody listens there and does not answer as Kafka does ({text})", (
-            f"security.protocol is {protocol}, and this listener wants another one: "
-            "-X security.protocol=SASL_SSL, SASL_PLAINTEXT, SSL or PLAINTEXT"
+        return Trouble(
+            f"a program listens at {host}:{port}, and does not answer as Kafka does",
+            "check the port, and security.protocol: -X security.protocol=SASL_SSL, SASL_PLAINTEXT, SSL or PLAINTEXT",
         )
-    return text, (
-        f"is Kafka running there? Try: nc -vz {host} {port}; "
-        "another address: --bootstrap-servers HOST:PORT or RECONSUME_BOOTSTRAP_SERVERS"
+    return Trouble(
+        f"{host}:{port} does not answer at all",
+        f"check the network and firewalls between; try: nc -vz {host} {port}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge import patient_client, questions
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import Clients, forget, serve
-from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaRefused
 
 ADDRESS = "kafka:1"
 
@@ -23,6 +24,9 @@ class Deaf:
 
     def __init__(self, why: int) -> None:
         self._error = KafkaError(why, "Failed while waiting for controller")
+
+    def poll(self, _seconds: float) -> int:
+        return 0
 
     def list_topics(self, timeout: float) -> Any:
         assert timeout
@@ -75,6 +79,47 @@ def test_after_no_answer_a_question_goes_to_a_new_client(admin: KafkaAdmin) -> N
 
 def test_after_no_answer_the_new_client_is_asked_for_the_cluster(admin: KafkaAdmin) -> None:
     assert admin.cluster_id() == "it answers"
+
+
+class LockedOut:
+    """A client whose login fails."""
+
+    asked = 0
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._told: Callable[[KafkaError], None] = settings["error_cb"]
+
+    def poll(self, _seconds: float) -> int:
+        self._told(KafkaError(KafkaError._AUTHENTICATION, f"{ADDRESS}/bootstrap: SASL authentication error: invalid"))
+        self._told(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+        return 2
+
+    def describe_topics(self, _topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        assert request_timeout
+        type(self).asked += 1
+        return {"flights": Future()}
+
+
+def test_a_login_that_fails_is_told_at_once_but_not_to_a_process_that_asks_on_and_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Locked(Clients):
+        def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+            return cast("AdminClient", LockedOut(settings))
+
+    monkeypatch.setattr(questions, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_QUESTION_SECONDS", 0.05)
+    serve(ADDRESS, Locked())
+    try:
+        admin = KafkaAdmin({"bootstrap.servers": ADDRESS}, patience=0.5)
+        with pytest.raises(KafkaLoginFailed, match=f"{ADDRESS} does not accept user"):
+            admin.partitions(["flights"])
+        assert LockedOut.asked == 1
+        with pytest.raises(KafkaLoginFailed):
+            admin.partitions(["flights"])
+        assert LockedOut.asked > 2
+    finally:
+        forget(ADDRESS)
 
 
 def test_while_no_broker_is_in_use_it_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

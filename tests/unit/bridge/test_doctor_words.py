@@ -1,50 +1,17 @@
-"""What the doctor makes of librdkafka's errors and of versions."""
+"""What the doctor makes of versions, replicas and clocks."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from confluent_kafka import KafkaError
 
 from reconsume.bridge.doctor.connection import (
     check_coordinators,
     check_versions,
-    explain_connection,
     versions_of,
 )
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.trip import Stamp, check_clock
 from reconsume.bridge.inspection import TopicState
-
-BASE = {"bootstrap.servers": "127.0.0.1:1", "sasl.username": "me", "sasl.mechanism": "PLAIN"}
-
-
-@pytest.mark.parametrize(
-    ("errors", "what", "mend"),
-    [
-        ([(KafkaError._AUTHENTICATION, "wrong")], "do not accept user 'me': wrong", "of a user with PLAIN"),
-        ([(KafkaError._SSL, "no trust")], "no TLS connection: no trust", "openssl s_client .* 127.0.0.1:1"),
-        (
-            [
-                (KafkaError._TRANSPORT, "kafka-0.internal:9092/1: Connect to ipv4#10.0.0.1:9092 failed: timed out"),
-                (KafkaError._TRANSPORT, "Failed to get metadata"),
-            ],
-            "a broker is at kafka-0.internal:9092",
-            "advertised.listeners",
-        ),
-        (
-            [(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: refused")],
-            "bootstrap: Connect",
-            "is Kafka running there",
-        ),
-        ([], "no answer", "is Kafka running there"),
-    ],
-)
-def test_an_error_of_the_connection_is_explained(errors: list[tuple[int, str]], what: str, mend: str) -> None:
-    said = explain_connection([KafkaError(code, text) for code, text in errors], BASE)
-    assert re.search(what, said[0])
-    assert re.search(mend, said[1])
 
 
 @pytest.mark.parametrize(("version", "old"), [("2.4-IV1", True), ("2.5-IV0", False), ("3.9-IV0", False)])

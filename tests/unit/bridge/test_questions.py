@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from reconsume.bridge import admin as admin_module
-from reconsume.bridge import questions
+from reconsume.bridge import patient_client, questions
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clients import Clients, forget, serve
 from reconsume.bridge.questions import Question
@@ -51,6 +50,9 @@ class Silent:
     def __init__(self) -> None:
         self.asked = 0
 
+    def poll(self, _seconds: float) -> int:
+        return 0
+
     def list_offsets(self, _wanted: object, *, request_timeout: float, **_: object) -> Mapping[Any, Future[Any]]:
         self.asked += 1
         assert request_timeout
@@ -67,8 +69,8 @@ def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPat
             return cast("AdminClient", made[-1])
 
     monkeypatch.setattr(questions, "_GRACE_SECONDS", 0)
-    monkeypatch.setattr(admin_module, "_QUESTION_SECONDS", 0.05)
-    monkeypatch.setattr(admin_module, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(patient_client, "_QUESTION_SECONDS", 0.05)
+    monkeypatch.setattr(patient_client, "_TIMEOUT", 0.2)
     serve("nobody:1", Made())
     try:
         admin = KafkaAdmin({"bootstrap.servers": "nobody:1"})

@@ -20,6 +20,7 @@ FAMILY = {
     "SubscriptionGroupNotExist": ("ReconsumeError", "LookupError"),
     "TopicNotReady": ("ReconsumeError",),
     "KafkaNotReachable": ("ReconsumeError",),
+    "KafkaLoginFailed": ("KafkaNotReachable",),
     "KafkaRefused": ("ReconsumeError",),
     "RecordTooLarge": ("KafkaRefused",),
     "SendBackFailed": ("ReconsumeError",),

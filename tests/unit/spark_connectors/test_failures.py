@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 
 from reconsume.delay_levels.errors import (
     IllegalSetting,
+    KafkaLoginFailed,
     KafkaNotReachable,
     KafkaRefused,
     ReconsumeError,
@@ -23,6 +24,11 @@ PREFIX = "An error occurred while calling o12.count.\n: java.util.concurrent.Exe
     [
         (PREFIX + "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: no", TopicNotReady),
         (PREFIX + "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", KafkaNotReachable),
+        (
+            PREFIX + "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed",
+            KafkaLoginFailed,
+        ),
+        (PREFIX + "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed", KafkaLoginFailed),
         (PREFIX + "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized", KafkaRefused),
         (": org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost", TopicNotReady),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.", IllegalSetting),

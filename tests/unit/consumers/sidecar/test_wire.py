@@ -96,7 +96,11 @@ def test_delays_of_a_new_message(more: dict[str, Any], right: bool) -> None:
 
 def test_every_error_of_ours_has_a_status() -> None:
     found = {name: problem_of(getattr(errors, name)("why")).status for name in errors.__all__}
-    assert {name for name, status in found.items() if status == 503} == {"KafkaNotReachable", "SendBackFailed"}
+    assert {name for name, status in found.items() if status == 503} == {
+        "KafkaLoginFailed",
+        "KafkaNotReachable",
+        "SendBackFailed",
+    }
     assert {name for name, status in found.items() if status == 404} == {
         "RecordNotFound",
         "SubscriptionGroupNotExist",
