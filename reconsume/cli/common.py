@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import sys
-import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 

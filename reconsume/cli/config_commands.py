@@ -31,6 +31,7 @@ def check(
     output: Output = "table",
 ) -> None:
     """Say what is wrong with file, environment and command line; exit code 2 if something is. Asks no broker."""
+    as_json = check_output(output)
     _settings(process, config, bootstrap_servers, kafka)
     if as_json:
         print_json({"process": process, "ok": True})

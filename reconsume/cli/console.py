@@ -17,9 +17,9 @@ from reconsume.cli.common import line_settings
 from reconsume.cli.logs import configure_logs
 from reconsume.delay_levels.errors import IllegalSetting
 
-if any(find_spec(needed) is None for needed in ("jinja2", "starlette", "uvicorn")):
+if any(find_spec(needed) is None for needed in ("httptools", "jinja2", "starlette", "uvicorn")):
     raise IllegalSetting(
-        "the console needs Jinja2, Starlette and uvicorn: pip install '.[cli,console]' in the checkout"
+        "the console needs Jinja2, Starlette, uvicorn and more: pip install '.[cli,console]' in the checkout"
     )
 
 from reconsume.bridge.console.process import Console

@@ -17,7 +17,7 @@ def main() -> None:
     missing = [package for package, module in _NEEDED.items() if find_spec(module) is None]
     if missing:
         needed = ", ".join(missing)
-        sys.stderr.write(f"error: the command line needs {needed}: pip install 'reconsume[cli]'\n")
+        sys.stderr.write(f"error: the command line needs {needed}: pip install '.[cli]' in the checkout\n")
         sys.exit(2)
     from reconsume.cli.main import main as run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -22,8 +22,6 @@ __all__ = ["groups_app"]
 
 groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
 
-_CHANGES: Final = 2
-"""Exit code of a plan that would change something, as Terraform has it."""
 _File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
 _Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
 
@@ -117,12 +115,12 @@ def groups_plan(
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Show what a file of groups would change, topics too; exit code 2 if it would change anything."""
+    """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
     from reconsume.cli.groups_file import show_groups_plan
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     if show_groups_plan(settings, file, delete=delete, as_json=as_json):
-        raise typer.Exit(_CHANGES)
+        raise typer.Exit(1)
 
 
 @groups_app.command("apply")

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import structlog
 
 from reconsume.cli.common import ignore_known_warnings
+from reconsume.cli.output import indented
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text, visible
 

@@ -402,12 +402,16 @@ def reconcile(
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one message and exit code 1, never a traceback."""
+    """Run the command line. Exit code 1 is a command's answer, such as findings; 2 is an error.
+
+    An error of ours is one message; any other one has a traceback.
+    """
+    make_stray_lines_visible()
     ignore_known_warnings()
     try:
         app(standalone_mode=True)
     except ReconsumeError as error:
-        sys.stderr.write(f"error: {error}\n")
+        print_error(error)
         sys.exit(_ERROR)
     except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
         traceback.print_exc()

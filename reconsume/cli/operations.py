@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,8 +17,6 @@ from reconsume.cli.common import (
 
 __all__ = ["add_operations"]
 
-_File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
-_Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
 
 def add_operations(app: typer.Typer, topics: typer.Typer) -> None:
     """Register them."""
@@ -74,35 +71,3 @@ def doctor(
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     if not run_doctor(settings, role, group=group, topics=topic or (), send_record=send_record, as_json=as_json):
         raise typer.Exit(1)
-
-
-def groups_plan(
-    file: _File,
-    delete: _Delete = False,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
-) -> None:
-    """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
-    from reconsume.cli.groups_file import show_groups_plan
-
-    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
-    if show_groups_plan(settings, file, delete=delete, as_json=as_json):
-        raise typer.Exit(1)
-
-
-def groups_apply(
-    file: _File,
-    delete: _Delete = False,
-    yes: Yes = False,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
-) -> None:
-    """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
-    from reconsume.cli.groups_file import apply_groups
-
-    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
-    apply_groups(settings, file, delete=delete, yes=yes, as_json=as_json)

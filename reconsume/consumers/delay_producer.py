@@ -269,7 +269,7 @@ class DelayProducer:
         try:
             if not self._follower.wait_until_loaded(stop):
                 why = f": {self._follower.trouble}" if self._follower.trouble else ""
-                raise KafkaNotReachable(f"the level table in {self._names.groups} was not read within 15 s{why}")
+                raise KafkaNotReachable(f"topic {self._names.groups} was not read within 15 s{why}")
         finally:
             timer.cancel()
         return self._follower.groups

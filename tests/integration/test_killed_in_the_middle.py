@@ -51,8 +51,9 @@ def here(kafka: LocalKafka) -> Installation:
 class Accident:
     """Happens once, before a step of the next transactional producer."""
 
-    def __init__(self, kafka: LocalKafka) -> None:
+    def __init__(self, kafka: LocalKafka, impatience: pytest.MonkeyPatch) -> None:
         self._kafka = kafka
+        self._impatience = impatience
         self._end = threading.Event()
         self.step, self.hangs = "", False
 
@@ -67,7 +68,9 @@ class Accident:
             self._kafka.kill()
 
     def undo(self) -> None:
+        """Have the broker back, and its clients as patient as they are."""
         self._end.set()
+        self._impatience.undo()
         if not self._kafka.alive():
             self._kafka.start()
 
@@ -94,14 +97,15 @@ class Unlucky(Producer):
 
 @pytest.fixture
 def accident(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Accident]:
-    one, ordinary = Accident(kafka), Clients.producer
+    impatience = pytest.MonkeyPatch()
+    one, ordinary = Accident(kafka, impatience), Clients.producer
 
     def producer(clients: Clients, settings: Any) -> Producer:
         return Unlucky(dict(settings), one) if "transactional.id" in settings else ordinary(clients, settings)
 
     monkeypatch.setattr(Clients, "producer", producer)
-    monkeypatch.setattr(transactions_module, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(exclusive_writer, "START_SECONDS", 3.0)
+    impatience.setattr(transactions_module, "PATIENCE_SECONDS", 2.0)
+    impatience.setattr(exclusive_writer, "START_SECONDS", 3.0)
     yield one
     one.undo()
 
@@ -127,15 +131,20 @@ def assert_each_was_sent_once(here: Installation) -> None:
 
 def until_it_works(act: Callable[[], object]) -> None:
     """A broker that has just started may not be ready for all."""
+    errors: list[str] = []
 
     def works() -> bool:
         try:
             act()
-        except ReconsumeError:
+        except ReconsumeError as error:
+            errors.append(str(error))
             return False
         return True
 
-    wait_until(works, 90, "the same call works")
+    try:
+        wait_until(works, 90, "the same call works")
+    except AssertionError:
+        raise AssertionError(errors) from None
 
 
 WHEN = pytest.mark.parametrize(

@@ -51,5 +51,5 @@ def test_it_works_without_extras_and_leaves_logging_alone(wheel: Path, tmp_path:
     command = [str(tmp_path / "venv" / "bin" / "reconsume"), "--help"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "pip install 'reconsume[cli]'" in refused.stderr
+    assert "pip install '.[cli]' in the checkout" in refused.stderr
     assert "Traceback" not in refused.stderr

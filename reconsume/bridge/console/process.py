@@ -17,6 +17,7 @@ from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.management import LogLevel, ManagementServer
 from reconsume.bridge.metrics_catalogue import metric
 from reconsume.bridge.open_dead_letters import OpenDeadLettersFollower
+from reconsume.bridge.ports import CONSOLE_MANAGEMENT
 
 __all__ = ["Console"]
 

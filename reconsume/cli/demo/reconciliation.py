@@ -25,7 +25,7 @@ def reconcile_in_spark(settings: Settings) -> dict[str, Any] | None:
         ReconsumeError: the command failed.
     """
     if not has_spark():
-        tell("pip install 'reconsume[spark]' adds a reconciliation to this demo")
+        tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
     with working("reconciling with Spark"):

@@ -30,7 +30,7 @@ from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.demo.tally import Tally
 from reconsume.cli.output import Coloured, counted, print_json, print_table, tell
 from reconsume.cli.progress import progress_bars, working
-from reconsume.consumers import listener_call
+from reconsume.consumers import listener_call, send_back_log
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["DemoOptions", "print_report", "run_demo"]
@@ -67,8 +67,9 @@ class DemoOptions:
 
 def run_demo(options: DemoOptions) -> bool:
     """Run it and print the figures; whether nothing was lost, early or twice."""
-    # The listener fails on purpose, thousands of times; its tracebacks would hide the progress.
-    logging.getLogger(listener_call.__name__).setLevel(logging.CRITICAL)
+    # The listener fails on purpose, thousands of times; the log of that would hide the progress.
+    for module in (listener_call, send_back_log):
+        logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
     # A coordinator that is still loading is no news on a broker that has just started.
     logging.getLogger("reconsume.bridge.kafka").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)

@@ -110,16 +110,18 @@ def _follow(
 
 def _tell(spark: SparkSession, folder: str, bootstrap_servers: str, run: dt.datetime, *, as_json: bool) -> bool:
     rows = read_ledger(spark, folder, run=run).persist()
-    summary = summarise(rows, run, None)
-    if as_json:
-        print_json_line(summary)
-    else:
-        print_line(run_line(summary, run))
-        if summary["findings"]:
-            frames = [as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes")]
-            shown = first_findings(frames[0], frames[1], SHOWN_OF_A_KIND)
-            print_findings(one for one in shown if one["kind"] in summary["findings"])
-    rows.unpersist()
+    try:
+        summary = summarise(rows, run, None)
+        if as_json:
+            print_json_line(summary)
+        else:
+            print_line(run_line(summary, run))
+            if summary["findings"]:
+                frames = [as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes")]
+                shown = first_findings(frames[0], frames[1], SHOWN_OF_A_KIND)
+                print_findings(one for one in shown if one["kind"] in summary["findings"])
+    finally:
+        rows.unpersist()
     return not summary["findings"]
 
 

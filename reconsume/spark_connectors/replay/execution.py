@@ -21,6 +21,7 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.delay_levels.names import TopicNames
 from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.readers import check_source
 from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, Pace, chunk_size, chunks_of, parts_of
 from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
 from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
