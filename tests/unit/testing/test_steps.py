@@ -59,7 +59,7 @@ def test_no_thread_is_left_whoever_shuts_down(exactly_once: bool) -> None:
             assert message is not None
             drop_in.send_message_back(message)
         assert consumer.running
-        assert set(threading.enumerate()) > before
+        assert set(threading.enumerate()) - before
     assert not consumer.running
     wait_until(lambda: set(threading.enumerate()) <= before, what="all threads have ended")
 

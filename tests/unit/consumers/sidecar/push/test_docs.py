@@ -71,7 +71,7 @@ def test_the_answer_table_is_what_happens(row: list[str]) -> None:
 
 
 def test_the_table_is_whole() -> None:
-    assert len(ROWS) == 14
+    assert len(ROWS) == 16
 
 
 def test_the_settings_of_the_page_can_be() -> None:
