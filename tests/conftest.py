@@ -17,6 +17,7 @@ _LONG: Final = (
     "tests/spark/test_reconcile.py",
     "tests/spark/test_faults.py",
     "tests/spark/test_reconcile_stream.py",
+    "tests/journeys/test_journeys.py",
     "tests/integration/test_sidecar_examples_faults.py",
     "tests/integration/test_subscriptions.py",
     "tests/integration/test_cli.py",
@@ -70,7 +71,7 @@ _MORE: Final = frozenset(
         "tests/packaging/test_spark_extra.py",
     }
 )
-"""For `make test-more`, with tests/deploy: so many that `make test` ends within 15 minutes on 2 cores."""
+"""For `make test-more`, with tests/deploy and tests/journeys: so many that `make test` ends within 15 minutes on 2 cores."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 
@@ -81,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     files = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
     items.sort(key=lambda item: place.get(files[item], len(place)))
     for item in items:
-        if files[item] in _MORE or files[item].startswith("tests/deploy/"):
+        if files[item] in _MORE or files[item].startswith(("tests/deploy/", "tests/journeys/")):
             item.add_marker("more")
 
 

@@ -13,12 +13,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Snippet", "command_lines", "pages", "programs_alone", "pytest_files", "python_blocks"]
+__all__ = [
+    "Snippet",
+    "blocks",
+    "command_lines",
+    "named_extras",
+    "pages",
+    "programs_alone",
+    "pytest_files",
+    "python_blocks",
+]
 
 _ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE: Final = re.compile(r"`((?:[\w./]*/)?reconsume(?:\s[^`]*)?)`")
 _LINE: Final = re.compile(r"^\s*((?:[\w./]*/)?reconsume\s.*)$", re.MULTILINE)
+_INSTALL: Final = re.compile(r"pip install '?\.(?:\[([\w,]+)\])?'?")
 _OTHER_PYTHON: Final = frozenset({"alone", "test"})
 _NEXT_COMMAND: Final = frozenset({"|", "||", "&&", ";", "&", ">"})
 
@@ -70,6 +80,18 @@ def command_lines() -> list[tuple[str, list[str]]]:
             end = next((at for at, word in enumerate(words) if word in _NEXT_COMMAND), len(words))
             found.append((where, words[1:end]))
     return found
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page that are fenced with this language, such as `sh`."""
+    return [text for info, _, text in _blocks(_ROOT / page) if info[:1] == [language]]
+
+
+def named_extras(page: str) -> str:
+    """The extras that the first `pip install` of a page names, comma-separated; none for `pip install .`."""
+    found = _INSTALL.search((_ROOT / page).read_text(encoding="utf-8"))
+    assert found is not None, f"{page} does not say what to install"
+    return found[1] or ""
 
 
 def _blocks(page: Path) -> Iterator[tuple[list[str], str, str]]:
