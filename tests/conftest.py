@@ -71,7 +71,7 @@ _MORE: Final = frozenset(
         "tests/packaging/test_spark_extra.py",
     }
 )
-"""For `make test-more`, with tests/deploy and tests/journeys: so many that `make test` ends within 15 minutes on 2 cores."""
+"""For `make test-more`, with tests/deploy and tests/journeys, so that `make test` ends within 20 minutes on 2 cores."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 
