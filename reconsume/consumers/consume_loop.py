@@ -217,15 +217,13 @@ class ConsumeLoop:
     def _reset_offset(self, topic: str, partition: int, *, had_none: bool) -> None:
         """No committed offset, or one that is no longer kept: each topic starts where it should.
 
-        What was begun before is settled first, and what is committed then is not begun again. A first start is
-        committed before there is a message: a restart must not start at a later end.
+        What was begun before is settled first, and what is committed then is not begun again.
         """
         self._give_away([TopicPartition(topic, partition)])
         start = self._offset_reset.start_of(topic, partition, had_none=had_none)
         self._consumer.incremental_unassign([start.where])
         self._consumer.incremental_assign([start.where])
-        first_start = start.where.offset if start.is_first else None
-        self._queues[topic, partition] = ProcessQueue(topic, partition, start=first_start)
+        self._queues[topic, partition] = ProcessQueue(topic, partition)
         # What stands beside the committed offset of a topic that was made again is about records that are no more.
         if not start.is_made_again:
             self._fresh.add((topic, partition))

@@ -33,12 +33,10 @@ class Start(NamedTuple):
     Attributes:
         where: the offset, with its partition.
         is_made_again: the topic was deleted and made again since the group committed its offset.
-        is_first: the group had no offset there, so this one is to be committed.
     """
 
     where: TopicPartition
     is_made_again: bool = False
-    is_first: bool = False
 
 
 class OffsetReset:
@@ -100,7 +98,7 @@ class OffsetReset:
                 "%s-%d ends at %d, before the committed offset %d: it was deleted and made again",
                 *(topic, partition, end, committed),
             )
-        return Start(where, made_again, committed is None and where.offset >= 0)
+        return Start(where, made_again)
 
     def _committed(self, topic: str, partition: int) -> int | None:
         """Negative if there is none; None if nobody says."""

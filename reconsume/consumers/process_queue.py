@@ -43,15 +43,12 @@ class ProcessQueue:
         topic: in Kafka.
         partition: its number.
         kept: what an earlier life, or an earlier owner of the partition, left beside the committed offset.
-        start: is committed before there is a message; None if the group has an offset.
 
     Attributes:
         message_queue: as listeners see it; whoever calls them sets it.
     """
 
-    def __init__(
-        self, topic: str, partition: int, kept: KeptProgress | None = None, *, start: int | None = None
-    ) -> None:
+    def __init__(self, topic: str, partition: int, kept: KeptProgress | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.paused = False
@@ -67,7 +64,6 @@ class ProcessQueue:
         self._dropped = False
         self._bytes = 0
         self._floor = 0
-        self._start = None if start is None else CommitPoint(start, "")
 
     def keep(self, kept: KeptProgress, floor: int = 0) -> None:
         """The same before the first message is begun; what is below the floor, the committed offset, is finished."""
@@ -249,12 +245,12 @@ class ProcessQueue:
         return self._dropped
 
     def commit_point(self, also_finished: Collection[int] = ()) -> CommitPoint | None:
-        """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; before a message the start."""
+        """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
         with self._lock:
             self._note_successes()
             after = self._progress.after(also_finished)
             if after is None:
-                return self._start
+                return None
             safe, done = after
             if not done and not self._failures:
                 return CommitPoint(safe, "")

@@ -81,7 +81,6 @@ class Asked:
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
     start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST, asked.committed).start_of(topic, 0, had_none=False)
     assert (start.where.offset, start.is_made_again) == (offset, is_made_again)
-    assert start.is_first == (asked.committed_offset == OFFSET_INVALID and offset >= 0), "only then it is committed"
 
 
 @pytest.mark.parametrize(("consume_from", "as_configured"), [(LAST, 100), (MOMENT, 5_000)], ids=["last", "moment"])
