@@ -132,11 +132,12 @@ def test_a_header_leads_into_no_topic_that_is_not_allowed_by_the_setting_and_the
         }
     )
     targets = [payroll, names.groups, names.delay(1_000), "__consumer_offsets", "../x"]
-    before = {topic: len(here.read(topic)) for topic in (payroll, names.groups, names.delay(1_000))}
     for target in targets:
         here.produce(names.delay(0), target.encode(), headers=[("REAL_TOPIC", target.encode())])
     with scheduler(settings):
         wait_until(lambda: len(here.read(names.quarantine)) == len(targets), 60, "all in the quarantine")
     assert {record.value for record in here.read(names.quarantine)} == {target.encode() for target in targets}
     assert all((record["QUARANTINE_REASON"] or "") for record in here.read(names.quarantine))
-    assert {topic: len(here.read(topic)) for topic in before} == before
+    sent = {target.encode() for target in targets}
+    for topic in (payroll, names.groups, names.delay(1_000)):
+        assert sent.isdisjoint(record.value for record in here.read(topic)), topic
