@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,8 +14,6 @@ from reconsume.consumers.retry_topic import wait_for_kafka
 from reconsume.consumers.subscription import Subscriptions
 
 __all__ = ["with_known_partitions"]
-
-logger = logging.getLogger(__name__)
 
 
 def with_known_partitions(
