@@ -170,7 +170,7 @@ def test_a_command_ends_with_one_line(kafka: SecureKafka, login: Conf, command: 
         check=False,
         env=os.environ,
     )
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     [line] = ran.stderr.splitlines()
     assert line.startswith("error: ")
     assert f"{kafka.secure_bootstrap_servers} does not accept user 'me'" in line

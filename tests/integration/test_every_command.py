@@ -83,7 +83,7 @@ CASES: Final = {
     "groups get": Case(given(GROUP), "[red]orders[/red]"),
     "groups set": Case(given(GROUP, "--retry-max-times", "4"), "[red]orders[/red]"),
     "groups delete": Case(registered, "is no longer registered"),
-    "groups plan": Case(groups_file(), "+ group [red]a[/red]", 2),
+    "groups plan": Case(groups_file(), "+ group [red]a[/red]", 1),
     "groups apply": Case(groups_file("--yes"), "applied"),
     "doctor": Case(given("--no-send-record"), "[red]nobody can read this[/red]", 1),
     "send-back": Case(sent_back, "is sent back for group [red]orders[/red]"),

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
-RECORDS = 3_000
+RECORDS = 4_000
 BYTES = 1_000
 BYTES_PER_SECOND = 200_000
 
@@ -28,9 +28,9 @@ def limit_rate(one: Installation, client_id: str) -> None:
 
 
 def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(bootstrap_servers: str) -> None:
-    """The whole backlog needs 15 s, and a transaction ends after 3 s."""
+    """The whole backlog needs 20 s, and a transaction ends after 5 s."""
     one = Installation(settings_for(bootstrap_servers))
-    short = one.settings.scheduler.model_copy(update={"transaction_timeout_ms": 1_000})
+    short = one.settings.scheduler.model_copy(update={"transaction_timeout_ms": 3_000})
     one = Installation(one.settings.model_copy(update={"scheduler": short}))
     one.make_topics()
     one.write_groups()
@@ -46,7 +46,7 @@ def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(boot
     retry = names.retry(group), 0
     with scheduler(one.settings):
         source = names.delay(0)
-        wait_until(lambda: one.finished(one.settings.topic_prefix + "scheduler", source) == RECORDS, 90, "all are done")
+        wait_until(lambda: one.finished(one.settings.topic_prefix + "scheduler", source) == RECORDS, 150, "all are done")
     written = one.admin.end_offsets([retry], uncommitted=True)[retry]
     assert len(one.retries(group)) == RECORDS
     assert written < 5 * RECORDS, "aborted records are few"
