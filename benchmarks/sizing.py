@@ -21,7 +21,7 @@ from benchmarks.ratios import ROUNDS, spread
 from reconsume.bridge.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 
 PAYLOAD = b"x" * 1_000
 LEVEL_MS = 1_000

@@ -16,11 +16,9 @@ from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
-from reconsume.delay_levels.properties import Headers
-from reconsume.delay_levels.resend import (
-    DeadLetterInfo,
-)
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", "read_page", "read_these", "record_of"]
 

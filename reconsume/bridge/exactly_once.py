@@ -37,9 +37,9 @@ from reconsume.delay_levels.errors import (
     SubscriptionGroupNotExist,
     TopicNotReady,
 )
-from reconsume.delay_levels.inbox import inbox_copy
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest
+from reconsume.delay_levels.wire.inbox import inbox_copy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
 
 __all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown", "transactional_identity"]
 

@@ -26,12 +26,12 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from reconsume.bridge.settings import TopicSettings
-from reconsume.delay_levels.allowed_topics import decode_allowed
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
-from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy, spell_waits
-from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy, spell_waits
+from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
+from reconsume.delay_levels.wire.allowed_topics import decode_allowed
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
 
 __all__ = [
     "Groups",

@@ -9,9 +9,9 @@ from reconsume.bridge.compacted_topics import write_records
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups_follower import GroupsFollower
 from reconsume.bridge.settings import Settings
-from reconsume.delay_levels.allowed_topics import encode_allowed
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
+from reconsume.delay_levels.wire.allowed_topics import encode_allowed
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 
 __all__ = ["read_groups", "remove_group", "write_allowed_topics", "write_group", "write_system"]
 

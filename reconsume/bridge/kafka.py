@@ -19,7 +19,7 @@ from reconsume.delay_levels.errors import (
     RecordTooLarge,
     TopicNotReady,
 )
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 
 __all__ = [
     "FLUSHED_LINGER_MS",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconsume.bridge.metric_spec import Kind, MetricSpec, RocketMqName
-from reconsume.delay_levels.withdrawals import MOST_WITHDRAWALS
+from reconsume.delay_levels.wire.withdrawals import MOST_WITHDRAWALS
 
 __all__ = [
     "CATALOGUE",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from reconsume.delay_levels.durations import parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting
+from reconsume.delay_levels.rules.durations import parse_duration
 
 __all__ = ["parse_moment"]
 

@@ -14,9 +14,9 @@ from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
-from reconsume.delay_levels.names import DLQ_PREFIX
 from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
-from reconsume.delay_levels.resend import replayed_of
+from reconsume.delay_levels.wire.names import DLQ_PREFIX
+from reconsume.delay_levels.wire.resend import replayed_of
 
 __all__ = ["OpenDeadLettersFollower"]
 

@@ -11,7 +11,7 @@ from reconsume.bridge.scheduler.positions import PositionLog
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.human_text import counted
-from reconsume.delay_levels.positions import position_key
+from reconsume.delay_levels.wire.positions import position_key
 
 __all__ = ["ListedPosition", "list_positions", "parse_partition", "reset_positions"]
 

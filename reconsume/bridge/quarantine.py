@@ -17,10 +17,10 @@ from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
-from reconsume.delay_levels.offset_runs import OffsetRuns
-from reconsume.delay_levels.properties import Headers
-from reconsume.delay_levels.quarantine import Quarantined, release_marker, released_offset
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.progress.offset_runs import OffsetRuns
+from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, released_offset
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = ["QuarantineRecord", "count_quarantined", "find_quarantined", "read_quarantine", "release"]
 

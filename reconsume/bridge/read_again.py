@@ -12,7 +12,7 @@ from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.kafka import consumer_settings, translate
 from reconsume.bridge.patient_client import UNANSWERED
 from reconsume.delay_levels.errors import RecordNotFound
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = ["read_again"]
 

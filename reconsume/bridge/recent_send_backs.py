@@ -14,8 +14,8 @@ from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.kafka import consumer_settings, headers_of, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
-from reconsume.delay_levels.properties import (
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
     DELAY,
     ORIGIN_MESSAGE_ID,

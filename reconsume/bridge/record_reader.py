@@ -16,7 +16,7 @@ from reconsume.bridge.clients import make_consumer
 from reconsume.bridge.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka import consumer_settings, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = ["OnRead", "RecordReader"]
 

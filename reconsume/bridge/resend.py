@@ -17,15 +17,8 @@ from reconsume.bridge.place import Place
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
-from reconsume.delay_levels.names import RETRY_PREFIX
-from reconsume.delay_levels.resend import (
-    REASONS,
-    SEND,
-    History,
-    replayed_of,
-    resend_headers,
-    resend_status,
-)
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
 
 __all__ = ["MOST", "REASONS", "SEND", "Verdict", "new_replay_id", "plan_resend", "resend"]
 

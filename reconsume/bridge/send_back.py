@@ -24,9 +24,9 @@ from reconsume.delay_levels.errors import (
     RecordTooLarge,
     SendBackFailed,
 )
-from reconsume.delay_levels.inbox import inbox_copy
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import SendBackCopy, SendBackRequest, send_back_copy
+from reconsume.delay_levels.wire.inbox import inbox_copy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
 
 __all__ = ["OnDone", "OnWritten", "SendBackWriter", "direct_copy"]
 

@@ -18,8 +18,8 @@ from pydantic_settings import (
 
 from reconsume.bridge.environment import read_environment
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
 

@@ -11,9 +11,9 @@ from reconsume.bridge.counting import Count, Span, count_records, total
 from reconsume.bridge.lanes import look_at_lanes
 from reconsume.bridge.quarantine import count_quarantined
 from reconsume.bridge.settings import Settings
-from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
-from reconsume.delay_levels.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
 
 __all__ = ["collect_status"]
 

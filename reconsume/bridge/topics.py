@@ -11,8 +11,8 @@ from reconsume.bridge.admin import ClusterFacts, KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
 __all__ = ["TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
 

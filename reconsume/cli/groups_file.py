@@ -16,9 +16,9 @@ from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
 from reconsume.cli.common import confirm
 from reconsume.cli.output import print_json, print_line
-from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.rules.durations import format_duration
+from reconsume.delay_levels.rules.levels import DelayLevels
 
 __all__ = ["apply_groups", "changed_line", "going_down", "show_groups_plan"]
 

@@ -13,7 +13,7 @@ from reconsume.bridge.send_back import SendBackWriter
 from reconsume.bridge.settings import Settings
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, SendBackFailed
-from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest, Stored
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest, Stored
 
 __all__ = ["send_back_record"]
 

@@ -11,7 +11,7 @@ from reconsume.bridge.counting import Count
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.status import collect_status
 from reconsume.cli.output import clear_screen, print_json, print_line, print_table
-from reconsume.delay_levels.durations import format_duration
+from reconsume.delay_levels.rules.durations import format_duration
 
 __all__ = ["run_status", "show_status", "watch_status"]
 

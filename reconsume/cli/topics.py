@@ -12,7 +12,7 @@ from reconsume.bridge.groups_store import read_groups, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.output import counted, print_json, print_line, print_table
-from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.rules.levels import DelayLevels
 
 __all__ = ["InstallationPlan", "apply_plan", "make_plan", "show_plan"]
 

@@ -24,7 +24,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 __all__ = ["BroadcastConsumer", "BroadcastSender", "DropCounter", "PartitionFinder"]
 

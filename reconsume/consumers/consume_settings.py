@@ -15,9 +15,9 @@ from reconsume.consumers.dead_letter_on import ExceptionClasses
 from reconsume.consumers.message_model import MessageModel
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.namespaces import Namespace
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.namespaces import Namespace
 
 __all__ = ["ConsumeSettings", "kafka_settings", "limits_of"]
 

@@ -23,7 +23,7 @@ from reconsume.consumers.retry_start import with_retry_starts
 from reconsume.consumers.send_back_client import SendBackClient, as_cause
 from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
 from reconsume.delay_levels.foreign_values import of_type, type_name, whole_number
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = ["Consumer"]
 

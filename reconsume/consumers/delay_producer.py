@@ -22,7 +22,6 @@ from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.lasting_producer import LastingProducer
 from reconsume.consumers.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
-from reconsume.delay_levels.allowed_topics import require_allowed
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
     check_headers,
@@ -31,9 +30,10 @@ from reconsume.delay_levels.foreign_values import (
     of_type,
     type_name,
 )
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import (
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.allowed_topics import require_allowed
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
     DELAY,
     KEYS,
@@ -47,9 +47,9 @@ from reconsume.delay_levels.properties import (
     Header,
     is_ours,
 )
-from reconsume.delay_levels.send_back import Position
-from reconsume.delay_levels.timer import is_delayed_message
-from reconsume.delay_levels.uniq_key import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.delay_levels.wire.timer import is_delayed_message
+from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
 
 __all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
 

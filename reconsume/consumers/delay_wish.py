@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import type_name, whole_number
-from reconsume.delay_levels.timer import LONGEST_DELAY_MS
+from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
 
 __all__ = ["DelayWish"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 from reconsume.consumers.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["DropInSettings"]
 

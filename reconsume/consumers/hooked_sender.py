@@ -12,7 +12,8 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import SendsBack
 from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
-from reconsume.delay_levels.send_back import DeadLetter, Delayed, SendBackRequest, decide_send_back
+from reconsume.delay_levels.rules.send_back import DeadLetter, Delayed, decide_send_back
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 __all__ = ["HookedSender", "Way", "decided", "dropped_way", "way_of"]
 

@@ -15,7 +15,7 @@ from reconsume.consumers.listener_pool import is_async
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = [
     "ConsumeCall",

@@ -15,7 +15,7 @@ from reconsume.bridge.membership import MembershipLost
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
-from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
 __all__ = ["FreshPartitions"]
 

@@ -28,7 +28,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, type_name, whole_number
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = ["Called", "call_listener", "call_listener_async", "called_with", "judged", "judged_in_order"]
 

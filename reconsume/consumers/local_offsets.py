@@ -1,7 +1,7 @@
 """The offsets of a broadcasting consumer: a file on this machine (RocketMQ: BP-02).
 
 The file is `offsets.json`: `{"version": 1, "offsets": {"<topic>": {"<partition>": {"offset": 42, "metadata": ""}}}}`;
-`metadata` is what stands beside a committed offset otherwise, see `delay_levels/progress_metadata.py`.
+`metadata` is what stands beside a committed offset otherwise, see `delay_levels/progress/metadata.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 from reconsume.consumers.process_queue import CommitPoint
 from reconsume.delay_levels.errors import MalformedProperty, OffsetStoreUnusable
-from reconsume.delay_levels.names import encode_name
-from reconsume.delay_levels.progress_metadata import decode_progress
+from reconsume.delay_levels.progress.metadata import decode_progress
+from reconsume.delay_levels.wire.names import encode_name
 
 __all__ = ["LocalOffsets", "offsets_directory"]
 

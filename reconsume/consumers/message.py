@@ -10,7 +10,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka import headers_of
 from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.properties import (
+from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
     DELAY,
     KEYS,
@@ -26,7 +26,7 @@ from reconsume.delay_levels.properties import (
     text_property,
     user_headers,
 )
-from reconsume.delay_levels.send_back import Position, Stored, topic_of
+from reconsume.delay_levels.wire.send_back_copy import Position, Stored, topic_of
 
 __all__ = ["KafkaRecord", "Message", "MessageQueue"]
 

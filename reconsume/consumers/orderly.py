@@ -22,8 +22,8 @@ from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.send_back_log import UNLIMITED, SendBackLog, given_again
 from reconsume.consumers.senders import SendsBack, send_back_or_fail
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import Cause, SendBackRequest
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
 __all__ = ["Lane", "OrderlyService"]
 

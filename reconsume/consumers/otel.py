@@ -26,7 +26,7 @@ from reconsume.consumers.hooks import (
     SendMessageBackContext,
 )
 from reconsume.consumers.message import Message
-from reconsume.delay_levels.properties import Headers
+from reconsume.delay_levels.wire.properties import Headers
 
 __all__ = ["TRACE_ON", "OpenTelemetryHook"]
 

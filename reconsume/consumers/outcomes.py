@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = ["NotNow", "SendBack"]
 

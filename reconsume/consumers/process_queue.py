@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 
 from reconsume.consumers.batch import Batch, LazyMessages, bytes_of, sorted_offsets
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.delay_levels.done_ahead import LONGEST_SPAN
-from reconsume.delay_levels.progress import OffsetProgress
-from reconsume.delay_levels.progress_metadata import KeptProgress, encode_progress
+from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
+from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
+from reconsume.delay_levels.progress.progress import OffsetProgress
 
 __all__ = ["CommitPoint", "Part", "ProcessQueue", "parts_of"]
 

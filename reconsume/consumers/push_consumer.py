@@ -38,9 +38,9 @@ from reconsume.consumers.stepping import LoopThread, stepping_of
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames, check_group
-from reconsume.delay_levels.namespaces import Namespace
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames, check_group
+from reconsume.delay_levels.wire.namespaces import Namespace
 
 __all__ = ["PushConsumer"]
 

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.foreign_values import of_type
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = ["RetryMessage", "as_polled", "origin", "polled_from", "reconsume_times"]
 

@@ -12,8 +12,8 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.settings import TopicSettings
 from reconsume.bridge.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = [
     "check_group_consumes",

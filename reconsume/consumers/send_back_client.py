@@ -25,9 +25,9 @@ from reconsume.consumers.retry_topic import (
 from reconsume.consumers.send_back_log import SendBackLog, fate_of
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest
 
 __all__ = ["SendBackClient", "as_cause"]
 

@@ -17,9 +17,10 @@ from reconsume.consumers.hooked_sender import decided
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import SendsBack
-from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
-from reconsume.delay_levels.send_back import DeadLetter, SendBackRequest
+from reconsume.delay_levels.rules.durations import format_duration
+from reconsume.delay_levels.rules.send_back import DeadLetter
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 __all__ = ["UNLIMITED", "Fate", "LoggedSender", "SendBackLog", "fate_of", "given_again"]
 

@@ -13,7 +13,7 @@ from reconsume.bridge.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.send_back import Cause, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
 __all__ = ["PlainSender", "SendBack", "Sender", "SendsBack", "as_offset", "send_back_or_fail"]
 

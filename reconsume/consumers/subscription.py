@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.namespaces import Namespace
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.namespaces import Namespace
 
 __all__ = ["Subscriptions", "TagExpression"]
 

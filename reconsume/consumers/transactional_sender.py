@@ -17,7 +17,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.consumers.senders import as_offset
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 __all__ = ["TransactionalSender"]
 

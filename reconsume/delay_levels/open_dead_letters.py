@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from reconsume.delay_levels.names import RETRY_PREFIX
-from reconsume.delay_levels.resend import Replayed
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.delay_levels.wire.resend import Replayed
 
 __all__ = ["OpenDeadLetters"]
 

@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.names import DLQ_PREFIX
-from reconsume.delay_levels.properties import REAL_TOPIC, RECONSUME_TIME
+from reconsume.delay_levels.wire.names import DLQ_PREFIX
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, RECONSUME_TIME
 from reconsume.spark_connectors.headers import HeaderColumns, moment
 
 __all__ = ["FAMILIES", "dialect_of", "foreign_columns"]

@@ -1,4 +1,4 @@
-"""What a Kafka topic is to reconsume, as expressions; the code is that of `reconsume.delay_levels.names`."""
+"""What a Kafka topic is to reconsume, as expressions; the code is that of `reconsume.delay_levels.wire.names`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.durations import LONGEST_MS
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.rules.durations import LONGEST_MS
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "KINDS",

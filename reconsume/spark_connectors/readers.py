@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts, type_name, whole_number
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.connector import check_session
 from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from reconsume.delay_levels import properties as p
+from reconsume.delay_levels.wire import properties as p
 from reconsume.spark_connectors.dialects import dialect_of, foreign_columns
 from reconsume.spark_connectors.headers import HeaderColumns, moment, present_texts
 from reconsume.spark_connectors.names import (

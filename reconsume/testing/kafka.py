@@ -21,12 +21,12 @@ from reconsume.bridge.groups import Groups, SystemConfig, parse_group_config
 from reconsume.bridge.groups_store import write_allowed_topics, write_group, write_system
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
-from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_headers, check_range, check_types, of_type, texts
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
-from reconsume.delay_levels.properties import (
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.wire.properties import (
     DELAY,
     REAL_TOPIC,
     RECONSUME_TIME,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from reconsume.testing.admin import CLUSTER_ID, metadata_of
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Partition, Unwritten
 

@@ -21,7 +21,7 @@ from reconsume.bridge.scheduler.writers import TransactionalWriter
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker
 from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.withdrawals import Withdrawals, requested_withdrawal
+from reconsume.delay_levels.wire.withdrawals import Withdrawals, requested_withdrawal
 from reconsume.testing.cluster import Cluster
 
 __all__ = ["SteppedScheduler"]

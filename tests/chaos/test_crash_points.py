@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, settings_for
 from tests.support.waiting import wait_until
 

@@ -24,7 +24,7 @@ from reconsume.consumers import (
     Message,
     PushConsumer,
 )
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.conformance.scenarios import Settings
 from tests.conformance.trace import Scenario, Trace, TracedMessage, Try
 from tests.integration.installation import Installation, Record, scheduler, settings_for

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from reconsume.consumers import Message
-from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.rules.levels import DelayLevels
 from tests.conformance.known_differences import (
     NOT_MADE,
     ON_DEAD_LETTERS,

@@ -9,7 +9,7 @@ import pytest
 
 from reconsume.consumers import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
-from reconsume.delay_levels.properties import Header, is_ours
+from reconsume.delay_levels.wire.properties import Header, is_ours
 from tests.contract.worlds import World
 
 pytestmark = pytest.mark.timeout(120)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.contract.worlds import World
 from tests.integration.installation import LATER, SUCCESS, Deliveries
 

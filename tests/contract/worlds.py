@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from reconsume.bridge.settings import Settings
 from reconsume.consumers import Consumer, DelayProducer, PushConsumer
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import Header
 from reconsume.testing import InMemoryKafka
 from tests.integration.installation import LEVELS, Installation, Record
 from tests.support.waiting import wait_until

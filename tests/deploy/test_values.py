@@ -24,8 +24,8 @@ from reconsume.bridge.ports import (
 from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.settings import Settings, TopicSettings, load_settings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.deploy.charts import SCENARIOS, find, helm_template, render
 
 CONSOLE = "console.enabled=true,console.auth.existingSecret=token"

@@ -21,8 +21,8 @@ from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
-from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.wire.properties import Header
 from tests.support.waiting import wait_until
 
 __all__ = [

@@ -11,7 +11,7 @@ from reconsume.bridge.groups import SystemConfig
 from reconsume.bridge.groups_store import read_groups, write_system
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.errors import TopicNotAllowed
-from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

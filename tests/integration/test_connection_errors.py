@@ -21,8 +21,8 @@ from reconsume.bridge.transactions import Transactions
 from reconsume.consumers import DelayProducer
 from reconsume.consumers.sidecar.kafka_watch import KafkaWatch
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]

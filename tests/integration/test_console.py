@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from reconsume.bridge.groups import SubscriptionGroupConfig
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, installation, settings_for
 from tests.integration.test_cli import reconsume
 from tests.support.consoles import Browser, basic, console_settings, running_console

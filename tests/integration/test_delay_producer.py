@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, TopicPartition, murmur2
 
 from reconsume.bridge.settings import Settings
 from reconsume.consumers import DelayProducer, MessageQueue
-from reconsume.delay_levels.done_ahead import decode_done
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
-from reconsume.delay_levels.properties import Header, is_ours
+from reconsume.delay_levels.progress.done_ahead import decode_done
+from reconsume.delay_levels.wire.properties import Header, is_ours
 from tests.integration.installation import Installation, Record, scheduler, settings_for
 from tests.integration.test_scheduler_faults import worker_process
 from tests.support.waiting import wait_until

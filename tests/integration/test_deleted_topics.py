@@ -14,7 +14,7 @@ from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.kafka import consumer_settings
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.installation import LEVELS, Installation, installation, settings_for
 from tests.support.waiting import wait_until
 

@@ -21,7 +21,7 @@ from reconsume.bridge.resend import Verdict, plan_resend, resend
 from reconsume.bridge.transactions import Transactions
 from reconsume.cli.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 

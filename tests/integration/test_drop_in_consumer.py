@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from reconsume.consumers import Consumer, RetryMessage, origin, polled_from, reconsume_times
 from reconsume.consumers.send_back_client import SendBackClient
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.drop_in import Reading, drop_in
 from tests.integration.installation import Installation, installation
 from tests.support.waiting import wait_until

@@ -21,7 +21,7 @@ from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.kafka import transactional_settings
 from reconsume.consumers import Consumer, polled_from, reconsume_times
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
-from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.drop_in import Reading, drop_in
 from tests.integration.installation import LEVELS, Installation, installation, scheduler, settings_for
 from tests.support.kafka import kafka_to_kill

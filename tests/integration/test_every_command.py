@@ -14,10 +14,10 @@ from reconsume.bridge.compacted_topics import write_records
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups_store import write_group
 from reconsume.cli.main import app
-from reconsume.delay_levels.positions import StoredPosition, encode_position, position_key
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.quarantine import quarantine_headers
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.quarantine import quarantine_headers
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
 from tests.support.commands import RUN_UNTIL_STOPPED, leaf_commands
 from tests.support.hostile import HOSTILE, assert_harmless

@@ -29,7 +29,7 @@ from reconsume.consumers import (
 )
 from reconsume.consumers.consumer_metrics import ConsumerMetrics
 from reconsume.consumers.otel import OpenTelemetryHook
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 

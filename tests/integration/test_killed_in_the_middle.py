@@ -22,8 +22,8 @@ from reconsume.bridge.resend import plan_resend, resend
 from reconsume.bridge.rights import Role, rights_of
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
-from reconsume.delay_levels.quarantine import quarantine_headers
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.quarantine import quarantine_headers
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
 from tests.support.consoles import console_settings, running_console
 from tests.support.kafka import kafka_to_kill

@@ -15,7 +15,7 @@ from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster import Cluster
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.drop_in import Reading, drop_in
 from tests.integration.installation import LEVELS, Installation, settings_for
 from tests.support.late_requests import END_TXN, TXN_OFFSET_COMMIT, LateRequests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.rules.levels import DelayLevels
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

@@ -46,7 +46,9 @@ def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(boot
     retry = names.retry(group), 0
     with scheduler(one.settings):
         source = names.delay(0)
-        wait_until(lambda: one.finished(one.settings.topic_prefix + "scheduler", source) == RECORDS, 150, "all are done")
+        wait_until(
+            lambda: one.finished(one.settings.topic_prefix + "scheduler", source) == RECORDS, 150, "all are done"
+        )
     written = one.admin.end_offsets([retry], uncommitted=True)[retry]
     assert len(one.retries(group)) == RECORDS
     assert written < 5 * RECORDS, "aborted records are few"

@@ -13,7 +13,7 @@ import pytest
 
 from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
-from reconsume.delay_levels.properties import Header, user_headers
+from reconsume.delay_levels.wire.properties import Header, user_headers
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
 from tests.support.kafka_tools import console_produce
 from tests.support.waiting import wait_until

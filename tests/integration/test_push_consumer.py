@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 

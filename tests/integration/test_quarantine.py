@@ -16,7 +16,7 @@ from reconsume.bridge.status import collect_status
 from reconsume.bridge.transactions import Transactions
 from reconsume.cli.quarantine import list_quarantine, release_records, show_record
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, installation
 from tests.support.waiting import wait_until
 

@@ -12,7 +12,7 @@ from confluent_kafka import Message, Producer, TopicPartition
 
 from reconsume.bridge.record_reader import RecordReader
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
 from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until

@@ -31,8 +31,8 @@ from reconsume.consumers import (
     PushConsumer,
 )
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.withdrawals import withdrawal_id
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until

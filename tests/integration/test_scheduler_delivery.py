@@ -14,7 +14,7 @@ from reconsume.bridge.groups import SubscriptionGroupConfig
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.settings import SchedulerSettings, Settings
 from reconsume.delay_levels.errors import TopicNotReady
-from reconsume.delay_levels.properties import Header, is_ours
+from reconsume.delay_levels.wire.properties import Header, is_ours
 from tests.integration.installation import Installation, Record, installation, scheduler, settings_for
 from tests.support.fatal import fail_fatally
 from tests.support.waiting import wait_until

@@ -18,7 +18,7 @@ from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.scheduler.writers import TransactionalWriter
 from reconsume.bridge.settings import SchedulerSettings, Settings
-from reconsume.delay_levels.done_apart import decode_either
+from reconsume.delay_levels.progress.done_apart import decode_either
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

@@ -14,8 +14,8 @@ import pytest
 from reconsume.bridge.groups import SystemConfig
 from reconsume.bridge.groups_store import write_system
 from reconsume.bridge.topics import TopicMaker
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, settings_for
 from tests.support.waiting import wait_until
 

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.support.waiting import wait_until
 
 __all__ = ["Copied", "Copy", "add", "commit_to_end", "in_transaction", "take", "write"]

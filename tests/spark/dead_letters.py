@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, cast
 
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.spark.history import headers
 

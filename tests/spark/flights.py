@@ -22,8 +22,8 @@ from reconsume.bridge.settings import Settings, TopicSettings
 from reconsume.bridge.topics import TopicMaker, wanted_topics
 from reconsume.cli.demo.rows import read_rows
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Installation, settings_for
 from tests.integration.test_scheduler_faults import worker_process
 

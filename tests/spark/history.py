@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.topics import TopicMaker
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 
 __all__ = ["GROUP", "History", "Written", "headers", "write_history"]

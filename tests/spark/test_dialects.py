@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from reconsume.spark_connectors.dialects import FAMILIES
 from reconsume.spark_connectors.schema import SCHEMA, typed
 from tests.spark.dead_letters import dead_letter_headers

@@ -7,9 +7,9 @@ import random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.durations import LONGEST_MS
 from reconsume.delay_levels.errors import IllegalName
-from reconsume.delay_levels.names import TopicNames, decode_name, encode_name
+from reconsume.delay_levels.rules.durations import LONGEST_MS
+from reconsume.delay_levels.wire.names import TopicNames, decode_name, encode_name
 from reconsume.spark_connectors.names import decoded_name, delay_ms, kind_of, shown_name
 
 ODD = [

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import QuarantineRecord, read_quarantine
 from reconsume.cli.main import app
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.quarantine import release_marker
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.quarantine import release_marker
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import read_ledger
 from reconsume.spark_connectors.reconcile.releases import Fates, Release, fates_of

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, replay_report, run_replay
 from tests.integration.installation import SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until

@@ -6,19 +6,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.bridge.groups import PublishedTopicSettings, SubscriptionGroupConfig, SystemConfig
-from reconsume.delay_levels.allowed_topics import encode_allowed
-from reconsume.delay_levels.done_ahead import encode_done
-from reconsume.delay_levels.done_apart import encode_apart
-from reconsume.delay_levels.inbox import inbox_copy
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.positions import StoredPosition, encode_position, position_key
-from reconsume.delay_levels.progress_metadata import encode_progress
-from reconsume.delay_levels.properties import Header, Headers
-from reconsume.delay_levels.quarantine import quarantine_headers
-from reconsume.delay_levels.send_back import Cause, Position, SendBackCopy, SendBackRequest, Stored, send_back_copy
-from reconsume.delay_levels.timer import delayed_copy, rolled
-from reconsume.delay_levels.withdrawals import PositionInCancel, known_withdrawal, withdrawal_id
+from reconsume.delay_levels.progress.done_ahead import encode_done
+from reconsume.delay_levels.progress.done_apart import encode_apart
+from reconsume.delay_levels.progress.metadata import encode_progress
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.wire.allowed_topics import encode_allowed
+from reconsume.delay_levels.wire.inbox import inbox_copy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
+from reconsume.delay_levels.wire.properties import Header, Headers
+from reconsume.delay_levels.wire.quarantine import quarantine_headers
+from reconsume.delay_levels.wire.send_back_copy import (
+    Cause,
+    Position,
+    SendBackCopy,
+    SendBackRequest,
+    Stored,
+    send_back_copy,
+)
+from reconsume.delay_levels.wire.timer import delayed_copy, rolled
+from reconsume.delay_levels.wire.withdrawals import PositionInCancel, known_withdrawal, withdrawal_id
 
 __all__ = ["FOLDER", "as_headers", "as_text", "written_today"]
 

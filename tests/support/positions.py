@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.scheduler.positions import Written
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.positions import StoredPosition
+from reconsume.delay_levels.wire.positions import StoredPosition
 
 __all__ = ["PositionsInMemory", "Transaction"]
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from reconsume.bridge.groups import Groups
-from reconsume.delay_levels.done_apart import decode_either
-from reconsume.delay_levels.inbox import inbox_request
-from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
-from reconsume.delay_levels.positions import decode_position, partition_of_key
-from reconsume.delay_levels.progress_metadata import decode_progress
-from reconsume.delay_levels.properties import text_property
-from reconsume.delay_levels.send_back import Position, Stored
-from reconsume.delay_levels.timer import deliver_ms_of
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.progress.metadata import decode_progress
+from reconsume.delay_levels.wire.inbox import inbox_request
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
+from reconsume.delay_levels.wire.positions import decode_position, partition_of_key
+from reconsume.delay_levels.wire.properties import text_property
+from reconsume.delay_levels.wire.send_back_copy import Position, Stored
+from reconsume.delay_levels.wire.timer import deliver_ms_of
 from tests.support.golden import FOLDER, as_headers, written_today
 
 FORMATS = sorted(FOLDER.glob("format-*.json"))

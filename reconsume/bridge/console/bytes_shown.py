@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from reconsume.delay_levels.properties import REPLAY_ID, REPLAY_TIMES, Header, is_ours
+from reconsume.delay_levels.wire.properties import REPLAY_ID, REPLAY_TIMES, Header, is_ours
 
 __all__ = [
     "HEX_BYTES",

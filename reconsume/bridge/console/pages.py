@@ -20,7 +20,7 @@ from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.console.views import causes_of, group_view, overview_of
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.delay_levels.errors import TopicNotReady
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = ["Pages", "group_of", "letter_row"]
 

@@ -13,8 +13,8 @@ from reconsume.bridge.counting import Count, total
 from reconsume.bridge.dead_letters import DeadLetterRecord
 from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.retry_policies import RetryPolicy
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = [
     "SHOWN_GROUPS",

@@ -22,7 +22,7 @@ from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.rights import Right
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
-from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.rules.levels import DelayLevels
 
 __all__ = ["examine"]
 

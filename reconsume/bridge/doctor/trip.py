@@ -17,11 +17,11 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.bridge.settings import Settings
-from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.human_text import counted
-from reconsume.delay_levels.names import DOCTOR_GROUP
-from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored, send_back_copy
+from reconsume.delay_levels.rules.durations import format_duration
+from reconsume.delay_levels.wire.names import DOCTOR_GROUP
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored, send_back_copy
 
 __all__ = ["Stamp", "check_clock", "send_through"]
 

@@ -16,7 +16,7 @@ from reconsume.bridge.scheduler.earlier_owners import EarlierOwners, Left
 from reconsume.bridge.scheduler.out_of_turn import offset_of
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.delay_levels.errors import IllegalName
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["Assignment", "Refused"]
 

@@ -17,8 +17,8 @@ from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.kafka import translate
 from reconsume.bridge.scheduler.withdrawals_reader import WithdrawalsReader
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.withdrawals import Withdrawals
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.withdrawals import Withdrawals
 
 __all__ = ["HEARD_WITHIN_MS", "CancelsFollower", "CancelsNotRead"]
 

@@ -13,9 +13,9 @@ from reconsume.bridge.brokers_clock import monotonic_ms
 from reconsume.bridge.clock import Clock
 from reconsume.bridge.kafka import metadata_of, translate
 from reconsume.bridge.scheduler.positions import Written
-from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
-from reconsume.delay_levels.positions import StoredPosition
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.wire.positions import StoredPosition
 
 __all__ = ["EarlierOwners", "Left", "Positions", "covers"]
 

@@ -10,7 +10,7 @@ from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.waiting import Waiting
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["WorkerObserver"]
 

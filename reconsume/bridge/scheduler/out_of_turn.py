@@ -8,7 +8,7 @@ from itertools import islice
 
 from confluent_kafka import Message
 
-from reconsume.delay_levels.done_apart import encode_apart
+from reconsume.delay_levels.progress.done_apart import encode_apart
 
 __all__ = ["OutOfTurn", "Waits", "offset_of"]
 

@@ -15,7 +15,7 @@ from reconsume.bridge.brokers_clock import stored_ms
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.scheduler.out_of_turn import OutOfTurn, Waits, offset_of
 from reconsume.bridge.scheduler.waiting import PartitionHead
-from reconsume.delay_levels.done_ahead import DoneAhead
+from reconsume.delay_levels.progress.done_ahead import DoneAhead
 
 __all__ = ["HeldQueue", "PartitionQueue"]
 

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from reconsume.bridge.admin import KafkaAdmin, Partition
 from reconsume.bridge.spans import SpanReader
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
-from reconsume.delay_levels.positions import (
+from reconsume.delay_levels.wire.positions import (
     StoredPosition,
     decode_position,
     encode_position,

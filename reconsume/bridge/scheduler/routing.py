@@ -15,13 +15,13 @@ from reconsume.bridge.kafka import headers_of
 from reconsume.bridge.scheduler.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.timers import Timers
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
-from reconsume.delay_levels.inbox import inbox_request
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
-from reconsume.delay_levels.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Headers, text_property
-from reconsume.delay_levels.quarantine import quarantine_headers
-from reconsume.delay_levels.send_back import Position, send_back_copy
-from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
-from reconsume.delay_levels.withdrawals import withdrawal_id
+from reconsume.delay_levels.wire.inbox import inbox_request
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Headers, text_property
+from reconsume.delay_levels.wire.quarantine import quarantine_headers
+from reconsume.delay_levels.wire.send_back_copy import Position, send_back_copy
+from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
+from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 
 __all__ = ["UNWRITTEN", "Delivery", "Router", "choose_partition"]
 

@@ -24,8 +24,8 @@ from reconsume.bridge.kafka import headers_of, translate
 from reconsume.bridge.scheduler.out_of_turn import Waits, offset_of
 from reconsume.bridge.scheduler.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
-from reconsume.delay_levels.overtaking import Overtaking
-from reconsume.delay_levels.properties import REAL_TOPIC
+from reconsume.delay_levels.progress.overtaking import Overtaking
+from reconsume.delay_levels.wire.properties import REAL_TOPIC
 
 __all__ = ["Scout"]
 

@@ -41,7 +41,7 @@ from reconsume.bridge.scheduler.writers import BatchWriter, TransactionalWriter,
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady, WorkerFenced
-from reconsume.delay_levels.levels import DelayLevels
+from reconsume.delay_levels.rules.levels import DelayLevels
 
 __all__ = ["FencedLives", "SchedulerService", "starting_groups"]
 

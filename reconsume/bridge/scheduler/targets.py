@@ -13,9 +13,9 @@ from reconsume.bridge.groups import Groups
 from reconsume.bridge.scheduler.deletions import Deletions
 from reconsume.bridge.scheduler.look_ups import LookUps
 from reconsume.bridge.topics import TopicMaker
-from reconsume.delay_levels.allowed_topics import is_allowed
 from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.allowed_topics import is_allowed
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
 __all__ = ["ListedTopics", "Target", "Targets", "Undeliverable"]
 

@@ -14,11 +14,11 @@ from reconsume.bridge.brokers_clock import stored_ms
 from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.kafka import headers_of
-from reconsume.delay_levels.cascade import next_delay_ms
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import REAL_TOPIC, text_property
-from reconsume.delay_levels.timer import deliver_ms_of, is_delayed_message
+from reconsume.delay_levels.rules.cascade import next_delay_ms
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
+from reconsume.delay_levels.wire.timer import deliver_ms_of, is_delayed_message
 
 __all__ = ["Cancels", "Lanes", "Timers"]
 

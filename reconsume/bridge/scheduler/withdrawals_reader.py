@@ -18,9 +18,9 @@ from reconsume.bridge.connections import Connections
 from reconsume.bridge.kafka import consumer_settings, headers_of, translate
 from reconsume.bridge.scheduler.withdrawn_topic import WithdrawnTopicWriter
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError, TopicNotReady
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
-from reconsume.delay_levels.withdrawals import ID_BYTES, PositionInCancel, Withdrawals, requested_withdrawal
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
+from reconsume.delay_levels.wire.withdrawals import ID_BYTES, PositionInCancel, Withdrawals, requested_withdrawal
 
 __all__ = ["WithdrawalsReader"]
 

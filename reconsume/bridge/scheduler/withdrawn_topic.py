@@ -13,7 +13,7 @@ from reconsume.bridge.clients import discard_producer, make_producer
 from reconsume.bridge.clock import Clock
 from reconsume.bridge.kafka import producer_settings, translate
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.withdrawals import PositionInCancel, known_withdrawal
+from reconsume.delay_levels.wire.withdrawals import PositionInCancel, known_withdrawal
 
 __all__ = ["WithdrawnTopicWriter"]
 

@@ -31,7 +31,7 @@ from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["Worker"]
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 from reconsume.cli.chaos.faults import Kind
 from reconsume.cli.chaos.workload import PARTITIONS, Load, produce
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
-from reconsume.delay_levels.names import RETRY_PREFIX, TopicNames
-from reconsume.delay_levels.properties import REAL_TOPIC, RETRY_TOPIC
+from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, RETRY_TOPIC
 
 __all__ = [
     "GROUP_OF_POISON",

@@ -16,9 +16,9 @@ from reconsume.cli.chaos.poison import ORIGIN_OF_POISON, UNMADE_PREFIX, poison_i
 from reconsume.cli.chaos.workload import ORIGIN, PROCESSED, failures_in
 from reconsume.cli.processing import PROCESSED_ORIGIN
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.names import RETRY_PREFIX, TopicNames
-from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUME_TIME
-from reconsume.delay_levels.quarantine import QUARANTINE_REASON
+from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUME_TIME
+from reconsume.delay_levels.wire.quarantine import QUARANTINE_REASON
 
 __all__ = ["TopicReader"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconsume.cli.processing import PROCESSED_ORIGIN
-from reconsume.delay_levels.due import due_ms
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import DELAY, ORIGIN_MESSAGE_ID, RECONSUME_TIME
+from reconsume.delay_levels.rules.due import due_ms
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import DELAY, ORIGIN_MESSAGE_ID, RECONSUME_TIME
 
 __all__ = ["Tally"]
 

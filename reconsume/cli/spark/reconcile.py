@@ -21,9 +21,9 @@ from reconsume.cli.output import counted, one_line, print_json, print_line, prin
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import spark_options
 from reconsume.cli.spark.session import open_session
-from reconsume.delay_levels.durations import format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
-from reconsume.delay_levels.names import RETRY_PREFIX
+from reconsume.delay_levels.rules.durations import format_duration, parse_duration
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile import (

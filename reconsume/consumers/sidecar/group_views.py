@@ -12,7 +12,7 @@ from reconsume.bridge.topics import TopicMaker
 from reconsume.consumers.sidecar.models import GroupView
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.delay_levels.errors import IllegalName
-from reconsume.delay_levels.names import TopicNames, check_group
+from reconsume.delay_levels.wire.names import TopicNames, check_group
 
 __all__ = ["GroupViews"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.bridge.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["KafkaWatch"]
 

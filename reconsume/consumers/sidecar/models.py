@@ -23,8 +23,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.send_back import Cause, Position
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position
 
 __all__ = [
     "Answer",

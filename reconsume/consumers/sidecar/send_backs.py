@@ -32,9 +32,10 @@ from reconsume.delay_levels.errors import (
     RecordTooLarge,
     SendBackFailed,
 )
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import UNIQ_KEY, Header, text_property
-from reconsume.delay_levels.send_back import Delayed, Position, SendBackCopy, SendBackRequest, Stored
+from reconsume.delay_levels.rules.send_back import Delayed
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, text_property
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored
 
 __all__ = ["SendBacks"]
 

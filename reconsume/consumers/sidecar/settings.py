@@ -17,7 +17,7 @@ from reconsume.consumers.sidecar.memory import BODY_TIMES
 from reconsume.consumers.sidecar.push.settings import ErrorTypes, PushSettings
 from reconsume.consumers.sidecar.shares import LARGEST_SHARE
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.names import check_group
+from reconsume.delay_levels.wire.names import check_group
 
 __all__ = ["CallerSettings", "LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reconsume.bridge.admin import KafkaAdmin
 from reconsume.consumers.sidecar.problems import Problem
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 
 __all__ = ["size_of", "too_large"]
 

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalName
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["Deletions", "Extent", "ExtentsSince", "First", "Lanes", "Place", "deleted_until", "expired_lanes"]
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import of_type
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
-from reconsume.delay_levels.retry_policies import RetryPolicy, parse_retry_policy
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
 from reconsume.spark_connectors.readers import read_raw
 
 __all__ = ["Committed", "LevelTables", "Tolerances", "read_level_tables"]

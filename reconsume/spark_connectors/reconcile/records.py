@@ -8,8 +8,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.names import DLQ_PREFIX, RETRY_PREFIX
-from reconsume.delay_levels.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
 from reconsume.spark_connectors.readers import read_raw

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.compiled import in_small_methods
 from reconsume.spark_connectors.readers import check_source
 from reconsume.spark_connectors.reconcile.attempts import pair_attempts

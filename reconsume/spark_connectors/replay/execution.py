@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.readers import check_source
 from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, Pace, chunk_size, chunks_of, parts_of

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts
-from reconsume.delay_levels.names import TopicNames, check_group
+from reconsume.delay_levels.wire.names import TopicNames, check_group
 from reconsume.spark_connectors.compiled import in_small_methods
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.names import RETRY_PREFIX
-from reconsume.delay_levels.properties import ORIGIN_MESSAGE_ID
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.readers import read_kinds, read_messages
 from reconsume.spark_connectors.replay.execution import read_back

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels import properties as p
-from reconsume.delay_levels.names import RETRY_PREFIX
+from reconsume.delay_levels.wire import properties as p
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
 
 __all__ = ["SEND", "STATUSES", "earlier_replays", "with_identity", "with_message", "with_status"]

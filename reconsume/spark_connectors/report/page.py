@@ -9,9 +9,9 @@ from importlib.resources import files
 from typing import Any, Final
 
 from reconsume import __version__
-from reconsume.delay_levels.durations import format_duration
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import visible
+from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.spark_connectors.reconcile.summary import LATENESS_LIMITS_MS
 from reconsume.spark_connectors.report.charts import columns, stacked_columns
 from reconsume.spark_connectors.report.words import LANGUAGES, WORDS

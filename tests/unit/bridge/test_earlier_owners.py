@@ -10,8 +10,8 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from reconsume.bridge.admin import Partition
 from reconsume.bridge.scheduler.earlier_owners import EarlierOwners, Left
-from reconsume.delay_levels.done_apart import encode_apart
 from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.progress.done_apart import encode_apart
 from tests.support.positions import PositionsInMemory, Transaction
 
 LANE = ("reconsume.DELAY.1s", 0)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, Producer
 
 from reconsume.bridge.kafka import client_settings, is_passing, translate
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 
 @pytest.mark.parametrize(

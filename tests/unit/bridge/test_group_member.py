@@ -12,7 +12,7 @@ from reconsume.bridge.scheduler.group_member import GroupMember, group_error
 from reconsume.bridge.scheduler.orphaned_transactions import FormerMembers, OrphanedTransactions
 from reconsume.bridge.scheduler.service import FencedLives
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, WorkerFenced
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
 ONE = [TopicPartition(NAMES.delay(1_000), 0)]

@@ -16,8 +16,8 @@ from reconsume.bridge.groups import (
 )
 from reconsume.bridge.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
 
 
 @pytest.mark.rule("GP-01")

@@ -6,7 +6,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.scheduler.partition_queues import HeldQueue
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
-from reconsume.delay_levels.done_ahead import LONGEST_SPAN, decode_done
+from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, decode_done
 from tests.support.read_ahead import add
 
 LANE = "reconsume.DELAY.0s"

@@ -16,14 +16,14 @@ import pytest
 
 from reconsume.bridge.exactly_once import transactional_identity
 from reconsume.bridge.identity import stable_identity
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.testing import InMemoryKafka
 
 HOLD = """
 import os, signal, sys
 from reconsume.bridge.exactly_once import transactional_identity
 from reconsume.bridge.identity import stable_identity
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.testing import InMemoryKafka
 held = stable_identity("scheduler", sys.argv[1])
 print(held.name, flush=True)

@@ -18,8 +18,8 @@ from reconsume.consumers.circuit_metrics import CircuitMetrics
 from reconsume.consumers.consumer_metrics import ConsumerMetrics
 from reconsume.consumers.sidecar.metrics import SidecarMetrics
 from reconsume.consumers.sidecar.push.metrics import PushMetrics
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
+from reconsume.delay_levels.wire.names import TopicNames
 
 ROOT = Path(__file__).parents[3] / "reconsume"
 OUTCOMES = ("delivered", "dead_lettered", "sent_back", "rolled", "quarantined", "dropped", "cancelled")

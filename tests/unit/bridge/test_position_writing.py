@@ -15,7 +15,7 @@ from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.settings import Settings
 from reconsume.bridge.transactions import Undone
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
 BASE = {"bootstrap.servers": "127.0.0.1:1"}

@@ -13,9 +13,9 @@ from reconsume.bridge import quarantine
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import count_quarantined, find_quarantined, read_quarantine
 from reconsume.bridge.settings import Settings
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.quarantine import quarantine_headers, release_marker
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.quarantine import quarantine_headers, release_marker
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 TOPIC = "reconsume.QUARANTINE"
 COUNT, VALUE_BYTES = 1_000, 100_000

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from reconsume.bridge.rights import Right, Role, acl_commands, rights_of, unsayable
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
 

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from reconsume.bridge.scheduler.out_of_turn import offset_of
 from reconsume.bridge.scheduler.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.scout import Scout
-from reconsume.delay_levels.done_apart import decode_either
+from reconsume.delay_levels.progress.done_apart import decode_either
 from tests.support.read_ahead import add
 
 LANE = "reconsume.DELAY.1s"

@@ -12,8 +12,8 @@ import pytest
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable, SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import Position, SendBackRequest, Stored
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.support.waiting import wait_until
 
 NAMES = TopicNames()

@@ -14,7 +14,7 @@ from reconsume.bridge.scheduler.look_ups import LookUps, LookUpsSpent
 from reconsume.bridge.scheduler.targets import ListedTopics, Targets, Undeliverable
 from reconsume.bridge.topics import WantedTopic
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames("reconsume.")
 GROUPS = [f"g{number}" for number in range(200)]

@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from reconsume.bridge.groups import Groups, SystemConfig
 from reconsume.bridge.scheduler.timers import Lanes, Timers
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
 NOW = 1_700_000_000_000

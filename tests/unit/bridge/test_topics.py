@@ -8,7 +8,7 @@ from reconsume.bridge.admin import ClusterFacts, KafkaAdmin
 from reconsume.bridge.groups import Groups
 from reconsume.bridge.settings import TopicSettings
 from reconsume.bridge.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 DAY_MS = 86_400_000
 

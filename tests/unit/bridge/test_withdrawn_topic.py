@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from reconsume.bridge.scheduler import withdrawn_topic
 from reconsume.bridge.scheduler.withdrawn_topic import WithdrawnTopicWriter
 from reconsume.delay_levels.errors import KafkaRefused
-from reconsume.delay_levels.withdrawals import PositionInCancel
+from reconsume.delay_levels.wire.withdrawals import PositionInCancel
 
 LATER_MS = 1e9
 

@@ -26,7 +26,7 @@ from reconsume.bridge.scheduler.routing import Delivery, Router
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.positions import PositionsInMemory, Transaction
 
 NAMES = TopicNames()

@@ -37,9 +37,9 @@ from reconsume.bridge.scheduler.routing import Delivery
 from reconsume.bridge.scheduler.scout import Scout
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt, WriterBroken
-from reconsume.delay_levels.done_apart import decode_either
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.positions import PositionsInMemory, Transaction
 
 NAMES: Final = TopicNames()

@@ -10,7 +10,7 @@ import pytest
 
 from reconsume.bridge.metrics import SchedulerMetrics
 from reconsume.bridge.scheduler.observer import WorkerObserver
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 
 @dataclass

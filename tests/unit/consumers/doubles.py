@@ -20,9 +20,9 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import Part, ProcessQueue
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 __all__ = [
     "RETRY_TOPIC",

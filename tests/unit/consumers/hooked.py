@@ -24,8 +24,8 @@ from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.orderly import Lane, OrderlyService
 from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at
 
 __all__ = ["TIMEOUT_MS", "Pool", "Recording", "World", "answering", "chunk_with", "consumed_in_order", "retry_chunk"]

@@ -27,8 +27,8 @@ from reconsume.consumers.senders import PlainSender
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.consumers.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 from tests.unit.consumers.doubles import RETRY_TOPIC, RunsNothing
 from tests.unit.consumers.model_kafka import Client, Kafka, Meanwhile, Where
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconsume.bridge.polled import by_partition
 from reconsume.consumers.batch import Batch, Reading, bytes_of, sorted_offsets
 from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
-from reconsume.delay_levels.progress_metadata import KeptProgress
+from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
 
 

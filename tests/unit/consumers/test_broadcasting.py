@@ -13,7 +13,7 @@ from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.local_offsets import LocalOffsets
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.unit.consumers.doubles import Clock, chunk_of
 
 

@@ -18,7 +18,7 @@ from reconsume.consumers.listener_call import Called
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS

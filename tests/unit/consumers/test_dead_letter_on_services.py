@@ -14,8 +14,8 @@ from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConc
 from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import SendBack
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset
 from tests.unit.consumers.test_orderly import SUCCESS as IN_ORDER
 from tests.unit.consumers.test_orderly import World, flights

@@ -17,7 +17,7 @@ from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.senders import PlainSender
 from reconsume.consumers.subscription import Subscriptions
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at, service_of
 
 FLIGHTS = TopicPartition("flights", 0)

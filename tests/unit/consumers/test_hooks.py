@@ -21,7 +21,7 @@ from reconsume.consumers import (
 from reconsume.consumers.hooked_sender import way_of
 from reconsume.consumers.listener import Listener
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 from tests.unit.consumers.doubles import RecordingWriter, chunk_of
 from tests.unit.consumers.hooked import TIMEOUT_MS, Recording, World, answering, consumed_in_order, retry_chunk
 

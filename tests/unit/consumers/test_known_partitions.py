@@ -14,7 +14,7 @@ from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.known_partitions import with_known_partitions
 from reconsume.consumers.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 
 LAST, FIRST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 

@@ -11,7 +11,7 @@ import pytest
 from reconsume.consumers.local_offsets import LocalOffsets, offsets_directory
 from reconsume.consumers.process_queue import CommitPoint
 from reconsume.delay_levels.errors import OffsetStoreUnusable
-from reconsume.delay_levels.progress_metadata import encode_progress
+from reconsume.delay_levels.progress.metadata import encode_progress
 
 HERE, THERE = ("flights", 0), ("trains", 12)
 POINT = CommitPoint(7, encode_progress(7, [9], {8: 2}))

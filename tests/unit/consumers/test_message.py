@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconsume.consumers.message import KafkaRecord, Message
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.unit.consumers.doubles import APPENDED_MS, RETRY_TOPIC, message_at
 
 USERS: list[Header] = [("trace", b"1"), ("trace", b"2"), ("none", None), ("binary", b"\xff\x00"), ("TAGS", b"late")]

@@ -23,8 +23,8 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.waiting import wait_until
 from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
 from tests.unit.consumers.test_orderly import World

@@ -14,8 +14,8 @@ from reconsume.consumers.orderly import Lane, OrderlyService
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.send_back_log import UNLIMITED
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS

@@ -25,7 +25,7 @@ from reconsume.consumers import (
 from reconsume.consumers.listener_pool import Chunk, cut_off
 from reconsume.consumers.otel import OpenTelemetryHook
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import RETRY_TOPIC, RecordingWriter, message_at
 from tests.unit.consumers.hooked import TIMEOUT_MS, World, answering, chunk_with, consumed_in_order, retry_chunk
 

@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
-from reconsume.delay_levels.progress_metadata import KeptProgress
+from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import message_at, safe_offset
 
 

@@ -12,8 +12,8 @@ from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfi
 from reconsume.consumers.listener import ConsumeOrderlyContext
 from reconsume.consumers.send_back_log import LoggedSender, SendBackLog, fate_of
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.send_back import Cause, Position, SendBackRequest, Stored
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest, Stored
 from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, message_at
 from tests.unit.consumers.test_orderly import SUCCESS, SUSPEND, World, flights
 

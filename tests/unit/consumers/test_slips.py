@@ -24,7 +24,7 @@ from reconsume.consumers.listener import Listener
 from reconsume.consumers.listener_pool import AsyncListenerPool, Chunk, ThreadListenerPool
 from reconsume.consumers.orderly import OrderlyService
 from reconsume.consumers.process_queue import Part, ProcessQueue
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Mute, Slip, setting
 from tests.support.waiting import wait_until
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, chunk_of, message_at, safe_offset

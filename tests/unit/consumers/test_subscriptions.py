@@ -6,8 +6,8 @@ import pytest
 
 from reconsume.consumers.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.namespaces import Namespace
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.namespaces import Namespace
 
 NAMES = TopicNames()
 OURS = [

@@ -15,8 +15,8 @@ from reconsume.bridge.exactly_once import Failed, OutcomeUnknown
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
-from reconsume.delay_levels.progress_metadata import KeptProgress, decode_progress
-from reconsume.delay_levels.send_back import SendBackRequest
+from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 from tests.support.waiting import wait_until
 from tests.unit.consumers.doubles import message_at
 

@@ -6,9 +6,9 @@ import pytest
 
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import check_group
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import check_group
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 FAMILY = {
     "IllegalSetting": ("ReconsumeError", "ValueError"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import plain_text, shown, type_name, whole_number
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.slips import Hostile, Mute, Poisoned, Text
 
 

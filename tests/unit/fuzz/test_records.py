@@ -10,18 +10,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.bridge.groups import parse_group_config, parse_system_config
-from reconsume.delay_levels.done_apart import decode_either
-from reconsume.delay_levels.durations import format_duration, parse_duration
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, MalformedProperty
-from reconsume.delay_levels.inbox import inbox_request
-from reconsume.delay_levels.levels import DelayLevels
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.progress_metadata import decode_progress
-from reconsume.delay_levels.properties import OUR_PROPERTIES, Header
-from reconsume.delay_levels.quarantine import Quarantined, quarantine_headers, released_offset
-from reconsume.delay_levels.retry_policies import parse_retry_policy
-from reconsume.delay_levels.send_back import Position, Stored, send_back_copy
-from reconsume.delay_levels.timer import delayed_copy, deliver_ms_of
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.progress.metadata import decode_progress
+from reconsume.delay_levels.rules.durations import format_duration, parse_duration
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.rules.retry_policies import parse_retry_policy
+from reconsume.delay_levels.wire.inbox import inbox_request
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import OUR_PROPERTIES, Header
+from reconsume.delay_levels.wire.quarantine import Quarantined, quarantine_headers, released_offset
+from reconsume.delay_levels.wire.send_back_copy import Position, Stored, send_back_copy
+from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of
 
 NAMES = TopicNames()
 WHERE = Position("reconsume.SEND_BACK", 0, 7)

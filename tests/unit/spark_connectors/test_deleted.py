@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from reconsume.delay_levels.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.reconcile.deleted import Deletions, Extent, First, Place, deleted_until, expired_lanes
 from reconsume.spark_connectors.reconcile.run import _missed
 

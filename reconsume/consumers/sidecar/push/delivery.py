@@ -33,8 +33,8 @@ from reconsume.consumers.sidecar.push.requests import AppRequest, Requests
 from reconsume.consumers.sidecar.push.settings import Drop, PushSettings
 from reconsume.consumers.sidecar.push.trace import current_trace
 from reconsume.consumers.sidecar.push.verdicts import Verdict, judge
-from reconsume.delay_levels.retry_policies import RetryPolicy
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = ["ConcurrentDelivery", "Delivery", "OrderlyDelivery"]
 

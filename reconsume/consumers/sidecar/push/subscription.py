@@ -32,8 +32,8 @@ from reconsume.consumers.sidecar.push.requests import (
 )
 from reconsume.consumers.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.delay_levels.retry_policies import RetryPolicy
-from reconsume.delay_levels.send_back import DEFAULT_MAX_RECONSUME_TIMES
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
 
 __all__ = ["make_subscription"]
 

@@ -13,8 +13,8 @@ from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row, body_of, meaning_of
 from reconsume.consumers.sidecar.push.percent import decoded
 from reconsume.consumers.sidecar.push.settings import Profile
-from reconsume.delay_levels.retry_policies import RetryPolicy
-from reconsume.delay_levels.send_back import Cause
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = ["Verdict", "judge", "level_at_least"]
 

@@ -13,9 +13,9 @@ from reconsume.bridge.place import Place
 from reconsume.bridge.resend import SEND, Verdict
 from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
-from reconsume.delay_levels.properties import Header
-from reconsume.delay_levels.resend import DeadLetterInfo
-from reconsume.delay_levels.send_back import Position
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.support.consoles import Browser, console_settings, running_console
 
 __all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "status_of_groups"]

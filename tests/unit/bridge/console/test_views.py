@@ -15,9 +15,9 @@ from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfi
 from reconsume.bridge.resend import new_replay_id
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.names import TopicNames
-from reconsume.delay_levels.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.wire.names import TopicNames
 from tests.unit.bridge.console.fake_cluster import NOW, letter, status_of_groups
 
 NAMES = TopicNames()

@@ -10,8 +10,8 @@ import pytest
 from reconsume.consumers.sidecar.push.answers import Answer, Meaning, NoAnswer, Row, was_cut_off
 from reconsume.consumers.sidecar.push.settings import Profile
 from reconsume.consumers.sidecar.push.verdicts import Verdict, judge
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.retry_policies import ExponentialRetryPolicy, RetryPolicy
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy, RetryPolicy
 
 TABLE = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
 NOW = 1_700_000_000_000

@@ -16,7 +16,7 @@ from reconsume.consumers.sidecar.push.facts import Facts
 from reconsume.consumers.sidecar.push.metrics import PushMetrics
 from reconsume.consumers.sidecar.push.requests import AppRequest, NativeRequests
 from reconsume.consumers.sidecar.push.settings import Order, PushSettings
-from reconsume.delay_levels.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.testing import InMemoryKafka
 
 MESSAGES = 50

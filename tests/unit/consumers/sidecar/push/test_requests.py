@@ -23,7 +23,7 @@ from reconsume.consumers.sidecar.push.requests import (
     KnativeRequests,
     NativeRequests,
 )
-from reconsume.delay_levels.properties import Header
+from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import APPENDED_MS, RETRY_TOPIC, message_at
 
 FACTS = Facts("departures", lambda: 16, 30_000)

@@ -1,0 +1,71 @@
+"""What a consumer keeps beside a committed offset: what is done above it, and how often what is not done failed.
+
+The text is `done1:<bitmap>`, as `done_ahead` writes it, then `;failed1:` and `<offsets above>=<times>` parted by
+commas. Either part may be missing. Kafka allows 4,096 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, decode_done, encode_done
+
+__all__ = ["MAX_METADATA_BYTES", "KeptProgress", "decode_progress", "encode_progress"]
+
+MAX_METADATA_BYTES: Final = 4_096
+"""Kafka's `offset.metadata.max.bytes`."""
+
+_FAILED: Final = ";failed1:"
+_FAILURES: Final = re.compile(r"[0-9]{1,10}=[0-9]{1,10}(,[0-9]{1,10}=[0-9]{1,10})*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProgress:
+    """What an earlier life left.
+
+    Attributes:
+        done: offsets above the committed one that are finished.
+        failures: how often a record failed here since it was read the first time, by its offset.
+    """
+
+    done: frozenset[int] = frozenset()
+    failures: Mapping[int, int] = field(default_factory=dict)
+
+
+def encode_progress(offset: int, done: Iterable[int], failures: Mapping[int, int]) -> str:
+    """The metadata for a committed offset; empty when there is nothing to keep.
+
+    What does not fit is left out: a done record further than `LONGEST_SPAN` above the offset is repeated after a
+    crash (the consumer stops reading before that, but a compacted topic may jump), and of the failures the highest
+    counts are kept.
+    """
+    text = encode_done(offset, (one for one in done if one - offset < LONGEST_SPAN))
+    room = MAX_METADATA_BYTES - len(text) - len(_FAILED)
+    kept = []
+    for one, times in sorted(failures.items(), key=lambda entry: (-entry[1], entry[0])):
+        entry = f"{one - offset}={times}"
+        if one < offset or len(entry) + 1 > room:
+            continue
+        room -= len(entry) + 1
+        kept.append(entry)
+    return text + _FAILED + ",".join(kept) if kept else text
+
+
+def decode_progress(offset: int, metadata: str | None) -> KeptProgress:
+    """What `encode_progress` wrote; nothing for an empty text, as another client leaves it.
+
+    Raises:
+        MalformedProperty: the text is something else.
+    """
+    done, _, failures = (metadata or "").partition(_FAILED)
+    if failures and not _FAILURES.fullmatch(failures):
+        raise MalformedProperty(f"the metadata of offset {offset} is not ours: {failures[:40]!r}")
+    counts = {}
+    for entry in failures.split(",") if failures else ():
+        above, _, times = entry.partition("=")
+        counts[offset + int(above)] = int(times)
+    return KeptProgress(decode_done(offset, done), counts)

@@ -1,0 +1,128 @@
+"""Which offset is safe to commit while records of a partition finish in any order, and what is done above it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from operator import lt
+
+from reconsume.delay_levels.progress.offset_runs import OffsetRuns, runs_of
+
+__all__ = ["OffsetProgress"]
+
+
+class OffsetProgress:
+    """The unfinished records of one partition, as read from a start offset on.
+
+    Guarantees:
+        1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).
+        2. It never goes back (CC-14), and never passes an unfinished record.
+        3. Offsets may have gaps: compaction and transaction markers take some.
+        4. What was done before a restart is done after it: whoever starts at `safe_offset` with `done_ahead` begins
+           no finished record again.
+
+    Args:
+        done: offsets that were finished in an earlier life, as its `done_ahead` said.
+    """
+
+    __slots__ = ("_begun", "_earlier", "_first", "_next", "_unfinished")
+
+    def __init__(self, done: Iterable[int] = ()) -> None:
+        self._earlier = set(done)
+        # Of what lies below the safe offset it may have a part, until something is begun again.
+        self._begun = OffsetRuns()
+        self._unfinished = OffsetRuns()
+        self._first: int | None = None
+        self._next: int | None = None
+
+    def is_unfinished(self, offset: int) -> bool:
+        """Whether the record at an offset is begun and not finished."""
+        return offset in self._unfinished
+
+    def was_begun(self, offset: int) -> bool:
+        """Whether this record, or what a gap has in its place, was begun here before."""
+        return self._first is not None and self._next is not None and self._first <= offset < self._next
+
+    def begin(self, offset: int) -> bool:
+        """Take note of a record that was read; False if it was finished in an earlier life.
+
+        Raises:
+            ValueError: the offset is not higher than the last one, so the caller has read something twice.
+        """
+        if self._next is not None and offset < self._next:
+            raise ValueError(f"offset {offset} was begun before; the next one must be {self._next} or higher")
+        run = range(offset, offset + 1)
+        if self._earlier and offset in self._earlier:
+            self._earlier.discard(offset)
+            self._note(run)
+            return False
+        self._note(run)
+        self._unfinished.append(run)
+        return True
+
+    def begin_all(self, offsets: Sequence[int]) -> bool:
+        """`begin` for records that were read together; False, and nothing is noted, if some may be finished."""
+        if self._earlier or not offsets:
+            return False
+        rising = isinstance(offsets, range) or all(map(lt, offsets, offsets[1:]))
+        if (self._next is not None and offsets[0] < self._next) or not rising:
+            raise ValueError(f"offsets {offsets[0]} to {offsets[-1]} must rise from {self._next} or higher")
+        for run in runs_of(offsets):
+            self._note(run)
+            self._unfinished.append(run)
+        return True
+
+    def _note(self, run: range) -> None:
+        if self._first is None:
+            self._first = run.start
+        safe = self.safe_offset
+        if safe is not None:
+            self._begun.remove_below(safe)
+        self._begun.append(run)
+        self._next = run.stop
+
+    def finish(self, offset: int) -> bool:
+        """Take note that a record needs nothing more; False if it was finished already or never begun."""
+        return self._unfinished.remove(range(offset, offset + 1))
+
+    def finish_all(self, offsets: Sequence[int]) -> None:
+        """`finish` for several, which rise."""
+        for run in runs_of(offsets):
+            if not self._unfinished.remove(run):
+                for offset in run:
+                    self.finish(offset)
+
+    def finish_everything(self) -> None:
+        """`finish` for all that is begun."""
+        self._unfinished = OffsetRuns()
+
+    @property
+    def safe_offset(self) -> int | None:
+        """What to commit; None as long as nothing was begun."""
+        first = self._unfinished.first
+        return self._next if first is None else first
+
+    def after(self, finished: Collection[int] = ()) -> tuple[int, list[int]] | None:
+        """The safe offset and what is done above it, as they are when these are finished too; None before a begin."""
+        if self._next is None:
+            return None
+        unfinished = self._unfinished.without(finished) if finished else self._unfinished
+        safe = self._next if unfinished.first is None else unfinished.first
+        earlier = sorted(one for one in self._earlier if one >= safe)
+        if len(unfinished) == self._next - safe:
+            return safe, earlier
+        above = set(self._begun).difference(unfinished)
+        return safe, sorted(one for one in above if one > safe) + earlier
+
+    @property
+    def unfinished(self) -> int:
+        """How many records are begun and not finished."""
+        return len(self._unfinished)
+
+    @property
+    def span(self) -> int:
+        """From the smallest unfinished offset to the last begun; 0 when nothing is unfinished.
+
+        One stuck record stops its partition when this passes a limit (RocketMQ: FC-03).
+        """
+        first = self._unfinished.first
+        return 0 if first is None or self._next is None else self._next - 1 - first

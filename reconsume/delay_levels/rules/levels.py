@@ -1,0 +1,106 @@
+"""The level table: RocketMQ's `messageDelayLevel`, a 1-based list of delays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from reconsume.delay_levels.errors import IllegalDelayLevels
+from reconsume.delay_levels.foreign_values import of_type
+from reconsume.delay_levels.rules.durations import format_duration, parse_duration
+
+__all__ = ["DEFAULT_LEVEL_TABLE", "FIRST_RETRY_LEVEL", "DelayLevels"]
+
+DEFAULT_LEVEL_TABLE: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""RocketMQ: LV-01."""
+
+FIRST_RETRY_LEVEL: Final = 3
+"""The bridge chooses 3 + n for a message that was sent back n times, so 10 s first (RocketMQ: BR-15)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevels:
+    """A table of delays in milliseconds; level 1 is its first entry.
+
+    It is also RocketMQ's CUSTOMIZED retry policy (GP-03), whose list is read by the same rule: the first two
+    entries are for explicit wishes, the n-th retry takes entry 3 + n, and the last entry serves all beyond it.
+    """
+
+    delays_ms: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.delays_ms:
+            raise IllegalDelayLevels("the level table is empty; RocketMQ's default is: " + DEFAULT_LEVEL_TABLE)
+        for delay_ms in self.delays_ms:
+            format_duration(delay_ms)
+
+    @classmethod
+    def parse(cls, text: str, name: str = "delay_levels") -> Self:
+        """Read a table such as `1s 5s 10s`.
+
+        Entries are parted by exactly one space, need not be sorted or distinct, and `0s` is legal
+        (RocketMQ: LV-02, LV-03, LV-04).
+
+        Args:
+            text: the table.
+            name: of the argument, if it is no text.
+
+        Raises:
+            IllegalDelayLevels: naming the entry, its level, and what to write instead.
+            IllegalSetting: the table is no text.
+        """
+        of_type(text, name, str, such_as="'1s 5s 10s'")
+        delays: list[int] = []
+        for level, entry in enumerate(text.split(" "), start=1):
+            if not entry:
+                raise IllegalDelayLevels(
+                    f"level table {text!r}: nothing before level {level}'s space; "
+                    "put exactly one space between levels and none at the ends"
+                )
+            if entry.endswith("ms"):
+                raise IllegalDelayLevels(
+                    f"level table {text!r}, level {level}: {entry!r} is in milliseconds; levels know s, m, h and d"
+                )
+            try:
+                delays.append(parse_duration(entry))
+            except IllegalDelayLevels as error:
+                raise IllegalDelayLevels(f"level table {text!r}, level {level}: {error}") from None
+        return cls(tuple(delays))
+
+    @property
+    def max_level(self) -> int:
+        """The highest level; every wish beyond it is cut to it (RocketMQ: DP-01)."""
+        return len(self.delays_ms)
+
+    def automatic_level(self, reconsume_times: int) -> int:
+        """The level when nobody wishes one: 3 + n, cut to the table (RocketMQ: BR-15, DP-01, GP-03)."""
+        return self.capped(FIRST_RETRY_LEVEL + max(reconsume_times, 0))
+
+    def capped(self, level: int) -> int:
+        """`level`, or the highest level where the table is shorter (RocketMQ: DP-01)."""
+        return min(level, self.max_level)
+
+    def delay_ms(self, level: int) -> int:
+        """The delay of a level from 1 to `max_level`, in milliseconds.
+
+        Raises:
+            IllegalDelayLevels: there is no such level. RocketMQ would silently wait one second (DP-06).
+        """
+        if not 1 <= level <= self.max_level:
+            raise IllegalDelayLevels(f"delay level {level}: the level table has levels 1 to {self.max_level} ({self})")
+        return self.delays_ms[level - 1]
+
+    @property
+    def goes_down_at(self) -> int | None:
+        """The first level that is shorter than the one before it: a later retry comes sooner. It is legal."""
+        return next((level for level in range(2, self.max_level + 1) if self._is_shorter(level)), None)
+
+    def _is_shorter(self, level: int) -> bool:
+        return self.delay_ms(level) < self.delay_ms(level - 1)
+
+    def distinct_delays_ms(self) -> tuple[int, ...]:
+        """Each duration once, shortest first: one delay topic each."""
+        return tuple(sorted(set(self.delays_ms)))
+
+    def __str__(self) -> str:
+        return " ".join(format_duration(delay_ms) for delay_ms in self.delays_ms)

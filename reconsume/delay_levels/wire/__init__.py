@@ -1,0 +1,1 @@
+"""What stands in Kafka: names of topics, headers, keys and values."""

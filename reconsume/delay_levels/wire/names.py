@@ -1,0 +1,262 @@
+"""RocketMQ's topic names and the Kafka topics that hold them; the only module that knows the code.
+
+Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters, and counts two topics as colliding when
+they differ only in `.` against `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a consumer group of Kafka
+may be any text, so a group is written byte by byte: what is legal stands for itself, everything else is `.XX`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName
+from reconsume.delay_levels.foreign_values import of_type
+from reconsume.delay_levels.rules.durations import format_duration, parse_duration
+
+__all__ = [
+    "ALLOWED_TOPICS_KEY",
+    "DLQ_PREFIX",
+    "MAX_TOPIC_LENGTH",
+    "RETRY_PREFIX",
+    "SYSTEM_KEY",
+    "TopicNames",
+    "check_group",
+    "decode_name",
+    "encode_name",
+]
+
+RETRY_PREFIX: Final = "%RETRY%"
+"""RocketMQ: NM-01, NM-02."""
+DLQ_PREFIX: Final = "%DLQ%"
+"""RocketMQ: NM-01, NM-02."""
+MAX_TOPIC_LENGTH: Final = 249
+"""Kafka's own limit."""
+DOCTOR_GROUP: Final = "reconsume-doctor"
+"""The retry topic of this group takes the doctor's records; nobody reads them."""
+SYSTEM_KEY: Final = "%SYS%"
+"""Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
+ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
+"""Key of what schedulers publish of their setting; not a part of `%SYS%`, which people change while workers start."""
+
+_LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_HEX = frozenset(b"0123456789ABCDEF")
+_ESCAPE = re.compile(rb"\.([0-9A-F]{2})")
+
+
+def encode_name(name: str) -> str:
+    """`name` as part of a Kafka topic: every byte but letters, digits, `-` and `_` becomes `.XX`.
+
+    A `_` that is followed by two upper-case hexadecimal digits is written `.5F`, because Kafka takes `_5F` and
+    `.5F` for the same: so no two names ever collide.
+    """
+    raw = name.encode()
+    return "".join(
+        chr(byte) if byte in _PLAIN and not _looks_escaped(raw, index) else f".{byte:02X}"
+        for index, byte in enumerate(raw)
+    )
+
+
+def _looks_escaped(raw: bytes, index: int) -> bool:
+    following = raw[index + 1 : index + 3]
+    return raw[index] == ord("_") and len(following) == 2 and _HEX.issuperset(following)  # noqa: PLR2004
+
+
+def decode_name(encoded: str) -> str:
+    """The name that `encode_name` wrote.
+
+    Raises:
+        IllegalName: the text is not what `encode_name` writes for any name.
+    """
+    if not encoded.isascii():
+        raise IllegalName(f"{encoded!r} is not an encoded name; it holds more than ASCII")
+    try:
+        name = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), encoded.encode()).decode()
+    except UnicodeDecodeError as error:
+        raise IllegalName(f"{encoded!r} holds escapes that are not UTF-8: {error}") from None
+    if encode_name(name) != encoded:
+        raise IllegalName(f"{encoded!r} is not an encoded name; {name!r} is written {encode_name(name)!r}")
+    return name
+
+
+def check_group(group: str) -> str:
+    """`group`, if it may be a consumer group.
+
+    Any text that Kafka takes is allowed, except what would make two meanings of one name (RocketMQ: NM-05; its
+    smaller alphabet, NM-03, is not Kafka's).
+
+    Raises:
+        IllegalName: blank, `DEFAULT_CONSUMER`, a key of the cluster-wide settings, or not encodable as UTF-8.
+    """
+    if not of_type(group, "group", str).strip():
+        raise IllegalName("the consumer group is blank; give it a name")
+    if group in ("DEFAULT_CONSUMER", SYSTEM_KEY, ALLOWED_TOPICS_KEY):
+        raise IllegalName(f"the consumer group may not be called {group!r}, that name is reserved")
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise IllegalName(f"the consumer group {group!r} cannot be written as UTF-8") from None
+    return group
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The Kafka topics of one installation, all under `prefix`.
+
+    Raises:
+        IllegalName: from the constructor, when the prefix itself is illegal; from the methods, when a name would
+            be illegal or over 249 characters.
+    """
+
+    prefix: str = "reconsume."
+
+    def __post_init__(self) -> None:
+        if not _LEGAL_TOPIC.fullmatch(of_type(self.prefix, "topic_prefix", str)):
+            raise IllegalName(
+                f"topic_prefix {self.prefix!r} is illegal in Kafka; use letters, digits, '.', '_' and '-', "
+                "such as 'reconsume.'"
+            )
+
+    @property
+    def send_back(self) -> str:
+        """The inbox for clients that leave the send-back rule to the scheduler."""
+        return self._topic("SEND_BACK")
+
+    @property
+    def quarantine(self) -> str:
+        """Where records rest that the scheduler cannot deliver."""
+        return self._topic("QUARANTINE")
+
+    @property
+    def groups(self) -> str:
+        """The compacted topic of subscription groups and the level table."""
+        return self._topic("GROUPS")
+
+    @property
+    def cancel(self) -> str:
+        """Requests to withdraw delayed messages; every scheduler worker follows it."""
+        return self._topic("CANCEL")
+
+    @property
+    def positions(self) -> str:
+        """The compacted topic of the scheduler workers' positions."""
+        return self._topic("POSITIONS")
+
+    @property
+    def withdrawn(self) -> str:
+        """The compacted topic of what workers have read of `cancel`, for workers that start."""
+        return self._topic("WITHDRAWN")
+
+    def delay(self, delay_ms: int) -> str:
+        """The delay topic of a duration: `reconsume.DELAY.10s`."""
+        return self._topic("DELAY." + format_duration(delay_ms))
+
+    def retry(self, group: str) -> str:
+        """The Kafka topic of `%RETRY%<group>`."""
+        return self._topic("RETRY." + encode_name(check_group(group)), group)
+
+    def dead_letter(self, group: str) -> str:
+        """The Kafka topic of `%DLQ%<group>`."""
+        return self._topic("DLQ." + encode_name(check_group(group)), group)
+
+    def is_ours(self, topic: str) -> bool:
+        """Whether this is a topic of the installation, and not one of a user."""
+        singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
+        if topic in singles:
+            return True
+        return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
+
+    def check_consumable(self, topic: str) -> None:
+        """Refuse a Kafka topic that no application consumes.
+
+        Raises:
+            IllegalName: one of the installation's, but for dead-letter topics.
+        """
+        if self.is_ours(topic) and not topic.startswith(self.prefix + "DLQ."):
+            raise IllegalName(
+                f"topic {topic!r} is one of reconsume's own; subscribe to a topic of yours, or to a dead-letter topic "
+                f"({self.prefix}DLQ.<group>)"
+            )
+
+    def remedy_if_missing(self, topic: str) -> str:
+        """What creates this Kafka topic, for messages that report it as missing."""
+        if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
+            return "a scheduler creates it with its first record"
+        if self.is_ours(topic):
+            return "run `reconsume topics apply`"
+        return f"create it (`kafka-topics.sh --create --topic {topic}`) or ask its owner"
+
+    def is_scheduled(self, topic: str) -> bool:
+        """Whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
+        return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")
+
+    @property
+    def scheduler_group(self) -> str:
+        """The consumer group of the scheduler workers."""
+        return self.prefix + "scheduler"
+
+    @property
+    def scheduled_pattern(self) -> str:
+        """A regular expression, as librdkafka takes it, of all topics that scheduler workers read."""
+        return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*)$"
+
+    @property
+    def delay_pattern(self) -> str:
+        """The same of the delay topics alone, without the inbox."""
+        return "^" + re.escape(self.prefix) + r"DELAY\..*$"
+
+    def delay_ms(self, topic: str) -> int:
+        """The duration that a scheduled topic stands for, in milliseconds; SEND_BACK is due at once.
+
+        Raises:
+            IllegalName: not one of the topics that the scheduler reads.
+        """
+        if topic == self.send_back:
+            return 0
+        duration = topic.removeprefix(self.prefix + "DELAY.")
+        try:
+            delay_ms = parse_duration(duration)
+        except IllegalDelayLevels:
+            delay_ms = -1
+        if delay_ms < 0 or topic != self.delay(delay_ms):
+            raise IllegalName(
+                f"topic {topic!r} is not a delay topic: {self.prefix}DELAY. must be followed by a duration "
+                "in its shortest form, such as 10s or 2h; delete it, or rename it"
+            )
+        return delay_ms
+
+    def kafka_topic(self, name: str) -> str:
+        """The Kafka topic of a RocketMQ name; a name without `%RETRY%` or `%DLQ%` is a topic already.
+
+        Raises:
+            IllegalName: the result is no legal Kafka topic.
+        """
+        of_type(name, "topic", str)
+        if name.startswith(RETRY_PREFIX):
+            return self.retry(name.removeprefix(RETRY_PREFIX))
+        if name.startswith(DLQ_PREFIX):
+            return self.dead_letter(name.removeprefix(DLQ_PREFIX))
+        if not _LEGAL_TOPIC.fullmatch(name) or name in (".", "..") or len(name) > MAX_TOPIC_LENGTH:
+            raise IllegalName(
+                f"topic {name!r} is illegal in Kafka; use at most {MAX_TOPIC_LENGTH} letters, digits, '.', '_', '-'"
+            )
+        return name
+
+    def rocketmq_name(self, topic: str) -> str:
+        """The name that people see: `%RETRY%<group>` and `%DLQ%<group>`, any other topic as it is."""
+        for kind, shown in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
+            if topic.startswith(self.prefix + kind):
+                return shown + decode_name(topic.removeprefix(self.prefix + kind))
+        return topic
+
+    def _topic(self, rest: str, group: str | None = None) -> str:
+        topic = self.prefix + rest
+        if len(topic) > MAX_TOPIC_LENGTH:
+            what = f"group {group!r}" if group is not None else f"topic_prefix {self.prefix!r}"
+            raise IllegalName(
+                f"{what} gives the topic {topic[:40]}… with {len(topic)} characters; Kafka allows "
+                f"{MAX_TOPIC_LENGTH}; shorten the name (each byte that is no letter, digit, '-' or '_' takes three)"
+            )
+        return topic

@@ -1,0 +1,103 @@
+"""A record in the quarantine: why it is there, and how it goes back to where it can be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import Header, Headers
+from reconsume.delay_levels.wire.send_back_copy import Position
+
+__all__ = [
+    "QUARANTINE_ORIGIN",
+    "QUARANTINE_REASON",
+    "QUARANTINE_RELEASED",
+    "QUARANTINE_TIMESTAMP",
+    "Quarantined",
+    "quarantine_headers",
+    "release_marker",
+    "released_offset",
+]
+
+QUARANTINE_REASON: Final = "QUARANTINE_REASON"
+QUARANTINE_ORIGIN: Final = "QUARANTINE_ORIGIN"
+"""`<topic>/<partition>/<offset>` where the record stood when it could not be delivered."""
+QUARANTINE_TIMESTAMP: Final = "QUARANTINE_TIMESTAMP"
+"""When it was stored there, in milliseconds."""
+QUARANTINE_RELEASED: Final = "QUARANTINE_RELEASED"
+"""On a record of its own, in the same partition: the offset of one that was released. Its value is the position
+(`<topic>/<partition>/<offset>`) that it went to."""
+
+_OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
+
+
+def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
+    """The record's own headers untouched, then why it is here and where it came from."""
+    return [
+        *headers,
+        (QUARANTINE_REASON, reason.encode(errors="replace")),
+        (QUARANTINE_ORIGIN, str(source).encode()),
+        (QUARANTINE_TIMESTAMP, str(timestamp_ms).encode()),
+    ]
+
+
+def release_marker(offset: int) -> list[Header]:
+    """The headers of the record which says that the one at this offset was released."""
+    return [(QUARANTINE_RELEASED, b"%d" % offset)]
+
+
+def released_offset(headers: Headers) -> int | None:
+    """What a marker tells; None of a record that is none."""
+    if len(headers) != 1 or headers[0][0] != QUARANTINE_RELEASED:
+        return None
+    value = headers[0][1] or b""
+    return int(value) if value.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """What the headers of a record in the quarantine tell.
+
+    Attributes:
+        headers: as the record had them before.
+        reason: why it could not be delivered.
+        source: where it stood.
+        stored_ms: since when.
+    """
+
+    headers: list[Header]
+    reason: str
+    source: Position
+    stored_ms: int
+
+    @classmethod
+    def of(cls, headers: Headers) -> Quarantined:
+        """Take them apart.
+
+        Raises:
+            MalformedProperty: the last headers are not ours, so no scheduler has put the record there.
+        """
+        own, ours = list(headers[:-3]), headers[-3:]
+        if tuple(name for name, _ in ours) != _OURS:
+            raise MalformedProperty(f"its last headers are not {', '.join(_OURS)}: no scheduler has written it")
+        reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
+        if not stored.isdigit():
+            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored!r}")
+        return cls(own, reason, Position.parse(source), int(stored))
+
+    def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:
+        """Where it goes, and with which headers.
+
+        A send-back goes to the inbox again, so that the rule is applied to it. What had waited on a delay topic has
+        waited; it goes to `DELAY.0s`.
+
+        Args:
+            names: the installation's topics.
+            changes: headers that are set anew, as they must be for it to be deliverable.
+        """
+        kept = [header for header in self.headers if header[0] not in changes]
+        topic = names.send_back if self.source.topic == names.send_back else names.delay(0)
+        return topic, [*kept, *((name, value.encode()) for name, value in changes.items())]

@@ -1,0 +1,276 @@
+"""The copy of a message that is sent back, as it is written to a delay topic or a dead-letter topic."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Self
+
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.foreign_values import plain_text, type_name
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES, DeadLetter, Delayed, decide_send_back
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import (
+    BORN_TIMESTAMP,
+    DELAY,
+    DLQ_ERRORS,
+    FIRST_FAILURE_TIMESTAMP,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    Header,
+    Headers,
+    count_property,
+    replace_properties,
+    text_property,
+)
+
+__all__ = [
+    "Cause",
+    "Position",
+    "SendBackCopy",
+    "SendBackRequest",
+    "Stored",
+    "cause_properties",
+    "first_failure_properties",
+    "send_back_copy",
+    "topic_of",
+]
+
+_POSITION: Final = re.compile(r"([^/]+)/([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
+
+
+_MESSAGE_BYTES: Final = 1024
+
+
+_STACKTRACE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a record stands; its text `<topic>/<partition>/<offset>` is the origin message id."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read an origin message id.
+
+        Raises:
+            MalformedProperty: not of that form.
+        """
+        match = _POSITION.fullmatch(text)
+        if match is None:
+            raise MalformedProperty(
+                f"origin message id {text[:80]!r} must be <topic>/<partition>/<offset>, such as orders/3/42"
+            )
+        return cls(match[1], int(match[2]), int(match[3]))
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+def topic_of(origin_message_id: str) -> str | None:
+    """The topic that an origin message id names; None for ids of another form, as plain clients may have."""
+    try:
+        return Position.parse(origin_message_id).topic
+    except MalformedProperty:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a message failed; it is written on dead letters, cut to 1 KiB and 4 KiB.
+
+    Of an exception, or of the text that a user gives, at most 16,384 characters each are kept.
+    """
+
+    message: str
+    exception_class: str | None = None
+    stacktrace: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """What an exception tells; never raises, whatever the exception does when it is asked."""
+        kind = type(error)
+        text = plain_text(lambda: str(error)) or _without_text(error)
+        name = plain_text(lambda: f"{kind.__module__}.{kind.__qualname__}") or type_name(kind)
+        return cls(text, name, plain_text(lambda: "".join(traceback.format_exception(error))) or None)
+
+    @classmethod
+    def saying(cls, text: str) -> Self:
+        """What a user says."""
+        return cls(plain_text(lambda: text))
+
+
+def _without_text(error: BaseException) -> str:
+    name = type_name(type(error))
+    try:
+        return name if str(error) == "" else f"{name} with a text that cannot be read"
+    except BaseException as second:  # noqa: BLE001 - a `__str__` may raise anything
+        return f"{name}, whose __str__ raised {type_name(type(second))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a record says of its own past.
+
+    Attributes:
+        origin_topic: where it was first published, None if its headers do not tell.
+        origin_message_id: identity of its first copy, the same over all hops (RocketMQ's is lost on some: SB-08).
+        reconsume_times: how often it was sent back.
+        born_ms: timestamp of its first copy.
+        first_failed_ms: when it was first sent back; None if it was not, or by a version that did not write it.
+    """
+
+    origin_topic: str | None
+    origin_message_id: str
+    reconsume_times: int
+    born_ms: int
+    first_failed_ms: int | None = None
+
+    @classmethod
+    def first_copy(cls, position: Position, timestamp_ms: int) -> Self:
+        """A record read from an ordinary topic: headers of ours on it are left-overs of a copy, not its past."""
+        return cls(position.topic, str(position), 0, timestamp_ms)
+
+    @classmethod
+    def of_retry(cls, headers: Headers, position: Position, timestamp_ms: int) -> Self:
+        """A record that the loop has carried before.
+
+        Without `RETRY_TOPIC` the origin topic is the one that the origin id names; without either the record was
+        first published where it stands (RocketMQ: BR-10).
+
+        Raises:
+            MalformedProperty: one of the headers holds something else than it must.
+        """
+        born_ms = count_property(headers, BORN_TIMESTAMP)
+        identity = text_property(headers, ORIGIN_MESSAGE_ID) or str(position)
+        return cls(
+            origin_topic=text_property(headers, RETRY_TOPIC) or topic_of(identity) or position.topic,
+            origin_message_id=identity,
+            reconsume_times=count_property(headers, RECONSUME_TIME) or 0,
+            born_ms=timestamp_ms if born_ms is None else born_ms,
+            first_failed_ms=count_property(headers, FIRST_FAILURE_TIMESTAMP),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SendBackRequest:
+    """One failed message, as RocketMQ's request CONSUMER_SEND_MSG_BACK names it (SB-02).
+
+    Attributes:
+        headers: all headers of the record as it was read; the user's come back exactly so.
+        delay_level: the wish, 0 for none, negative for the dead-letter topic.
+        max_reconsume_times: the consumer's own maximum, None to take the group's.
+    """
+
+    group: str
+    headers: Headers
+    stored: Stored
+    delay_level: int = 0
+    max_reconsume_times: int | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendBackCopy:
+    """The record to write: key and value are the failed record's own."""
+
+    topic: str
+    headers: list[Header]
+    outcome: Delayed | DeadLetter
+
+
+def send_back_copy(
+    request: SendBackRequest,
+    names: TopicNames,
+    policy: RetryPolicy,
+    *,
+    group_max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES,
+    real_qid: int = 0,
+    failed_ms: float | None = None,
+) -> SendBackCopy:
+    """Decide, and build the copy for the delay topic; a dead letter takes the lane `DELAY.0s`.
+
+    The consumer's own maximum wins over the group's (RocketMQ: BR-12).
+
+    Args:
+        request: the failed message.
+        names: the installation's topics.
+        policy: level table or the group's retry policy.
+        group_max_reconsume_times: `retryMaxTimes` of the group.
+        real_qid: partition of the retry topic to come back on (RocketMQ: BR-05).
+        failed_ms: the time; of a first send-back it stays on the message. None writes none.
+    """
+    maximum = request.max_reconsume_times
+    if maximum is None:
+        maximum = group_max_reconsume_times
+    stored = request.stored
+    outcome = decide_send_back(stored.reconsume_times, request.delay_level, maximum, policy)
+    dead = isinstance(outcome, DeadLetter)
+    properties = {
+        RETRY_TOPIC: stored.origin_topic or "",
+        ORIGIN_MESSAGE_ID: stored.origin_message_id,
+        RECONSUME_TIME: str(outcome.reconsume_times),
+        DELAY: "0" if isinstance(outcome, DeadLetter) else str(outcome.level),
+        REAL_TOPIC: (DLQ_PREFIX if dead else RETRY_PREFIX) + request.group,
+        REAL_QID: "0" if dead else str(real_qid),
+        BORN_TIMESTAMP: str(stored.born_ms),
+    } | first_failure_properties(stored, failed_ms)
+    if stored.origin_topic is None:
+        del properties[RETRY_TOPIC]
+    if request.max_reconsume_times is not None:
+        properties[MAX_RECONSUME_TIMES] = str(request.max_reconsume_times)
+    if isinstance(outcome, DeadLetter):
+        properties |= _dead_letter_properties(request, outcome)
+        return SendBackCopy(names.delay(0), replace_properties(request.headers, properties), outcome)
+    return SendBackCopy(names.delay(outcome.delay_ms), replace_properties(request.headers, properties), outcome)
+
+
+def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[str, str]:
+    """When the message was first sent back: as it says, or now if it never was; a later time would be another one."""
+    first = stored.first_failed_ms
+    if first is None and stored.reconsume_times == 0 and failed_ms is not None:
+        first = int(failed_ms)
+    return {} if first is None else {FIRST_FAILURE_TIMESTAMP: str(first)}
+
+
+def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:
+    """The headers that Kafka's own dead-letter queue writes (KIP-1191), and the exception."""
+    properties = {}
+    origin_topic = request.stored.origin_topic
+    if origin_topic is not None:
+        properties[DLQ_ERRORS + "topic"] = origin_topic
+    with suppress(MalformedProperty):
+        # A plain client may use ids of its own; then only the topic is known.
+        origin = Position.parse(request.stored.origin_message_id)
+        if origin.topic == origin_topic:
+            properties[DLQ_ERRORS + "partition"] = str(origin.partition)
+            properties[DLQ_ERRORS + "offset"] = str(origin.offset)
+    properties[DLQ_ERRORS + "group"] = request.group
+    properties[DLQ_ERRORS + "delivery.count"] = str(outcome.reconsume_times)
+    return properties | cause_properties(request.cause, outcome.reason)
+
+
+def cause_properties(cause: Cause | None, otherwise: str) -> dict[str, str]:
+    """The headers that tell why; without a cause its message is `otherwise`."""
+    properties = {DLQ_ERRORS + "message": _cut(cause.message if cause else otherwise, _MESSAGE_BYTES)}
+    if cause is not None and cause.exception_class is not None:
+        properties[DLQ_ERRORS + "exception.class"] = _cut(cause.exception_class, _MESSAGE_BYTES)
+    if cause is not None and cause.stacktrace is not None:
+        properties[DLQ_ERRORS + "stacktrace"] = _cut(cause.stacktrace, _STACKTRACE_BYTES)
+    return properties
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most `limit` bytes of UTF-8, never half a character, whatever the text holds."""
+    return text.encode(errors="replace")[:limit].decode(errors="ignore")

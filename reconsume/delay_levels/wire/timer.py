@@ -1,0 +1,131 @@
+"""Delayed messages: what their headers ask for, and what a scheduler writes on each hop.
+
+RocketMQ: TM-01 to TM-05, with 40 days in place of three.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import (
+    BORN_TIMESTAMP,
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_ROLL_TIMES,
+    Header,
+    Headers,
+    count_property,
+    integer_property,
+    replace_properties,
+    text_property,
+)
+from reconsume.delay_levels.wire.send_back_copy import Position
+
+__all__ = [
+    "CANCELS_KEPT_MS",
+    "LONGEST_DELAY_MS",
+    "check_deliver_ms",
+    "delayed_copy",
+    "deliver_ms_of",
+    "is_delayed_message",
+    "rolled",
+]
+
+LONGEST_DELAY_MS: Final = 40 * 86_400_000
+"""RocketMQ has three days (TM-05)."""
+CANCELS_KEPT_MS: Final = 7 * 86_400_000
+"""So long after its due moment a withdrawn message is still known: schedulers may have been away until then."""
+_CLOCKS_DIFFER_MS: Final = 60_000
+
+
+def is_delayed_message(real_topic: bytes | str) -> bool:
+    """Whether this target is an ordinary topic, so that the record is a delayed message and no send-back."""
+    text = real_topic if isinstance(real_topic, str) else real_topic.decode(errors="replace")
+    return bool(text) and not text.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def check_deliver_ms(deliver_ms: int, now_ms: float) -> int:
+    """`deliver_ms`, if it is at most 40 days ahead; a minute more is granted to clocks that differ.
+
+    Raises:
+        MalformedProperty: it is further away.
+    """
+    if deliver_ms - now_ms > LONGEST_DELAY_MS + _CLOCKS_DIFFER_MS:
+        days = (deliver_ms - now_ms) / 86_400_000
+        raise MalformedProperty(f"header {TIMER_DELIVER_MS} is {days:.0f} days ahead; at most 40 days are allowed")
+    return deliver_ms
+
+
+def deliver_ms_of(headers: Headers, now_ms: float) -> int | None:
+    """The due moment that a waiting record carries, None for one that waits on a level.
+
+    Raises:
+        MalformedProperty: not a number of milliseconds, or too far ahead.
+    """
+    deliver_ms = count_property(headers, TIMER_DELIVER_MS)
+    return None if deliver_ms is None else check_deliver_ms(deliver_ms, now_ms)
+
+
+def _asked_for(headers: Headers, stored_ms: int) -> int | None:
+    """Seconds win over milliseconds, those over a moment (RocketMQ: TM-01)."""
+    seconds = count_property(headers, TIMER_DELAY_SEC)
+    if seconds is not None:
+        return stored_ms + seconds * 1_000
+    delay_ms = count_property(headers, TIMER_DELAY_MS)
+    if delay_ms is not None:
+        return stored_ms + delay_ms
+    return count_property(headers, TIMER_DELIVER_MS)
+
+
+def delayed_copy(
+    headers: Headers, position: Position, stored_ms: int, table: DelayLevels, names: TopicNames
+) -> tuple[int | None, str, list[Header]]:
+    """Read a delayed message in the inbox: (due moment, lane, headers to write); no moment for one on a level.
+
+    A level wins over a moment (RocketMQ: TM-02) and is cut to the table (DP-01). Without either the lane is
+    `DELAY.0s`: now. Relative delays count from the append time of the inbox and become a moment.
+
+    Args:
+        headers: as the client wrote them; `REAL_TOPIC` is an ordinary topic.
+        position: of the record in the inbox.
+        stored_ms: its append time.
+        table: the level table.
+        names: the installation's topics.
+
+    Raises:
+        MalformedProperty: a header does not hold what it must, or the moment is over 40 days ahead.
+    """
+    properties = {REAL_TOPIC: text_property(headers, REAL_TOPIC) or ""}
+    if (real_qid := count_property(headers, REAL_QID)) is not None:
+        properties[REAL_QID] = str(real_qid)
+    born_ms = count_property(headers, BORN_TIMESTAMP)
+    properties[BORN_TIMESTAMP] = str(stored_ms if born_ms is None else born_ms)
+    properties[ORIGIN_MESSAGE_ID] = str(position)
+    level = integer_property(headers, DELAY) or 0
+    if level > 0:
+        level = table.capped(level)
+        properties[DELAY] = str(level)
+        return None, names.delay(table.delay_ms(level)), replace_properties(headers, properties)
+    deliver_ms = _asked_for(headers, stored_ms)
+    if deliver_ms is not None:
+        properties[TIMER_DELIVER_MS] = str(check_deliver_ms(deliver_ms, stored_ms))
+    properties[TIMER_ROLL_TIMES] = "0"
+    return deliver_ms, names.delay(0), replace_properties(headers, properties)
+
+
+def rolled(headers: Headers) -> list[Header]:
+    """The headers for the next lane of the cascade: one roll more (RocketMQ: TM-08), everything else as it is.
+
+    Raises:
+        MalformedProperty: the count is no number.
+    """
+    count = str((count_property(headers, TIMER_ROLL_TIMES) or 0) + 1).encode()
+    return [*(header for header in headers if header[0] != TIMER_ROLL_TIMES), (TIMER_ROLL_TIMES, count)]
