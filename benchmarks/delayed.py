@@ -8,8 +8,8 @@ import time
 from confluent_kafka import Producer
 
 from benchmarks.installation import PAYLOAD, install, read_all, scheduler
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
 
 TOPIC = "bench-delayed"
 WARM_UP_SECONDS = 4

@@ -7,7 +7,7 @@ import time
 from confluent_kafka import Producer
 
 from benchmarks.installation import fill, install, read_all, scheduler
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 
 _FEW = 10
 _READY_SECONDS = 4

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 
 __all__ = ["PAYLOAD", "fill", "fill_ordinary", "install", "produce_one", "read_all", "scheduler", "waiting_headers"]
 

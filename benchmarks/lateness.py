@@ -8,7 +8,7 @@ import time
 from confluent_kafka import Producer
 
 from benchmarks.installation import PAYLOAD, install, read_all, scheduler, waiting_headers
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 
 WARM_UP_SECONDS = 4
 

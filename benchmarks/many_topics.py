@@ -9,7 +9,7 @@ import time
 
 from confluent_kafka import Producer
 
-from reconsume.bridge.clients import discard_producer
+from reconsume.bridge.kafka.clients import discard_producer
 
 GROUPS = 5_000
 ACTIVE = 50

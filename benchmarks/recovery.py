@@ -30,11 +30,11 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPart
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.installation import PAYLOAD, install, waiting_headers
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.connections import Connections
-from reconsume.bridge.kafka import consumer_settings, producer_settings
-from reconsume.bridge.lasting_producer import LastingProducer
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import consumer_settings, producer_settings
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.librdkafka.connections import Connections
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable

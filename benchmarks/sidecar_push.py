@@ -27,8 +27,8 @@ from confluent_kafka import Producer
 
 from benchmarks.http_clients import KINDS
 from benchmarks.installation import install
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
 
 RECORDS = 100_000
 PER_SECOND, SECONDS = 500, 20

@@ -21,7 +21,7 @@ import psutil
 import uvicorn
 
 from benchmarks.installation import PAYLOAD, fill_ordinary, install
-from reconsume.bridge.settings import ManagementSettings, Settings
+from reconsume.bridge.process.settings import ManagementSettings, Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.consumers.sidecar.process import Sidecar

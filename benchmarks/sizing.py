@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from benchmarks.installation import fill, install, produce_one, read_all, scheduler
 from benchmarks.memory import resident_mib
 from benchmarks.ratios import ROUNDS, spread
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import psutil
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.judge import Verdict

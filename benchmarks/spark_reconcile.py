@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from benchmarks.installation import install
 from benchmarks.ratios import Measured, in_turns
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.spark_connectors import read_kinds, reconcile
 
 GROUPS = 8

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.installation import fill, install
 from benchmarks.ratios import ROUNDS, Measured, in_turns, spread
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.cli.spark.session import local_session
 from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_replay

@@ -12,7 +12,7 @@ import sys
 import time
 
 from benchmarks.installation import fill, install, read_all, scheduler
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 
 RECORDS = 200_000
 ROUNDS = 3
@@ -74,7 +74,7 @@ def measure_throughput(bootstrap_servers: str) -> None:
 
 
 def _make(settings: Settings, topic: str) -> None:
-    from reconsume.bridge.admin import KafkaAdmin  # noqa: PLC0415
+    from reconsume.bridge.kafka.admin import KafkaAdmin  # noqa: PLC0415
 
     KafkaAdmin(settings.client_settings()).create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
 

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from benchmarks.installation import PAYLOAD, install, read_all, scheduler
 from benchmarks.memory import resident_mib
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
 
 DAY_MS = 86_400_000
 SETTLE_SECONDS = 5

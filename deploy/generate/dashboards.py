@@ -15,7 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, TooltipDisplayMode
 from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef, VariableRefresh
 
-from reconsume.bridge.metrics_catalogue import metric
+from reconsume.bridge.metrics.catalogue import metric
 
 __all__ = ["DASHBOARDS", "PanelSpec", "dashboard_json"]
 

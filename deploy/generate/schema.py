@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from deploy.generate.values import Value
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.consumers.sidecar.settings import ProcessSettings
 
 __all__ = ["values_schema"]

@@ -9,11 +9,11 @@ from typing import Final
 
 from confluent_kafka import Message
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.place import Place
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.spans import SpanReader
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.properties import Headers

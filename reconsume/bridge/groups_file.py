@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconsume.bridge.groups import (
+from reconsume.bridge.groups.groups import (
     Groups,
     SubscriptionGroupConfig,
     SystemConfig,
     parse_group_value,
     parse_system_value,
 )
-from reconsume.bridge.settings import TopicSettings
+from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["Change", "GroupsFile", "GroupsPlan", "changes", "parse_groups_file", "plan_groups"]

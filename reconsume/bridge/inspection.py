@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, ResourceType
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka import translate
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaRefused
 
 __all__ = ["Inspector", "TopicState"]

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.dead_letters import record_of
-from reconsume.bridge.kafka import headers_of
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.spans import SpanReader
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
 from reconsume.delay_levels.wire.names import DLQ_PREFIX

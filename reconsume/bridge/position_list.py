@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.compacted_topics import write_records
-from reconsume.bridge.scheduler.positions import PositionLog
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.compacted_topics import write_records
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.positions import position_key

@@ -9,13 +9,13 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
-from reconsume.bridge.fatal_errors import wait_for_reports
-from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.place import Place
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.spans import SpanReader
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns
 from reconsume.delay_levels.wire.properties import Headers

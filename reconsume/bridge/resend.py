@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from confluent_kafka import Producer
 
 from reconsume.bridge.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
-from reconsume.bridge.exclusive_writer import ExclusiveWriter
-from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.place import Place
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.spans import SpanReader
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.rights import ROLES, Role, acl_commands, rights_of, unsayable
-from reconsume.bridge.settings import Settings
 from reconsume.cli.output import print_json, print_line, tell
 from reconsume.delay_levels.errors import IllegalSetting
 

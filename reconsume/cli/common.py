@@ -62,7 +62,7 @@ def read_settings(
     **overrides: Any,
 ) -> Any:
     """The settings, with what the command line says over everything else."""
-    from reconsume.bridge.settings import load_settings
+    from reconsume.bridge.process.settings import load_settings
 
     return load_settings(config, overrides=line_settings(bootstrap_servers, kafka) | overrides)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from reconsume.bridge.settings import Settings
+    from reconsume.bridge.process.settings import Settings
 
 __all__ = ["config_app"]
 
@@ -75,14 +75,14 @@ def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 def _settings(
     process: str, config: Path | None, bootstrap_servers: str | None, kafka: Sequence[str] | None
 ) -> Settings:
-    from reconsume.bridge.settings import load_settings
+    from reconsume.bridge.process.settings import load_settings
 
     return load_settings(config, None, line_settings(bootstrap_servers, kafka), _kind(process))
 
 
 def _kind(process: str) -> type[Settings]:
     if process == "scheduler":
-        from reconsume.bridge.settings import Settings
+        from reconsume.bridge.process.settings import Settings
 
         return Settings
     if process == "sidecar":

@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import disable_created_metrics
 
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.process.settings import load_settings
 from reconsume.cli.common import line_settings
 from reconsume.cli.logs import configure_logs
 from reconsume.delay_levels.errors import IllegalSetting

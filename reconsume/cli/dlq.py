@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.bridge.clock import now_ms
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.bridge.moments import parse_moment
 from reconsume.bridge.place import Place
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.resend import MOST, REASONS, SEND, Verdict, new_replay_id, plan_resend, resend
-from reconsume.bridge.settings import Settings
 from reconsume.cli.common import confirm, shown_text
 from reconsume.cli.output import (
     counted,

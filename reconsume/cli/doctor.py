@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.run import examine
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.rights import Role, rights_of
-from reconsume.bridge.settings import Settings
 from reconsume.cli.acls import role_of
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, Final
 
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
+from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
 from reconsume.bridge.groups_file import Change, changes
-from reconsume.bridge.groups_store import read_groups, remove_group, write_group, write_system
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import confirm
 from reconsume.cli.groups_file import changed_line, going_down
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell

@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
 from reconsume.bridge.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
-from reconsume.bridge.groups_store import read_groups, remove_group, write_group, write_system
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
 from reconsume.cli.common import confirm
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from reconsume.bridge.ports import (
+from reconsume.bridge.process.ports import (
     CONSOLE_MANAGEMENT,
     CONSOLE_PAGES,
     SCHEDULER_MANAGEMENT,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from reconsume.bridge.metrics_catalogue import CATALOGUE, MOST_GROUPS, ROCKETMQ_NAMES, MetricSpec
+from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, ROCKETMQ_NAMES, MetricSpec
 from reconsume.cli.settings_page import settings_page
 
 __all__ = ["PAGES", "metrics_page", "write_pages"]
@@ -25,7 +25,7 @@ With 200 groups, each with all outcomes, and the 18 levels of the default table,
 series: 340 of `reconsume_delivery_lateness_seconds`, 60 of what waits, 1,400 of `reconsume_scheduler_records_total`,
 5 others. They do not grow with partitions, keys, topics or records. Above {MOST_GROUPS:,} groups further ones share
 the label `(other)`. A consumer of one group that reads one topic and its retries has 57 with every level in use.
-`tests/unit/bridge/test_metrics_catalogue.py` counts them.
+`tests/unit/bridge/metrics/test_catalogue.py` counts them.
 
 `level` is a delay topic without the prefix, such as `DELAY.10s`, or `SEND_BACK` for the inbox.
 """
@@ -33,7 +33,7 @@ the label `(other)`. A consumer of one group that reads one topic and its retrie
 
 def metrics_page() -> str:
     """`docs/metrics.md`."""
-    parts = ["# Metrics\n", _MADE.format(source="reconsume/bridge/metrics_catalogue.py")]
+    parts = ["# Metrics\n", _MADE.format(source="reconsume/bridge/metrics/catalogue.py")]
     for role, where in _ROLES.items():
         parts.append(f"## {role.capitalize()}\n\n{where}.\n")
         rows = [_row(one) for one in CATALOGUE if one.role == role]

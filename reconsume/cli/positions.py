@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from reconsume.bridge.position_list import list_positions, parse_partition, reset_positions
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import confirm
 from reconsume.cli.output import print_json, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting

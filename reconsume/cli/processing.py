@@ -7,8 +7,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from reconsume.bridge.kafka import producer_settings, translate
-from reconsume.bridge.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
 
 __all__ = ["PROCESSED_ORIGIN", "Processing"]
 

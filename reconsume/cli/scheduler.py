@@ -8,8 +8,8 @@ import threading
 
 from prometheus_client import disable_created_metrics
 
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import Settings
 from reconsume.cli.common import keep_what_is_loaded
 from reconsume.cli.logs import configure_logs
 

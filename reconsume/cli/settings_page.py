@@ -11,14 +11,14 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from reconsume.bridge.console.settings import ConsoleSettings
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 
 __all__ = ["settings_page"]
 
 _HEAD: Final = """\
 # Settings
 
-<!-- made by `make docs` from reconsume/bridge/settings.py; do not edit -->
+<!-- made by `make docs` from reconsume/bridge/process/settings.py; do not edit -->
 
 Every command reads, each over the one before: the file of `--config` (or `RECONSUME_CONFIG`), the environment, the
 command line. Unknown settings are refused, with the known ones and the place where the wrong one stands.

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.process.settings import load_settings
 from reconsume.cli.common import keep_what_is_loaded, line_settings
 from reconsume.cli.logs import configure_logs
 from reconsume.delay_levels.errors import IllegalSetting

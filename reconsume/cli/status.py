@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from reconsume.bridge.counting import Count
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
 from reconsume.bridge.status import collect_status
 from reconsume.cli.output import clear_screen, print_json, print_line, print_table
 from reconsume.delay_levels.rules.durations import format_duration

@@ -10,15 +10,15 @@ from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import clients_of, clock_of, make_consumer
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, transactional_identity
-from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.known_offsets import STEADY_MS, KnownOffsets
-from reconsume.bridge.membership import Membership
-from reconsume.bridge.send_back import SendBackWriter
-from reconsume.bridge.user_callbacks import with_guarded
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import clients_of, clock_of, make_consumer
+from reconsume.bridge.librdkafka.membership import Membership
+from reconsume.bridge.process.user_callbacks import with_guarded
+from reconsume.bridge.reading.known_offsets import STEADY_MS, KnownOffsets
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, transactional_identity
+from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.concurrently import ConcurrentlyService

@@ -14,9 +14,9 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.clients import DerivedConsumer
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.local_offsets import LocalOffsets
 from reconsume.consumers.lookout import Lookout

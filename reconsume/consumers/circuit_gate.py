@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.user_callbacks import UserCallbacks
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.user_callbacks import UserCallbacks
 from reconsume.consumers.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState, Permit
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message

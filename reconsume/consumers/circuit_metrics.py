@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from reconsume.bridge.metrics_catalogue import metric
+from reconsume.bridge.metrics.catalogue import metric
 from reconsume.consumers.circuit_breaker import CircuitChange, CircuitState
 
 __all__ = ["CircuitMetrics"]

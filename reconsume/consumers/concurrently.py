@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.batch import Batch
 from reconsume.consumers.circuit_gate import CircuitGate
 from reconsume.consumers.dead_letter_on import ExceptionClasses

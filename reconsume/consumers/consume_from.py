@@ -12,8 +12,8 @@ from typing import Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, KafkaException, TopicPartition
 
-from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.kafka import is_passing, translate
+from reconsume.bridge.kafka.errors import is_passing, translate
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["ConsumeFrom", "ConsumeFromWhere", "first_offset"]

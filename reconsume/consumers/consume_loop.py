@@ -18,11 +18,11 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.kafka import is_rebalance, translate
-from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.bridge.membership import Membership
-from reconsume.bridge.polled import by_partition
+from reconsume.bridge.kafka.errors import is_rebalance, translate
+from reconsume.bridge.librdkafka.membership import Membership
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.reading.by_partition import by_partition
+from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.batch import Batch, Reading
 from reconsume.consumers.consume_from import ConsumeFrom
 from reconsume.consumers.kept_progress import FreshPartitions

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.clients import DerivedConsumer
-from reconsume.bridge.left_overs import LeftOvers
+from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.reading.stale_records import LeftOvers
 from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_listed
 from reconsume.consumers.drop_in_settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count

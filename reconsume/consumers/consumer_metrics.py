@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from reconsume.bridge.metrics_catalogue import RT_BUCKETS_SECONDS, metric
+from reconsume.bridge.metrics.catalogue import RT_BUCKETS_SECONDS, metric
 from reconsume.consumers.hooks import (
     ConsumeMessageContext,
     ConsumeMessageHook,

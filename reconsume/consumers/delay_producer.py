@@ -14,12 +14,13 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import clock_of
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.kafka import producer_settings, translate
-from reconsume.bridge.lasting_producer import LastingProducer
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import clock_of
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
 from reconsume.consumers.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady

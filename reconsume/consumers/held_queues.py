@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reconsume.bridge.clock import Clock
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue

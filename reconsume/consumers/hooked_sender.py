@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.hooks import ConsumeHooks, SendBackTarget, SendMessageBackContext
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue

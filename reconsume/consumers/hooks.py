@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from reconsume.bridge.clock import Clock
-from reconsume.bridge.user_callbacks import UserCallbacks
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.user_callbacks import UserCallbacks
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listener_pool import is_async
 from reconsume.consumers.message import Message, MessageQueue

@@ -8,10 +8,11 @@ from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from reconsume.bridge.brokers_clock import monotonic_ms
-from reconsume.bridge.clock import Clock
-from reconsume.bridge.kafka import metadata_of, translate
-from reconsume.bridge.membership import MembershipLost
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.membership import MembershipLost
+from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError

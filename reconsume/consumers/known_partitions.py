@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.retry_topic import wait_for_kafka

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.kafka import headers_of
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,

@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from reconsume.bridge.kafka import translate
+from reconsume.bridge.kafka.errors import translate
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
 
 __all__ = ["OffsetReset", "Start"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses
 from reconsume.consumers.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms

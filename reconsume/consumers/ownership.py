@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.bridge.admin import Partition
-from reconsume.bridge.left_overs import committed_offsets
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.reading.stale_records import committed_offsets
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost
 
 __all__ = ["Ownership"]

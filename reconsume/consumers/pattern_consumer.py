@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import DerivedConsumer
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.consumers.lookout import Lookout
 from reconsume.consumers.subscription import Subscriptions
 

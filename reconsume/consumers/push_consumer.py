@@ -14,9 +14,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, Literal, Self, TypeVar, overload
 
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.membership import MembershipLost
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.assembly import Registration, build_loop
 from reconsume.consumers.broadcasting import DropCounter
 from reconsume.consumers.circuit_breaker import CircuitBreaker

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
-from reconsume.bridge.kafka import is_passing, translate
+from reconsume.bridge.kafka.errors import is_passing, translate
 
 __all__ = ["with_retry_starts"]
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.settings import TopicSettings
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import TopicSettings
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames

@@ -9,12 +9,12 @@ from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.identity import Identity
-from reconsume.bridge.read_again import read_again
-from reconsume.bridge.send_back import SendBackWriter
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.identity import Identity
+from reconsume.bridge.reading.read_again import read_again
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
+from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.retry_topic import (
     check_group_consumes,

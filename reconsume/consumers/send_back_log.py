@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from reconsume.bridge.brokers_clock import monotonic_ms
-from reconsume.bridge.clock import Clock
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.hooked_sender import decided
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import ProcessQueue

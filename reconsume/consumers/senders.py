@@ -8,8 +8,8 @@ from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from reconsume.bridge.kafka import translate
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed

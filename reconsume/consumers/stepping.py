@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from reconsume.bridge.clients import clients_of
+from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener_pool import ListenerPool
 

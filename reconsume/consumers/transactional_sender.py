@@ -11,8 +11,8 @@ from weakref import WeakSet
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import Failed, OutcomeUnknown
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.writing.exactly_once import Failed, OutcomeUnknown
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.process_queue import CommitPoint, ProcessQueue
 from reconsume.consumers.senders import as_offset

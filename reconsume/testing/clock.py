@@ -11,7 +11,7 @@ _MS = timedelta(milliseconds=1)
 
 
 class FakeClock:
-    """Gives milliseconds since the epoch, as `reconsume.bridge.clock.now_ms` does.
+    """Gives milliseconds since the epoch, as `reconsume.bridge.process.clock.now_ms` does.
 
     Args:
         start: where it begins, with a time zone.

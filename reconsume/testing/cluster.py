@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, murmur2
 
-from reconsume.bridge.clock import Clock
+from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.wire.properties import Header
 
 __all__ = [

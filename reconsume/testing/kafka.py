@@ -14,13 +14,13 @@ from weakref import WeakSet
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import Clients, forget, serve
-from reconsume.bridge.clock import Clock
-from reconsume.bridge.groups import Groups, SystemConfig, parse_group_config
-from reconsume.bridge.groups_store import write_allowed_topics, write_group, write_system
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
+from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group, write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.clients import Clients, forget, serve
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_headers, check_range, check_types, of_type, texts
 from reconsume.delay_levels.progress.done_apart import decode_either

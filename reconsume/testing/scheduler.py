@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import clock_of, make_consumer
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.metrics import SchedulerMetrics
-from reconsume.bridge.scheduler.look_ups import LookUps
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import clock_of, make_consumer
+from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.scheduler.delivery.writers import TransactionalWriter
 from reconsume.bridge.scheduler.observer import WorkerObserver
-from reconsume.bridge.scheduler.read_ahead import ReadAhead
-from reconsume.bridge.scheduler.routing import Router
-from reconsume.bridge.scheduler.targets import Targets
-from reconsume.bridge.scheduler.timers import Lanes, Timers
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.targets.look_ups import LookUps
+from reconsume.bridge.scheduler.targets.routing import Router
+from reconsume.bridge.scheduler.targets.targets import Targets
+from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.scheduler.writers import TransactionalWriter
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.withdrawals import Withdrawals, requested_withdrawal
 from reconsume.testing.cluster import Cluster

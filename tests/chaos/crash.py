@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, Producer
 
-from reconsume.bridge import clients
+from reconsume.bridge.kafka import clients
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 
 __all__ = ["Step"]

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from confluent_kafka import Message, TopicPartition
 
-from reconsume.bridge.clock import now_ms
+from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.scheduler import service
-from reconsume.bridge.scheduler.routing import Delivery, Router
+from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.transactions import Produce, Transactions
+from reconsume.bridge.writing.transactions import Produce, Transactions
 from reconsume.cli.chaos.worker import run
 
 __all__ = ["BUGS"]

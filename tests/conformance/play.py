@@ -13,9 +13,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,

@@ -18,8 +18,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from reconsume.bridge.clients import make_consumer, make_producer
-from reconsume.bridge.kafka import consumer_settings, producer_settings, transactional_settings
+from reconsume.bridge.kafka.client_settings import consumer_settings, producer_settings, transactional_settings
+from reconsume.bridge.kafka.clients import make_consumer, make_producer
 from tests.contract.worlds import World
 
 pytestmark = pytest.mark.timeout(120)

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.generate.rules import read_alerts
 from deploy.generate.values import CHART
-from reconsume.bridge.metrics_catalogue import CATALOGUE, ROCKETMQ_NAMES
+from reconsume.bridge.metrics.catalogue import CATALOGUE, ROCKETMQ_NAMES
 from tests.deploy.charts import find, helm_template, render
 from tests.deploy.tools import ROOT, NotBrought, ToolMissing, promtool
 

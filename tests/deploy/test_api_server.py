@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from deploy.generate.values import CHART
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.process.settings import load_settings
 from reconsume.consumers.sidecar.push.settings import Profile
 from reconsume.consumers.sidecar.settings import ProcessSettings
 from tests.deploy.api_server import ApiServer, running

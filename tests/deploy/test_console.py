@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
-from reconsume.bridge.ports import CONSOLE_MANAGEMENT, SCHEDULER_MANAGEMENT, SIDECAR_MANAGEMENT
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT, SCHEDULER_MANAGEMENT, SIDECAR_MANAGEMENT
+from reconsume.bridge.process.settings import load_settings
 from reconsume.cli.main import app
 from tests.deploy.charts import find, helm_template, render
 from tests.deploy.test_image import ours

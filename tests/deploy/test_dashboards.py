@@ -10,7 +10,7 @@ import promql_parser
 import pytest
 
 from deploy.generate.dashboards import DASHBOARDS, dashboard_json
-from reconsume.bridge.metrics_catalogue import CATALOGUE
+from reconsume.bridge.metrics.catalogue import CATALOGUE
 from tests.deploy.charts import render
 
 EXPORTED: Final = {sample for one in CATALOGUE for sample in one.samples}

@@ -10,20 +10,20 @@ import pytest
 import yaml
 
 from deploy.generate.values import read_values
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups_file import parse_groups_file
-from reconsume.bridge.metrics_catalogue import CATALOGUE
-from reconsume.bridge.ports import (
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.metrics.catalogue import CATALOGUE
+from reconsume.bridge.process.ports import (
     CONSOLE_MANAGEMENT,
     CONSOLE_PAGES,
     SCHEDULER_MANAGEMENT,
     SIDECAR_API,
     SIDECAR_MANAGEMENT,
 )
+from reconsume.bridge.process.settings import Settings, TopicSettings, load_settings
 from reconsume.bridge.rights import Role, rights_of
-from reconsume.bridge.settings import Settings, TopicSettings, load_settings
-from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 from tests.deploy.charts import SCENARIOS, find, helm_template, render
@@ -197,7 +197,7 @@ class Cluster(KafkaAdmin):
         """No connection."""
 
     def facts(self) -> Any:
-        from reconsume.bridge.admin import ClusterFacts  # noqa: PLC0415 - next to its only use
+        from reconsume.bridge.kafka.admin import ClusterFacts  # noqa: PLC0415 - next to its only use
 
         return ClusterFacts(brokers=3, default_replication_factor=3, message_max_bytes=1_048_588)
 

@@ -14,12 +14,12 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.groups_store import read_groups, write_group, write_system
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.process.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
-from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 from reconsume.delay_levels.wire.properties import Header

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from reconsume.bridge.settings import ManagementSettings, Settings
+from reconsume.bridge.process.settings import ManagementSettings, Settings
 from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.consumers.sidecar.settings import ProcessSettings
 from tests.support.waiting import wait_until

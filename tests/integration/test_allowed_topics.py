@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from reconsume.bridge.clients import make_producer
-from reconsume.bridge.groups import SystemConfig
-from reconsume.bridge.groups_store import read_groups, write_system
+from reconsume.bridge.groups.groups import SystemConfig
+from reconsume.bridge.groups.groups_store import read_groups, write_system
+from reconsume.bridge.kafka.clients import make_producer
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.errors import TopicNotAllowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY

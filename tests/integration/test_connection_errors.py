@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clock import now_ms
-from reconsume.bridge.kafka import transactional_settings
-from reconsume.bridge.read_again import read_again
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.spans import SpanReader
-from reconsume.bridge.transactions import Transactions
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.read_again import read_again
+from reconsume.bridge.writing.transactions import Transactions
 from reconsume.consumers import DelayProducer
 from reconsume.consumers.sidecar.kafka_watch import KafkaWatch
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, installation, settings_for
 from tests.integration.test_cli import reconsume

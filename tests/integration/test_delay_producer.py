@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition, murmur2
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.consumers import DelayProducer, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.progress.done_ahead import decode_done

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.send_back import SendBackWriter
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed
+from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.installation import LEVELS, Installation, installation, settings_for

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
+from reconsume.bridge.process.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from tests.integration.installation import Installation, scheduler
 from tests.support.kafka import local_kafka
 from tests.support.pages import Snippet, python_blocks

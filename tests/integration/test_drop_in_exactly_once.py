@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer, TopicPartition
 
-from reconsume.bridge import exactly_once as exactly_once_module
-from reconsume.bridge import transactions
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clients import close_producer, make_producer
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.kafka import transactional_settings
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.writing import exactly_once as exactly_once_module
+from reconsume.bridge.writing import transactions
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.consumers import Consumer, polled_from, reconsume_times
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import pytest
 from typer.testing import CliRunner, Result
 
-from reconsume.bridge.compacted_topics import write_records
-from reconsume.bridge.groups import SubscriptionGroupConfig
-from reconsume.bridge.groups_store import write_group
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups_store import write_group
+from reconsume.bridge.kafka.compacted_topics import write_records
 from reconsume.cli.main import app
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.wire.properties import Header

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, OutcomeUnknown
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, OutcomeUnknown
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 

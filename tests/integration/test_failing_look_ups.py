@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.settings import TopicSettings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import TopicSettings
 from tests.integration.installation import Installation, Record, scheduler, settings_for
 from tests.support.waiting import wait_until
 

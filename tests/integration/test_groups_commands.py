@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner, Result
 
-from reconsume.bridge.compacted_topics import write_records
-from reconsume.bridge.groups_store import read_groups
+from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.compacted_topics import write_records
 from reconsume.cli import groups as commands
 from reconsume.cli.main import app
 from reconsume.delay_levels.errors import IllegalSetting

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
-from reconsume.bridge.groups_store import read_groups, write_group
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups_store import read_groups, write_group
 from tests.integration.installation import Installation, settings_for
 
 pytestmark = pytest.mark.kafka

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge import exclusive_writer
-from reconsume.bridge import transactions as transactions_module
-from reconsume.bridge.clients import Clients
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.rights_check import check_rights
 from reconsume.bridge.inspection import Inspector
+from reconsume.bridge.kafka.clients import Clients
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import read_quarantine, release
 from reconsume.bridge.resend import plan_resend, resend
 from reconsume.bridge.rights import Role, rights_of
+from reconsume.bridge.writing import exclusive_writer
+from reconsume.bridge.writing import transactions as transactions_module
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.quarantine import quarantine_headers

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.connections import Connections
+from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.consumers import ConsumeConcurrentlyStatus, DelayProducer
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Deliveries, Installation, installation
@@ -67,9 +67,11 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Forsaken, "made", 0)
     monkeypatch.setattr(Failing, "made", 0)
     if request.param == "left alone":
-        monkeypatch.setattr("reconsume.bridge.lasting_producer.Connections", Forsaken)
+        monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.Connections", Forsaken)
     else:
-        monkeypatch.setattr("reconsume.bridge.lasting_producer.make_producer", lambda settings: Failing(dict(settings)))
+        monkeypatch.setattr(
+            "reconsume.bridge.kafka.lasting_producer.make_producer", lambda settings: Failing(dict(settings))
+        )
 
 
 def test_every_failed_message_is_sent_back(here: Installation, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.scheduler.routing import Delivery
-from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter, WriterBroken
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter, WriterBroken
+from reconsume.bridge.scheduler.targets.routing import Delivery
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster import Cluster
 from reconsume.delay_levels.errors import KafkaNotReachable

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.membership import Membership, MembershipLost
+from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from reconsume.consumers.consume_loop import ConsumeLoop
 from tests.integration.installation import Installation, installation

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.cli.broker.kafka import LocalKafka
 from tests.integration.installation import SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.kafka import kafka_to_kill

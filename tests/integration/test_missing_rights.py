@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from reconsume.bridge.clients import make_consumer
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.scheduler.routing import Delivery
-from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
+from reconsume.bridge.scheduler.targets.routing import Delivery
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.integration.test_delay_producer import allowing, orders
 from tests.support.kafka import local_kafka

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from reconsume.delay_levels.wire.properties import Header, user_headers
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation

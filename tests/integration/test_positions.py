@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.kafka import transactional_settings
+from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.position_list import list_positions, parse_partition
 from reconsume.cli.positions import reset, show
 from reconsume.delay_levels.errors import IllegalSetting

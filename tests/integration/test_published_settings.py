@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from reconsume.bridge.clients import make_producer
-from reconsume.bridge.groups import SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.groups_store import read_groups, write_group, write_system
-from reconsume.bridge.kafka import producer_settings
-from reconsume.bridge.settings import TopicSettings
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import make_producer
+from reconsume.bridge.process.settings import TopicSettings
 from reconsume.cli.groups_file import apply_groups
 from reconsume.cli.topics import apply_plan, make_plan
 from reconsume.consumers import ConsumeConcurrentlyContext, Message

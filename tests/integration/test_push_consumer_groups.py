@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from reconsume.delay_levels.errors import KafkaRefused, SubscriptionGroupNotExist
 from tests.integration.installation import (

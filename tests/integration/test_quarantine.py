@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge import quarantine, transactions
+from reconsume.bridge import quarantine
 from reconsume.bridge.place import Place
 from reconsume.bridge.quarantine import read_quarantine, release
 from reconsume.bridge.status import collect_status
-from reconsume.bridge.transactions import Transactions
+from reconsume.bridge.writing import transactions
+from reconsume.bridge.writing.transactions import Transactions
 from reconsume.cli.quarantine import list_quarantine, release_records, show_record
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until

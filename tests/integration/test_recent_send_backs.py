@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.recent_send_backs import Attempt, Written, recent_send_backs, windows
+from reconsume.bridge.reading.recent_send_backs import Attempt, Written, recent_send_backs, windows
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until

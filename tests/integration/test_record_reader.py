@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
 
-from reconsume.bridge.record_reader import RecordReader
+from reconsume.bridge.reading.record_reader import RecordReader
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for

@@ -12,14 +12,14 @@ from datetime import timedelta
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
-from reconsume.bridge.groups_store import write_group
-from reconsume.bridge.kafka import translate
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups_store import write_group
+from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.place import Place
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.resend import SEND, resend
 from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import Settings
 from reconsume.bridge.status import collect_status
 from reconsume.cli.topics import apply_plan, make_plan
 from reconsume.consumers import (

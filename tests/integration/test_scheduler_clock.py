@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from reconsume.bridge.clock import now_ms
-from reconsume.bridge.settings import SchedulerSettings
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.settings import SchedulerSettings
 from reconsume.cli.chaos.worker import set_ahead
 from tests.integration.installation import Installation, installation, scheduler, settings_for
 from tests.support.set_clock import kafka_with_clock

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, murmur2
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
+from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import SchedulerSettings, Settings
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.properties import Header, is_ours
 from tests.integration.installation import Installation, Record, installation, scheduler, settings_for
@@ -209,7 +209,8 @@ def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
                 fail_fatally(self)
 
     monkeypatch.setattr(
-        "reconsume.bridge.scheduler.at_least_once_writer.make_producer", lambda settings: Failing(dict(settings))
+        "reconsume.bridge.scheduler.delivery.at_least_once_writer.make_producer",
+        lambda settings: Failing(dict(settings)),
     )
     one = at_least_once(bootstrap_servers)
     group = one.name("g")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler import service
-from reconsume.bridge.scheduler.at_least_once_writer import AtLeastOnceWriter
-from reconsume.bridge.scheduler.routing import Delivery
-from reconsume.bridge.scheduler.scout import Scout
+from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
+from reconsume.bridge.scheduler.delivery.writers import TransactionalWriter
+from reconsume.bridge.scheduler.queues.second_reader import Scout
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.scheduler.writers import TransactionalWriter
-from reconsume.bridge.settings import SchedulerSettings, Settings
+from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.delay_levels.progress.done_apart import decode_either
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import WorkerFenced
 from tests.integration.installation import Installation, settings_for
 from tests.support.kafka import kafka_to_kill

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import KafkaRefused
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.integration.supervised import Supervised, supervised

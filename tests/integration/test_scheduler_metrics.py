@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.settings import SchedulerSettings, Settings
 from tests.integration.installation import LEVELS, Installation, settings_for
 from tests.support.waiting import wait_until
 
@@ -47,7 +47,7 @@ def scraped(url: str) -> dict[tuple[str, str], float]:
 
 
 def test_backlog_and_overdue_are_told_by_level(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconsume.bridge.scheduler.waiting._EVERY_SECONDS", 0.2)
+    monkeypatch.setattr("reconsume.bridge.scheduler.queues.waiting._EVERY_SECONDS", 0.2)
     small = settings_for(bootstrap_servers)
     one = Installation(
         small.model_copy(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.scheduler.routing import Delivery
-from reconsume.bridge.scheduler.writers import BatchAborted, TransactionalWriter
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
+from reconsume.bridge.scheduler.targets.routing import Delivery
 from tests.integration.installation import Installation, settings_for
 
 pytestmark = pytest.mark.kafka

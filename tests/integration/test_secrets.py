@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.rights import Role, rights_of
-from reconsume.bridge.settings import Settings
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until

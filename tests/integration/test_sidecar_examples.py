@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from tests.integration.installation import Installation, installation
 from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.sidecars import Running, running_sidecar, sidecar_settings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation

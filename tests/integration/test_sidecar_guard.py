@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.settings import ManagementSettings
+from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.integration.installation import Installation, installation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.groups import SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, installation
 from tests.integration.sidecars import Running, b64, call, running_sidecar, sidecar_settings

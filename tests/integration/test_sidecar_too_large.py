@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.settings import TopicSettings
+from reconsume.bridge.process.settings import TopicSettings
 from tests.integration.installation import Installation, settings_for
 from tests.integration.sidecars import Answered, Running, b64, call, running_sidecar, sidecar_settings
 

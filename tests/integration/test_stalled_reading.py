@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 from confluent_kafka import Message
 
-from reconsume.bridge.scheduler import service, waiting
+from reconsume.bridge.scheduler import service
+from reconsume.bridge.scheduler.queues import waiting
 from reconsume.bridge.scheduler.stalls import StallWatch
 from reconsume.bridge.scheduler.worker import Worker
 from tests.integration.installation import installation

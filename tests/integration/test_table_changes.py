@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from reconsume.bridge.groups import SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.groups.groups import SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, settings_for

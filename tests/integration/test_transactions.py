@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from reconsume.bridge import transactions as transactions_module
-from reconsume.bridge.kafka import consumer_settings, transactional_settings
-from reconsume.bridge.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
+from reconsume.bridge.kafka.client_settings import consumer_settings, transactional_settings
+from reconsume.bridge.writing import transactions as transactions_module
+from reconsume.bridge.writing.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from reconsume.bridge.kafka import transactional_settings
+from reconsume.bridge.kafka.client_settings import transactional_settings
 from tests.integration.installation import Installation, settings_for
 from tests.support.kafka import kafka_to_kill
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.scheduler import withdrawn_topic
+from reconsume.bridge.scheduler.withdrawals import withdrawn_topic
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.wire import withdrawals
 from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.cli.broker.kafka import free_port
 from tests.support.environments import Environment, build_wheel, make_environment
 from tests.support.kafka import local_kafka

@@ -16,10 +16,10 @@ from typing import Final, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.settings import Settings, TopicSettings
-from reconsume.bridge.topics import TopicMaker, wanted_topics
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.process.settings import Settings, TopicSettings
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.demo.rows import read_rows
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from reconsume.delay_levels.wire.names import TopicNames

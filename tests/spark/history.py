@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 
 from confluent_kafka import Producer
 
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.bridge.groups import PublishedTopicSettings, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups.groups import PublishedTopicSettings, SubscriptionGroupConfig, SystemConfig
 from reconsume.delay_levels.progress.done_ahead import encode_done
 from reconsume.delay_levels.progress.done_apart import encode_apart
 from reconsume.delay_levels.progress.metadata import encode_progress

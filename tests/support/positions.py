@@ -8,8 +8,8 @@ from typing import Literal
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.admin import Partition
-from reconsume.bridge.scheduler.positions import Written
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.scheduler.delivery.positions import Written
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.positions import StoredPosition
 

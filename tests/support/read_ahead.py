@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Message
 
-from reconsume.bridge.scheduler.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 
 __all__ = ["add"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.inbox import inbox_request

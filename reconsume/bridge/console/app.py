@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.console.checks import token_of_forms
 from reconsume.bridge.console.cluster import Cluster
 from reconsume.bridge.console.faults import Refusal, status_of
@@ -20,6 +19,7 @@ from reconsume.bridge.console.pages import Pages, icon, style
 from reconsume.bridge.console.rendering import Renderer
 from reconsume.bridge.console.resend import Resend
 from reconsume.bridge.console.settings import ConsoleProcessSettings
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["make_app"]

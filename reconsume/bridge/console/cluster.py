@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_store import read_groups
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.place import Place
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.resend import Verdict, plan_resend, resend
-from reconsume.bridge.settings import Settings
 from reconsume.bridge.status import collect_status
 from reconsume.delay_levels.errors import ReconsumeError
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from reconsume.bridge.console.checks import caller_of, host_is_allowed, is_from_another_site
 from reconsume.bridge.console.faults import Refusal
 from reconsume.bridge.console.settings import ConsoleSettings
-from reconsume.bridge.listening import is_loopback
+from reconsume.bridge.http.listening import is_loopback
 
 __all__ = ["BODY_BYTES", "Guard"]
 

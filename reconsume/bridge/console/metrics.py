@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from reconsume.bridge.metrics_catalogue import metric
+from reconsume.bridge.metrics.catalogue import metric
 
 __all__ = ["ConsoleMetrics"]
 

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconsume.bridge.clock import Clock
 from reconsume.bridge.console.bytes_shown import blob, header_rows, one_line, shorten
 from reconsume.bridge.console.cluster import Cluster
 from reconsume.bridge.console.faults import Refusal
@@ -19,6 +18,7 @@ from reconsume.bridge.console.rendering import ICON, STYLE, Renderer
 from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.console.views import causes_of, group_view, overview_of
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from prometheus_client import ProcessCollector
 
 import reconsume
-from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.console.app import make_app
 from reconsume.bridge.console.cluster import Cluster, KafkaCluster
 from reconsume.bridge.console.metrics import ConsoleMetrics
 from reconsume.bridge.console.server import PageServer
 from reconsume.bridge.console.settings import ConsoleProcessSettings
-from reconsume.bridge.management import LogLevel, ManagementServer
-from reconsume.bridge.metrics_catalogue import metric
+from reconsume.bridge.http.management import LogLevel, ManagementServer
+from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.open_dead_letters import OpenDeadLettersFollower
-from reconsume.bridge.ports import CONSOLE_MANAGEMENT
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
 
 __all__ = ["Console"]
 

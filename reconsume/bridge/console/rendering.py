@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from reconsume import __version__
-from reconsume.bridge.clock import Clock
 from reconsume.bridge.console.language import choose_language
 from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.console.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
+from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.human_text import visible
 
 __all__ = ["ICON", "STYLE", "Links", "Renderer", "spell", "utc"]

@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconsume.bridge.clock import Clock
 from reconsume.bridge.console.checks import NOBODY, same_secret
 from reconsume.bridge.console.cluster import Cluster
 from reconsume.bridge.console.faults import Refusal
@@ -20,6 +19,7 @@ from reconsume.bridge.console.filters import MOST_PLACES, places_of
 from reconsume.bridge.console.pages import group_of, letter_row
 from reconsume.bridge.console.rendering import Links, Renderer
 from reconsume.bridge.place import Place
+from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.resend import SEND, Verdict, new_replay_id
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 

@@ -7,9 +7,9 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from reconsume.bridge.console.settings import ListenSettings
-from reconsume.bridge.open_connections import ConnectionLimits
-from reconsume.bridge.uvicorn_protocol import limited_protocol, raw_answer
-from reconsume.bridge.uvicorn_thread import UvicornThread, uvicorn_config
+from reconsume.bridge.http.open_connections import ConnectionLimits
+from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
+from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
 
 __all__ = ["PageServer"]
 

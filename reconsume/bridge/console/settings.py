@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from reconsume.bridge.listening import read_token
-from reconsume.bridge.ports import CONSOLE_PAGES
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.http.listening import read_token
+from reconsume.bridge.process.ports import CONSOLE_PAGES
+from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 
 __all__ = ["ConsoleProcessSettings", "ConsoleSettings", "ListenSettings"]

@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.console.bytes_shown import shorten
-from reconsume.bridge.counting import Count, total
 from reconsume.bridge.dead_letters import DeadLetterRecord
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.reading.counting import Count, total
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.names import TopicNames

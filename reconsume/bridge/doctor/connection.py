@@ -13,12 +13,12 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
 
 import reconsume
-from reconsume.bridge.clients import make_consumer
-from reconsume.bridge.connection_errors import ConnectionErrors, Trouble, nobody_at
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.inspection import TopicState
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.connection_errors import ConnectionErrors, Trouble, nobody_at
+from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.human_text import counted
 
 __all__ = ["check_connection", "check_coordinators", "check_versions", "versions_of"]

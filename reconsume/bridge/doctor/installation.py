@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from reconsume.bridge.clock import Clock
 from reconsume.bridge.doctor.report import Report
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.inspection import Inspector, TopicState
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
 

@@ -9,10 +9,11 @@ from confluent_kafka import KafkaException
 
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.inspection import Inspector
-from reconsume.bridge.kafka import transactional_settings, translate
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.rights import Right, acl_commands
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.transactions import Transactions
+from reconsume.bridge.writing.transactions import Transactions
 from reconsume.delay_levels.errors import KafkaRefused
 
 __all__ = ["check_rights", "principal_of"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reconsume.bridge.clock import Clock, now_ms
 from reconsume.bridge.doctor.connection import (
     check_connection,
     check_coordinators,
@@ -16,11 +15,12 @@ from reconsume.bridge.doctor.installation import check_groups, check_topics, che
 from reconsume.bridge.doctor.report import Report
 from reconsume.bridge.doctor.rights_check import check_rights
 from reconsume.bridge.doctor.trip import check_clock, send_through
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_store import read_groups
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.inspection import Inspector
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.rights import Right
-from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from reconsume.delay_levels.rules.levels import DelayLevels
 

@@ -10,13 +10,14 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from reconsume.bridge.clients import make_producer
-from reconsume.bridge.clock import Clock
 from reconsume.bridge.doctor.report import Report
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.inspection import Inspector
-from reconsume.bridge.kafka import producer_settings, translate
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import make_producer
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.rules.durations import format_duration

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.metrics import SchedulerMetrics
-from reconsume.bridge.scheduler.read_ahead import ReadAhead
-from reconsume.bridge.scheduler.waiting import Waiting
+from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.queues.waiting import Waiting
 from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["WorkerObserver"]

@@ -9,37 +9,37 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.brokers_clock import BrokersClock, monotonic_ms
-from reconsume.bridge.clients import make_consumer
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.identity import stable_identity
-from reconsume.bridge.kafka import compresses, consumer_settings
-from reconsume.bridge.management import LogLevel, ManagementServer
-from reconsume.bridge.membership import Membership, MembershipLost
-from reconsume.bridge.metrics import SchedulerMetrics
-from reconsume.bridge.ports import SCHEDULER_MANAGEMENT
-from reconsume.bridge.scheduler.allowed_topics import publish_allowed_topics
-from reconsume.bridge.scheduler.at_least_once_writer import AtLeastOnceWriter
-from reconsume.bridge.scheduler.cancels import CancelsFollower
-from reconsume.bridge.scheduler.deletions import Deletions
-from reconsume.bridge.scheduler.group_member import GroupMember
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.http.management import LogLevel, ManagementServer
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import compresses, consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
+from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.process.identity import stable_identity
+from reconsume.bridge.process.ports import SCHEDULER_MANAGEMENT
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
+from reconsume.bridge.scheduler.delivery.orphaned_transactions import OrphanedTransactions, end_transactions
+from reconsume.bridge.scheduler.delivery.positions import PositionLog
+from reconsume.bridge.scheduler.delivery.refusals import Refusals
+from reconsume.bridge.scheduler.delivery.writers import BatchWriter, TransactionalWriter, WriterBroken
+from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
-from reconsume.bridge.scheduler.orphaned_transactions import OrphanedTransactions, end_transactions
-from reconsume.bridge.scheduler.positions import PositionLog
-from reconsume.bridge.scheduler.read_ahead import ReadAhead
-from reconsume.bridge.scheduler.refusals import Refusals
-from reconsume.bridge.scheduler.routing import Router
-from reconsume.bridge.scheduler.scout import Scout
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.queues.second_reader import Scout
+from reconsume.bridge.scheduler.queues.waiting import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.stalls import ReadingStopped, StallWatch
-from reconsume.bridge.scheduler.targets import ListedTopics, Targets
-from reconsume.bridge.scheduler.timers import Lanes, Timers
-from reconsume.bridge.scheduler.waiting import EndsSampler, PartitionHead
+from reconsume.bridge.scheduler.targets.allowed_topics import publish_allowed_topics
+from reconsume.bridge.scheduler.targets.deletions import Deletions
+from reconsume.bridge.scheduler.targets.routing import Router
+from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets
+from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
+from reconsume.bridge.scheduler.withdrawals.cancels import CancelsFollower
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.bridge.scheduler.writers import BatchWriter, TransactionalWriter, WriterBroken
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady, WorkerFenced
 from reconsume.delay_levels.rules.levels import DelayLevels
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from reconsume.bridge.admin import Partition
-from reconsume.bridge.scheduler.waiting import PartitionHead
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.scheduler.queues.waiting import PartitionHead
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["ReadingStopped", "StallWatch"]

@@ -11,25 +11,25 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from reconsume.bridge.admin import Partition
-from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.kafka import translate
-from reconsume.bridge.membership import Membership
-from reconsume.bridge.polled import by_partition
-from reconsume.bridge.scheduler.assignment import Assignment, Refused
-from reconsume.bridge.scheduler.batch_size import BatchSize
-from reconsume.bridge.scheduler.cancels import CancelsNotRead
-from reconsume.bridge.scheduler.doubt import Doubt
-from reconsume.bridge.scheduler.earlier_owners import EarlierOwners, Positions
-from reconsume.bridge.scheduler.group_member import GroupMember, group_error
-from reconsume.bridge.scheduler.look_ups import LookUpsSpent
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.membership import Membership
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.reading.by_partition import by_partition
+from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
+from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Positions
+from reconsume.bridge.scheduler.membership.group_member import GroupMember, group_error
+from reconsume.bridge.scheduler.membership.unknown_outcome import Doubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
-from reconsume.bridge.scheduler.read_ahead import DueRun, ReadAhead
-from reconsume.bridge.scheduler.refusals import Refusals, wheres_of
-from reconsume.bridge.scheduler.routing import Delivery, Router
-from reconsume.bridge.scheduler.scout import Scout
+from reconsume.bridge.scheduler.queues.batch_size import BatchSize
+from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
+from reconsume.bridge.scheduler.queues.second_reader import Scout
 from reconsume.bridge.scheduler.stalls import ReadingStopped
-from reconsume.bridge.scheduler.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
+from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
+from reconsume.bridge.scheduler.targets.routing import Delivery, Router
+from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
 

@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.chaos.poison import GROUP_OF_POISON, LARGEST_BATCH, ORIGIN_OF_POISON, UNMADE_PREFIX
 from reconsume.cli.chaos.workload import GROUP, LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED
 from reconsume.delay_levels.errors import ReconsumeError

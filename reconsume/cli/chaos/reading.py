@@ -9,8 +9,9 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka import consumer_settings, headers_of
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.cli.chaos.judge import PLACE_BITS, Judge, Place
 from reconsume.cli.chaos.poison import ORIGIN_OF_POISON, UNMADE_PREFIX, poison_in
 from reconsume.cli.chaos.workload import ORIGIN, PROCESSED, failures_in

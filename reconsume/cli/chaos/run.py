@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.chaos.cluster import Cluster, free_ports
 from reconsume.cli.chaos.faults import Fault, Kind, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message
 
-from reconsume.bridge.kafka import producer_settings
-from reconsume.bridge.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
 
 __all__ = [
     "DEAD",

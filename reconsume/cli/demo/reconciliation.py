@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import has_spark
 from reconsume.cli.output import tell
 from reconsume.cli.progress import working

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups, SystemConfig
-from reconsume.bridge.groups_store import write_system
-from reconsume.bridge.kafka import consumer_settings
-from reconsume.bridge.settings import Settings
-from reconsume.bridge.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.cli.demo.application import FlightsApplication
 from reconsume.cli.demo.reconciliation import reconcile_in_spark
@@ -71,7 +71,7 @@ def run_demo(options: DemoOptions) -> bool:
     for module in (listener_call, send_back_log):
         logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
     # A coordinator that is still loading is no news on a broker that has just started.
-    logging.getLogger("reconsume.bridge.kafka").setLevel(logging.ERROR)
+    logging.getLogger("reconsume.bridge.kafka.errors").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)
     # A wrong file or column is told now, not when Kafka is up.
     for first in read_rows(options.input, 1):

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.output import counted, print_json_line, print_line
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import spark_options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.spark.kafka_options import spark_kafka_options
 from reconsume.delay_levels.errors import IllegalSetting
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.output import counted, one_line, print_json, print_line, print_table
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import spark_options

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import confirm
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.cli.progress import Progress, progress_bars

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Container
 from typing import Final
 
-from reconsume.bridge.clock import now_ms
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.groups_follower import GroupsFollower
-from reconsume.bridge.recent_send_backs import recent_send_backs
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.reading.recent_send_backs import recent_send_backs
 from reconsume.bridge.scheduler.service import starting_groups
 from reconsume.consumers.sidecar.api import make_api
 from reconsume.consumers.sidecar.callers import Caller

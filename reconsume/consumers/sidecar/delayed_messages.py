@@ -6,9 +6,9 @@ import asyncio
 from datetime import timedelta
 from functools import partial
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clock import Clock
-from reconsume.bridge.existing_topics import ExistingTopics
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.consumers.delay_producer import DelayProducer
 from reconsume.consumers.sidecar.models import NewMessage, SentMessage
 from reconsume.consumers.sidecar.once import Once, Tell

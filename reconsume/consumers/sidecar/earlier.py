@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import Final
 
-from reconsume.bridge.recent_send_backs import Attempt, Written
+from reconsume.bridge.reading.recent_send_backs import Attempt, Written
 from reconsume.consumers.sidecar.remembered import Remembered
 
 __all__ = ["EarlierSendBacks"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
-from reconsume.bridge.settings import TopicSettings
-from reconsume.bridge.topics import TopicMaker
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import TopicSettings
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.consumers.sidecar.models import GroupView
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.delay_levels.errors import IllegalName

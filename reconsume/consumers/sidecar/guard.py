@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from reconsume.bridge.clock import Clock
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.sidecar.callers import Callers, unauthorized
 from reconsume.consumers.sidecar.memory import BODY_TIMES, Held, Memory, no_room
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clock import Clock
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 

@@ -10,11 +10,11 @@ from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from reconsume.bridge.listening import is_loopback
-from reconsume.bridge.management import HttpServer, LogLevel
-from reconsume.bridge.ports import SIDECAR_MANAGEMENT
-from reconsume.bridge.settings import ManagementSettings
-from reconsume.bridge.wsgi_thread import WORKERS, Start
+from reconsume.bridge.http.listening import is_loopback
+from reconsume.bridge.http.management import HttpServer, LogLevel
+from reconsume.bridge.http.wsgi_thread import WORKERS, Start
+from reconsume.bridge.process.ports import SIDECAR_MANAGEMENT
+from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.consumers.sidecar.callers import ANYBODY, Callers, unauthorized
 from reconsume.consumers.sidecar.life_cycle import Life, Phase
 from reconsume.consumers.sidecar.problems import Problem

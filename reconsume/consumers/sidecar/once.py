@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from reconsume.bridge.clock import Clock
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.remembered import Remembered
 from reconsume.consumers.sidecar.shares import Shares, too_many_waiting

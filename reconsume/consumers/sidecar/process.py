@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from reconsume.bridge.management import LogLevel
+from reconsume.bridge.http.management import LogLevel
 from reconsume.consumers.sidecar.api_part import ApiPart
 from reconsume.consumers.sidecar.life_cycle import Life, Part, Phase
 from reconsume.consumers.sidecar.management import Management, Probes

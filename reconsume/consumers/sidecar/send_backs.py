@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.admin import KafkaAdmin
-from reconsume.bridge.clock import Clock
-from reconsume.bridge.groups import Groups
-from reconsume.bridge.recent_send_backs import Attempt, Written, attempt_of
-from reconsume.bridge.record_reader import RecordReader
-from reconsume.bridge.send_back import SendBackWriter
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.reading.recent_send_backs import Attempt, Written, attempt_of
+from reconsume.bridge.reading.record_reader import RecordReader
+from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.message import Message
 from reconsume.consumers.sidecar.memory import Held, Memory

@@ -7,9 +7,9 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.bridge.open_connections import ConnectionLimits
-from reconsume.bridge.uvicorn_protocol import limited_protocol, raw_answer
-from reconsume.bridge.uvicorn_thread import UvicornThread, uvicorn_config
+from reconsume.bridge.http.open_connections import ConnectionLimits
+from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
+from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
 from reconsume.consumers.sidecar.guard import App
 from reconsume.consumers.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.consumers.sidecar.settings import LimitSettings, ListenSettings, TlsSettings

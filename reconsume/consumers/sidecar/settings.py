@@ -9,9 +9,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from reconsume.bridge.listening import read_token
-from reconsume.bridge.ports import SIDECAR_API
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.http.listening import read_token
+from reconsume.bridge.process.ports import SIDECAR_API
+from reconsume.bridge.process.settings import Settings
 from reconsume.consumers.sidecar.callers import ANYBODY, Caller, Callers
 from reconsume.consumers.sidecar.memory import BODY_TIMES
 from reconsume.consumers.sidecar.push.settings import ErrorTypes, PushSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconsume.bridge.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.delay_levels.wire.properties import Header
 

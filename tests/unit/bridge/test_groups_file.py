@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_group_config
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_group_config
 from reconsume.bridge.groups_file import Change, parse_groups_file, plan_groups
 from reconsume.delay_levels.errors import IllegalSetting
 

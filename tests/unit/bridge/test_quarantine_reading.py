@@ -11,8 +11,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge import quarantine
 from reconsume.bridge.place import Place
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.quarantine import count_quarantined, find_quarantined, read_quarantine
-from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers, release_marker
 from reconsume.delay_levels.wire.send_back_copy import Position

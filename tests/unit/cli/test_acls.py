@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.acls import show_acls
 from reconsume.delay_levels.errors import IllegalSetting
 

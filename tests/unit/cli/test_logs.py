@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.management import ManagementServer
+from reconsume.bridge.http.management import ManagementServer
 from reconsume.cli.logs import level_named
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.support.hostile import HOSTILE, assert_harmless

@@ -9,8 +9,8 @@ from typing import Any, cast
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits

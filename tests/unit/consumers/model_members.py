@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.admin import Commit
-from reconsume.bridge.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
-from reconsume.bridge.known_offsets import KnownOffsets
-from reconsume.bridge.send_back import OnDone
+from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
+from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reconsume.bridge.polled import by_partition
+from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.consumers.batch import Batch, Reading, bytes_of, sorted_offsets
 from reconsume.consumers.process_queue import Part, ProcessQueue, parts_of
 from reconsume.delay_levels.progress.metadata import KeptProgress

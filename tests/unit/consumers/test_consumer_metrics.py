@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
 from reconsume.consumers.consumer_metrics import OTHER_TOPICS, ConsumerMetrics
 from reconsume.consumers.hooked_sender import Way

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from reconsume.bridge.exactly_once import ExactlyOnceWriter
-from reconsume.bridge.known_offsets import KnownOffsets
+from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter
 from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.message import Message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.consumers.retry_topic import check_group_consumes
 from reconsume.delay_levels.errors import KafkaRefused
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from reconsume.bridge.membership import MembershipLost
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.progress.metadata import encode_progress
 from tests.unit.consumers.doubles import loop_on, message_at

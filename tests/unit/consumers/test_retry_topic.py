@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.admin import ClusterFacts
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import ClusterFacts
 from reconsume.consumers import DelayProducer, retry_topic
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.rules.levels import DelayLevels

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.consumers.listener import ConsumeOrderlyContext
 from reconsume.consumers.send_back_log import LoggedSender, SendBackLog, fate_of
 from reconsume.delay_levels.errors import SendBackFailed

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.exactly_once import Failed, OutcomeUnknown
+from reconsume.bridge.writing.exactly_once import Failed, OutcomeUnknown
 from reconsume.consumers.process_queue import ProcessQueue
 from reconsume.consumers.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed

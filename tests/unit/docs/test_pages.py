@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from reconsume.bridge.metrics_catalogue import CATALOGUE, MetricSpec
-from reconsume.bridge.settings import Settings
+from reconsume.bridge.metrics.catalogue import CATALOGUE, MetricSpec
+from reconsume.bridge.process.settings import Settings
 from reconsume.cli.pages import PAGES
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconsume.bridge.groups import parse_group_config, parse_system_config
+from reconsume.bridge.groups.groups import parse_group_config, parse_system_config
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, MalformedProperty
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.progress.metadata import decode_progress

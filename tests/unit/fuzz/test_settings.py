@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from reconsume.bridge.settings import Settings, load_settings
+from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.delay_levels.errors import IllegalSetting
 
 KNOWN = ["TOPIC_PREFIX", "SCHEDULER", "SCHEDULER__DELIVERY", "MANAGEMENT__PORT", "KAFKA_", "KAFKA", "TOPICS__X__Y"]

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.clients import clients_of
+from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,

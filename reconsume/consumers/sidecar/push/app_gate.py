@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from reconsume.bridge.clock import Clock, now_ms
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.outcomes import NotNow
 from reconsume.consumers.sidecar.push.cut_offs import CutOffs
 

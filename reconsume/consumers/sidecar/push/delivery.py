@@ -11,8 +11,8 @@ from typing import Final
 
 import uvloop
 
-from reconsume.bridge.clock import Clock, now_ms
-from reconsume.bridge.event_loops import takes_turns
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.event_loops import takes_turns
 from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,

@@ -6,7 +6,7 @@ from functools import cache
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from reconsume.bridge.metrics_catalogue import metric
+from reconsume.bridge.metrics.catalogue import metric
 
 __all__ = ["PushMetrics", "push_metrics"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.place import Place
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.resend import SEND, Verdict
-from reconsume.bridge.settings import Settings
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo

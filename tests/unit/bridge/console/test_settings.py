@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.bridge.console.settings import ConsoleProcessSettings
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.process.settings import load_settings
 from reconsume.delay_levels.errors import IllegalSetting
 
 TOKEN = "0123456789abcdef"

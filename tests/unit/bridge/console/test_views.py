@@ -10,8 +10,8 @@ import pytest
 from reconsume.bridge.console.cluster import Shared
 from reconsume.bridge.console.faults import status_of
 from reconsume.bridge.console.views import SHOWN_GROUPS, causes_of, group_view, ladder, overview_of
-from reconsume.bridge.counting import Count
-from reconsume.bridge.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.reading.counting import Count
 from reconsume.bridge.resend import new_replay_id
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError

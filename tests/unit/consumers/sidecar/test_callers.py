@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.process.settings import load_settings
 from reconsume.consumers.sidecar.callers import ANYBODY, Caller
 from reconsume.consumers.sidecar.problems import Problem
 from reconsume.consumers.sidecar.settings import ProcessSettings

@@ -12,8 +12,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.settings import ManagementSettings
-from reconsume.bridge.wsgi_thread import WORKERS
+from reconsume.bridge.http.wsgi_thread import WORKERS
+from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.consumers.sidecar.life_cycle import Life
 from reconsume.consumers.sidecar.management import Management, Probes
 from tests.support.waiting import wait_until

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from reconsume.bridge.recent_send_backs import Attempt, Written
+from reconsume.bridge.reading.recent_send_backs import Attempt, Written
 from reconsume.consumers.sidecar.earlier import EarlierSendBacks
 
 WRITTEN = Written(dead_letter=False, level=3, due_ms=1, born_ms=None, in_inbox=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.settings import ManagementSettings
+from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.consumers.sidecar.life_cycle import Life
 from reconsume.consumers.sidecar.management import Management, Probes
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from reconsume.bridge.listening import is_loopback
-from reconsume.bridge.settings import load_settings
+from reconsume.bridge.http.listening import is_loopback
+from reconsume.bridge.process.settings import load_settings
 from reconsume.consumers.sidecar.callers import ANYBODY, Callers
 from reconsume.consumers.sidecar.guard import Rate
 from reconsume.consumers.sidecar.models import Batch, NewMessage, RecordByValue, RecordToSendBack, SendBackBody

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.bridge.groups import Groups
+from reconsume.bridge.groups.groups import Groups
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting, TopicNotAllowed
 from reconsume.delay_levels.wire.allowed_topics import decode_allowed, encode_allowed, is_allowed, require_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, check_group

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.clients import clock_of
+from reconsume.bridge.kafka.clients import clock_of
 from reconsume.consumers import PushConsumer
 from reconsume.consumers.sidecar.life_cycle import Life
 from reconsume.consumers.sidecar.push.answers import Answer, NoAnswer

@@ -1,0 +1,1 @@
+"""The consumer groups' settings, as the GROUPS topic publishes them."""

@@ -1,0 +1,260 @@
+"""Subscription groups and the level table: kept in the compacted GROUPS topic, read by every process.
+
+Key = group, value = JSON of its SubscriptionGroupConfig, with RocketMQ's field names; the key `%SYS%` holds what is
+the same for all groups, `%SYS%.allowedRealTopics` that setting of the schedulers. Everybody reads the topic at start
+and follows it, so all decide alike.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+from pydantic.alias_generators import to_camel
+
+from reconsume.bridge.process.settings import TopicSettings
+from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy, spell_waits
+from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
+from reconsume.delay_levels.wire.allowed_topics import decode_allowed
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
+
+__all__ = [
+    "Groups",
+    "PublishedTopicSettings",
+    "SubscriptionGroupConfig",
+    "SystemConfig",
+    "parse_group_config",
+    "parse_group_value",
+    "parse_system_config",
+    "parse_system_value",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class _Stored(BaseModel):
+    """What is read from the topic may come from a newer version, so unknown keys are kept, not refused."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+
+
+class SubscriptionGroupConfig(_Stored):
+    """RocketMQ's SubscriptionGroupConfig, the part of it that steers retries (RocketMQ: GP-01)."""
+
+    group_name: Annotated[str, Field(alias="groupName")]
+    consume_enable: Annotated[bool, Field(alias="consumeEnable")] = True
+    consume_broadcast_enable: Annotated[bool, Field(alias="consumeBroadcastEnable")] = True
+    retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
+    retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
+    group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
+
+    @field_validator("group_name")
+    @classmethod
+    def _name_is_legal(cls, value: str) -> str:
+        return check_group(value)
+
+    @field_validator("group_retry_policy")
+    @classmethod
+    def _policy_is_legal(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            parse_retry_policy(value)
+        return value
+
+    def policy(self, table: DelayLevels) -> RetryPolicy:
+        """The group's own retry policy, or the level table of all."""
+        return table if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+
+    def waits(self, table: DelayLevels) -> str:
+        """The wait before each retry, for people; a consumer may wish other levels, or set another maximum."""
+        if self.retry_queue_nums <= 0:
+            return "none: failed messages are dropped"
+        return spell_waits(self.policy(table), self.retry_max_times) or "none: a failed message is a dead letter"
+
+    def to_json(self) -> str:
+        """The value of the group's record."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+class PublishedTopicSettings(TopicSettings):
+    """The topic settings of the installation, for every process that makes a topic.
+
+    Only the settings that were given are stored; all others have the default of the version that reads them.
+    """
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    @model_serializer(mode="wrap")
+    def _only_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        given = self.model_fields_set | {to_camel(name) for name in self.model_fields_set}
+        return {name: value for name, value in handler(self).items() if name in given}
+
+
+class SystemConfig(_Stored):
+    """What is the same for all groups; RocketMQ has it in the broker's configuration.
+
+    A process of an earlier version keeps the fields that it does not know when it changes another one.
+    """
+
+    message_delay_level: Annotated[str, Field(alias="messageDelayLevel")] = DEFAULT_LEVEL_TABLE
+    auto_create_subscription_group: Annotated[bool, Field(alias="autoCreateSubscriptionGroup")] = True
+    topic_settings: Annotated[PublishedTopicSettings | None, Field(alias="topicSettings")] = None
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _table_is_legal(cls, value: str) -> str:
+        DelayLevels.parse(value)
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_unpublished_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        absent = ("topicSettings", "topic_settings") if self.topic_settings is None else ()
+        return {name: value for name, value in handler(self).items() if name not in absent}
+
+    def publishing(self, own: TopicSettings) -> SystemConfig:
+        """The same with the topic settings that a process was given; those that it was not given stay."""
+        given = own.model_dump(exclude_unset=True)
+        if not given:
+            return self
+        published = {} if self.topic_settings is None else self.topic_settings.model_dump()
+        return self.model_copy(update={"topic_settings": PublishedTopicSettings(**(published | given))})
+
+    def to_json(self) -> str:
+        """The value of the `%SYS%` record."""
+        return self.model_dump_json(by_alias=True)
+
+
+T = TypeVar("T", bound=_Stored)
+
+
+def parse_group_config(group: str, text: str | bytes) -> SubscriptionGroupConfig:
+    """Read the JSON of one group.
+
+    Raises:
+        IllegalSetting: not JSON, or a field that cannot be; the message names it.
+    """
+    return _parse(SubscriptionGroupConfig, f"group {group!r}", text, {"groupName": group})
+
+
+def parse_system_config(text: str | bytes) -> SystemConfig:
+    """Read the JSON of the `%SYS%` key.
+
+    Raises:
+        IllegalSetting: not JSON, or a field that cannot be.
+    """
+    return _parse(SystemConfig, f"key {SYSTEM_KEY}", text, {})
+
+
+def parse_group_value(group: str, value: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """The same of what JSON or YAML held."""
+    return _check(SubscriptionGroupConfig, f"group {group!r}", {"groupName": group} | dict(value))
+
+
+def parse_system_value(value: Mapping[str, Any]) -> SystemConfig:
+    """The same of what JSON or YAML held."""
+    return _check(SystemConfig, f"key {SYSTEM_KEY}", value)
+
+
+def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, Any]) -> T:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise IllegalSetting(f"{what}: the value must be a JSON object, not {text[:80]!r}")
+    return _check(model, what, dict(defaults) | value)
+
+
+def _check(model: type[T], what: str, value: Mapping[str, Any]) -> T:
+    try:
+        return model.model_validate(dict(value))
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()
+        )
+        raise IllegalSetting(f"{what}: {problems}") from None
+
+
+@lru_cache(maxsize=16)
+def _parsed(table: str) -> DelayLevels:
+    """The table is asked for at every send-back and changes once a year."""
+    return DelayLevels.parse(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the GROUPS topic said at one moment.
+
+    Attributes:
+        system: level table and switches for all.
+        by_name: the registered groups.
+        own_table: a level table that this process was given explicitly; it wins.
+        own_auto_create: likewise for `auto_create_subscription_group`.
+        allowed_real_topics: the setting of the scheduler that started last; None while none has published it.
+        unreadable: keys of records that nobody can read, and why.
+    """
+
+    system: SystemConfig = field(default_factory=SystemConfig)
+    by_name: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
+    own_table: DelayLevels | None = None
+    own_auto_create: bool | None = None
+    allowed_real_topics: tuple[str, ...] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def table(self) -> DelayLevels:
+        """The level table in force."""
+        return self.own_table or _parsed(self.system.message_delay_level)
+
+    def find(self, group: str) -> SubscriptionGroupConfig:
+        """The group's configuration; an unknown one gets the defaults if that is allowed (RocketMQ: BR-02).
+
+        Raises:
+            SubscriptionGroupNotExist: unknown, and `auto_create_subscription_group` is off (RocketMQ: BR-01).
+        """
+        known = self.by_name.get(group)
+        if known is not None:
+            return known
+        allowed = self.own_auto_create
+        if allowed is None:
+            allowed = self.system.auto_create_subscription_group
+        if not allowed:
+            raise SubscriptionGroupNotExist(
+                f"SUBSCRIPTION_GROUP_NOT_EXIST: consumer group {group!r} is not registered and "
+                f"auto_create_subscription_group is off; register it: reconsume groups set {group}"
+            )
+        return SubscriptionGroupConfig(group_name=check_group(group))
+
+    def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
+        """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
+        name = (key or b"").decode(errors="replace")
+        others = {one: why for one, why in self.unreadable.items() if one != name}
+        try:
+            if name == SYSTEM_KEY:
+                system = SystemConfig() if value is None else parse_system_config(value)
+                return replace(self, system=system, unreadable=others)
+            if name == ALLOWED_TOPICS_KEY:
+                allowed = None if value is None else decode_allowed(value)
+                return replace(self, allowed_real_topics=allowed, unreadable=others)
+            if value is None:
+                rest = {group: config for group, config in self.by_name.items() if group != name}
+                return replace(self, by_name=rest, unreadable=others)
+            changed = dict(self.by_name) | {name: parse_group_config(name, value)}
+        except IllegalSetting as error:
+            logger.warning("GROUPS topic: %s; it is ignored, mend it with: reconsume groups set", error)
+            return replace(self, unreadable=others | {name: str(error)})
+        return replace(self, by_name=changed, unreadable=others)

@@ -1,0 +1,1 @@
+"""Listening for HTTP: health, metrics, and the servers of the sidecar and the console."""

@@ -1,0 +1,220 @@
+"""A WSGI application behind a server of bounded threads, connections and times; standard library only."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler
+
+from reconsume.bridge.http.listening import shown_address
+from reconsume.bridge.http.open_connections import ConnectionLimits, OpenConnections
+
+__all__ = ["WORKERS", "Start", "WsgiThread", "size_of_request"]
+
+logger = logging.getLogger(__name__)
+
+Start = Callable[[str, list[tuple[str, str]]], Any]
+"""WSGI's `start_response`."""
+WORKERS: Final = 8
+"""Threads that answer: so many requests at a time, further ones wait their turn."""
+_LIMITS: Final = ConnectionLimits(idle_seconds=10.0, body_seconds=10.0, write_seconds=30.0)
+_MOST_BYTES: Final = 65_536
+"""Of a request."""
+_CLOSE_SECONDS: Final = 1.0
+"""For answers that have begun when the server ends."""
+_START_SECONDS: Final = 30.0
+_END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
+_LENGTH: Final = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+class Refused(Exception):
+    """A request that is not answered by the application; its text is the status."""
+
+
+def size_of_request(received: bytes) -> int | None:
+    """Return the size of the request that begins so, or None before its headers have ended. Pure.
+
+    Raises:
+        Refused: it is too large, or does not tell its size.
+    """
+    end = _END_OF_HEAD.search(received)
+    if end is None:
+        if len(received) > _MOST_BYTES:
+            raise Refused("431 Request Header Fields Too Large")
+        return None
+    told = _LENGTH.search(received, 0, end.start())
+    length = told.group(1).strip() if told else b"0"
+    if not length.isdigit():
+        raise Refused("400 Bad Request")
+    if end.end() + int(length) > _MOST_BYTES:
+        raise Refused("413 Content Too Large")
+    return end.end() + int(length)
+
+
+class WsgiThread:
+    """Serves until closed, one request on each connection.
+
+    One thread reads requests, so that idle and slow clients hold no thread; a few others answer those that are whole.
+
+    Args:
+        application: WSGI's.
+        sockets: that listen.
+        name: of the threads, which are daemons.
+        limits: of connections.
+    """
+
+    def __init__(
+        self,
+        application: Callable[[dict[str, Any], Start], Iterable[bytes]],
+        sockets: Sequence[socket.socket],
+        name: str,
+        limits: ConnectionLimits = _LIMITS,
+    ) -> None:
+        self._sockets = sockets
+        host, port = sockets[0].getsockname()[:2]
+        environ = {"SERVER_NAME": host, "SERVER_PORT": str(port), "SCRIPT_NAME": "", "CONTENT_LENGTH": ""}
+        self._wsgi = SimpleNamespace(base_environ=environ, get_app=lambda: application)
+        self.address = shown_address(sockets[0])
+        self.limits = limits
+        self.open = OpenConnections(limits.connections, name)
+        self._asked: SimpleQueue[_Connection | None] = SimpleQueue()
+        self._in_hand = 0
+        self._running = threading.Event()
+        self._loop_thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._loop_thread.start()
+        for number in range(WORKERS):
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+        self._running.wait(_START_SECONDS)
+
+    def close(self) -> None:
+        """Stop serving; answers that have begun get a moment."""
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._loop_thread.join()
+        for _ in range(WORKERS):
+            self._asked.put(None)
+
+    def ask(self, connection: _Connection) -> None:
+        """Have a request answered that is whole; for connections."""
+        self._in_hand += 1
+        self._asked.put(connection)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._none_in_hand = asyncio.Event()
+        servers = [await self._loop.create_server(lambda: _Connection(self), sock=one) for one in self._sockets]
+        self._running.set()
+        await self._stop.wait()
+        for one in servers:
+            one.close()
+        if self._in_hand:
+            self._none_in_hand.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._none_in_hand.wait(), _CLOSE_SECONDS)
+        self.open.abort_all()
+        await asyncio.sleep(0)
+
+    def _work(self) -> None:
+        while (connection := self._asked.get()) is not None:
+            try:
+                answer = _Exchange(connection.request, connection.client, self._wsgi).answer
+            except Exception:
+                logger.exception("a request to %s failed", self.address)
+                answer = _plain("500 Internal Server Error")
+            with suppress(RuntimeError):  # the server has closed
+                self._loop.call_soon_threadsafe(self._answer, connection, answer)
+
+    def _answer(self, connection: _Connection, answer: bytes) -> None:
+        connection.answer(answer)
+        self._in_hand -= 1
+        if not self._in_hand:
+            self._none_in_hand.set()
+
+
+class _Connection(asyncio.Protocol):
+    """Collects one request, and gives its answer back."""
+
+    def __init__(self, server: WsgiThread) -> None:
+        self._server = server
+        self.request = b""
+        self.client: tuple[Any, ...] = ("", 0)
+        self.is_waiting = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.client = transport.get_extra_info("peername") or self.client
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.idle_seconds, self._too_slow)
+        self._server.open.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.request += data
+        try:
+            size = size_of_request(self.request)
+        except Refused as refused:
+            self.answer(_plain(str(refused)))
+            return
+        if size is not None and len(self.request) >= size:
+            self._timer.cancel()
+            self._transport.pause_reading()
+            self.is_waiting = False
+            self._server.ask(self)
+
+    def answer(self, answer: bytes) -> None:
+        """Send this, and end."""
+        if self._transport.is_closing():
+            return
+        self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._server.limits.write_seconds, self.abort)
+        self.is_waiting = True
+        self._transport.write(answer)
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the base class has it
+        self._timer.cancel()
+        self._server.open.discard(self)
+
+    def _too_slow(self) -> None:
+        self.answer(_plain("408 Request Timeout") if self.request else b"")
+
+
+class _Exchange(WSGIRequestHandler):
+    """One request that has come whole, and the answer to it."""
+
+    def __init__(self, request: bytes, client: tuple[Any, ...], server: Any) -> None:
+        self.rfile = io.BytesIO(request)
+        self.wfile = self._written = io.BytesIO()
+        super().__init__(request, client, server)  # type: ignore[arg-type]  # no socket: it is read above
+
+    @property
+    def answer(self) -> bytes:
+        return self._written.getvalue()
+
+    def setup(self) -> None:
+        """The streams are there."""
+
+    def finish(self) -> None:
+        """The answer is read from its stream."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
+        """A scrape or a probe every few seconds is no news."""
+
+
+def _plain(status: str) -> bytes:
+    return f"HTTP/1.0 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n{status}\n".encode()

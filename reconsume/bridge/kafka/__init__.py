@@ -1,0 +1,1 @@
+"""Clients of Kafka: their settings, their errors, the questions that they ask."""

@@ -1,0 +1,303 @@
+"""What we ask of a cluster: topics, their settings, offsets. No request of these creates anything by itself."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.connection_errors import ConnectionErrors
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.patient_client import UNANSWERED, PatientClient
+from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+
+__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
+
+Partition = tuple[str, int]
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS: Final = 2.0
+_FENCED: Final = "fenced"
+"""In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
+_MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the making of topics depends on."""
+
+    brokers: int
+    default_replication_factor: int
+    message_max_bytes: int
+
+
+class Commit(NamedTuple):
+    """What a group has committed of a partition."""
+
+    offset: int
+    metadata: str | None
+
+
+class KafkaAdmin(PatientClient):
+    """Questions to the cluster, and the making of topics.
+
+    All methods raise `KafkaNotReachable` when no broker answers within 16 s, of `create` 22 s, and `KafkaRefused` when
+    the cluster says no.
+    """
+
+    def topics(self) -> dict[str, int]:
+        """All topics that we may see, with their number of partitions."""
+        topics = self._metadata("listing the topics").topics
+        return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
+
+    def partitions(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
+        """How many partitions each of these topics has; a topic that does not exist is left out.
+
+        Args:
+            topics: to look for.
+            refused: takes what the cluster refuses to tell, by topic; without it the first refusal is raised.
+        """
+        return {topic: len(one.partitions) for topic, one in self._described(topics, refused).items()}
+
+    def _described(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, Any]:
+        wanted = list(topics)
+        return self._patiently(lambda: self._describe(wanted, refused)) if wanted else {}
+
+    def _describe(self, topics: list[str], refused: dict[str, ReconsumeError] | None) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        question = self._question(self._client.describe_topics, TopicCollection(topics))
+        for topic in question:
+            try:
+                found[topic] = question.answer(topic)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                told = self._explain(error, f"looking for topic {topic}")
+                if refused is None or isinstance(told, KafkaNotReachable):
+                    raise told from error
+                refused[topic] = told
+        return found
+
+    def unwritable(self, topics: Collection[str]) -> dict[str, str]:
+        """Why this client may not write to some of these topics; those that it may write to are left out."""
+        if not topics:
+            return {}
+        found: dict[str, str] = {}
+        question = self._question(
+            self._client.describe_topics,
+            TopicCollection(list(topics)),
+            include_authorized_operations=True,
+        )
+        for topic in question:
+            try:
+                operations = question.answer(topic).authorized_operations
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    found[topic] = str(self._explain(error, f"writing to topic {topic}"))
+                elif cause.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._explain(error, f"looking for topic {topic}") from error
+            else:
+                if operations is not None and AclOperation.WRITE not in operations:
+                    refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                    found[topic] = str(translate(refusal, f"writing to topic {topic}"))
+        return found
+
+    def max_message_bytes(self, topic: str) -> int | None:
+        """The limit of a topic for record batches; None where the brokers do not say, or may not."""
+        try:
+            return int(self.settings([topic])[topic]["max.message.bytes"])
+        except (ReconsumeError, KeyError) as error:
+            logger.debug("max.message.bytes of %s is not known: %s", topic, error)
+            return None
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id that Kafka gave each of these topics when it was made; a topic that does not exist is left out."""
+        return {topic: str(one.topic_id) for topic, one in self._described(topics).items()}
+
+    def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings in force of each topic, by name."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        return self._patiently(lambda: self._settings_of(resources)) if resources else {}
+
+    def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
+        question = self._question(self._client.describe_configs, resources)
+        return {
+            one.name: _values(
+                self._answer(question, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
+            )
+            for one in question
+        }
+
+    def cluster_id(self) -> str:
+        """The id that a cluster gives itself when it is made."""
+        return str(self._metadata("asking for the cluster's id").cluster_id)
+
+    def facts(self) -> ClusterFacts:
+        """Number of brokers and the defaults that matter for new topics.
+
+        Without the right to read broker settings Kafka's own defaults are taken.
+        """
+        brokers = self._patiently(self._brokers)
+        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+        try:
+            values = self._patiently(lambda: self._settings_of([resource]))[resource.name]
+        except KafkaRefused as error:
+            logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
+            values = {}
+        return ClusterFacts(
+            brokers=len(brokers),
+            default_replication_factor=int(values.get("default.replication.factor", "1")),
+            message_max_bytes=int(values.get("message.max.bytes", "1048588")),
+        )
+
+    def _brokers(self) -> Collection[int]:
+        doing = "asking for the brokers"
+        brokers = self._ask_for_metadata(doing).brokers
+        if not brokers:
+            raise KafkaNotReachable(f"{doing}: none of them is in use at the moment")
+        return brokers
+
+    def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
+        """Make a topic and wait until it can be used; False if it was there already."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=dict(settings))
+        made = self._patiently(lambda: self._create(topic, new))
+        if made:
+            self._patiently(lambda: self._require_leaders(topic, partitions))
+        return made
+
+    def _create(self, topic: str, new: NewTopic) -> bool:
+        question = self._question(
+            self._client.create_topics, [new], seconds=self._patience, operation_timeout=self._patience
+        )
+        try:
+            question.answer(topic)
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR and _FENCED in cause.str():
+                raise KafkaNotReachable(f"making topic {topic}: {cause.str()}") from error
+            raise self._explain(error, f"making topic {topic}") from error
+        return True
+
+    def _require_leaders(self, topic: str, partitions: int) -> None:
+        """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
+        question = self._question(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
+        try:
+            described = question.answer(topic)
+        except KafkaException as error:
+            raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
+        if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < partitions:
+            raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
+
+    def end_offsets(
+        self, partitions: Iterable[Partition], *, earliest: bool = False, uncommitted: bool = False
+    ) -> dict[Partition, int]:
+        """The offset after the last committed record of each partition, or the first one that is kept.
+
+        With `uncommitted` the end of what is there, also of transactions that are still open.
+        """
+        spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
+        request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        return self._patiently(lambda: self._list_offsets(request, level)) if request else {}
+
+    def offsets_at(
+        self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
+    ) -> dict[Partition, int]:
+        """The first offset of each partition with that timestamp or a later one; the end where there is none."""
+        request = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        found = self._patiently(lambda: self._list_offsets(request, level)) if request else {}
+        return found | self.end_offsets(
+            (where for where, offset in found.items() if offset < 0), uncommitted=uncommitted
+        )
+
+    def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
+        question = self._question(self._client.list_offsets, request, isolation_level=level)
+        return {
+            (one.topic, one.partition): self._answer(
+                question, one, f"reading offsets of {one.topic}-{one.partition}"
+            ).offset
+            for one in question
+        }
+
+    def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offsets that a consumer group has committed of these; a partition without one is left out."""
+        return {where: one.offset for where, one in self.commits(group, partitions).items()}
+
+    def commits(self, group: str, partitions: Iterable[Partition], *, stable: bool = False) -> dict[Partition, Commit]:
+        """The same with the metadata that were committed with each offset.
+
+        Asked by a consumer that is no member: librdkafka 2.16 kills the process when an admin client asks a broker
+        that is not the group's coordinator any more, or not yet (librdkafka issue 5040).
+
+        Args:
+            group: whose.
+            partitions: of these.
+            stable: wait for the end of transactions that are about to commit offsets of these.
+        """
+        asked = [TopicPartition(*where) for where in partitions]
+        if not asked:
+            return {}
+        level = "read_committed" if stable else "read_uncommitted"
+        consumer = make_consumer(self._settings | {"group.id": group, "isolation.level": level})
+        try:
+            return self._patiently(lambda: _commits(consumer, group, asked, self._heard))
+        finally:
+            consumer.close()
+
+    def member_names(self, group: str) -> set[str]:
+        """The members of a group by their `group.instance.id`, or `client.id`, which Kafka puts before a UUID.
+
+        Asked of all brokers, in the older way that confluent-kafka calls deprecated: the newer one, a question to the
+        group's coordinator, kills the process when the connection breaks (librdkafka issue 4605, pull request 5397).
+
+        Raises:
+            KafkaNotReachable: a broker does not answer.
+        """
+        try:
+            found = self._client.list_groups(group, timeout=_ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._explain(error, f"looking at the members of group {group}") from error
+        members = (member.id for one in found if one.id == group for member in one.members)
+        return {name[1] for one in members if one and (name := _MEMBER_ID.fullmatch(one))}
+
+
+def _commits(
+    consumer: Consumer, group: str, asked: list[TopicPartition], heard: ConnectionErrors
+) -> dict[Partition, Commit]:
+    doing = f"reading the offsets of group {group}"
+    try:
+        found = consumer.committed(asked, _ANSWER_SECONDS)
+    except KafkaException as error:
+        # That the group may not be used is told to those who poll; who asks waits for a coordinator in vain.
+        told = consumer.poll(0)
+        refusal = None if told is None else told.error()
+        if refusal is None and error.args[0].code() in UNANSWERED:
+            raise heard.no_answer(error.args[0], doing) from error
+        raise translate(error if refusal is None else refusal, doing) from error
+    for one in found:
+        if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise translate(one.error, doing)
+    return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found if one.offset >= 0}
+
+
+def _values(entries: Mapping[str, Any]) -> dict[str, str]:
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}

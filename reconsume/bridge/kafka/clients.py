@@ -1,0 +1,152 @@
+"""The one place where clients of Kafka are made, and where a process asks for the time.
+
+Addresses that somebody serves in this process are the exception: `reconsume.testing` has Kafkas in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = [
+    "Clients",
+    "DerivedConsumer",
+    "clients_of",
+    "clock_of",
+    "close_producer",
+    "discard_producer",
+    "forget",
+    "make_admin",
+    "make_consumer",
+    "make_producer",
+    "serve",
+]
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=Consumer)
+M = TypeVar("M")
+
+
+def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M:
+    """A client; what librdkafka does not take of the settings is told as the user's setting that it is."""
+    try:
+        return kind(dict(settings))
+    except KafkaException as error:
+        cause = error.args[0]
+        if isinstance(cause, KafkaError) and cause.code() == KafkaError._INVALID_ARG:
+            raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}") from error
+        raise
+
+
+class Clients:
+    """Real clients and the real clock.
+
+    Attributes:
+        can_lose_offsets: whether a group's coordinator may say that less is committed than is.
+        outlive_the_process: whether what a process has left open is still there when it is started again.
+    """
+
+    can_lose_offsets = True
+    outlive_the_process = True
+
+    @property
+    def clock(self) -> Clock:
+        """Gives the time in milliseconds."""
+        return now_ms
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        """A consumer with librdkafka's settings."""
+        return _made(Consumer, settings)
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """A producer with librdkafka's settings."""
+        return _made(Producer, settings)
+
+    def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+        """An admin client with librdkafka's settings."""
+        return _made(AdminClient, settings)
+
+    def consumer_class(self, derived: type[C]) -> type[C]:
+        """The class to make an object of where a class derived from `confluent_kafka.Consumer` was called."""
+        return derived
+
+
+_REAL: Final = Clients()
+_served: Final[dict[str, Clients]] = {}
+
+
+def serve(bootstrap_servers: str, clients: Clients) -> None:
+    """From now on clients for this address are made by `clients`."""
+    _served[bootstrap_servers] = clients
+
+
+def forget(bootstrap_servers: str) -> None:
+    """The address is served no more."""
+    _served.pop(bootstrap_servers, None)
+
+
+def clients_of(settings: Mapping[str, Any]) -> Clients:
+    """Who makes the clients for the address in these settings."""
+    return _served.get(str(settings.get("bootstrap.servers")), _REAL)
+
+
+def clock_of(settings: Mapping[str, Any]) -> Clock:
+    """The clock that holds where these settings lead."""
+    return clients_of(settings).clock
+
+
+class DerivedConsumer(Consumer):
+    """A `confluent_kafka.Consumer` to derive from; its first argument, or its keywords, are the settings.
+
+    Where the address is served by somebody else, the object is of a class that has their consumer in place of
+    librdkafka's, so `super()` leads there.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """An object of this class, or of the one that stands for it."""
+        settings = dict(args[0]) if args and isinstance(args[0], Mapping) else {}
+        return super().__new__(clients_of(settings | kwargs).consumer_class(cls))
+
+
+def make_consumer(settings: Mapping[str, Any]) -> Consumer:
+    """A consumer for the address in its settings."""
+    return clients_of(settings).consumer(settings)
+
+
+def make_producer(settings: Mapping[str, Any]) -> Producer:
+    """A producer for the address in its settings."""
+    return clients_of(settings).producer(settings)
+
+
+def make_admin(settings: Mapping[str, Any]) -> AdminClient:
+    """An admin client for the address in its settings."""
+    return clients_of(settings).admin(settings)
+
+
+def discard_producer(producer: Producer) -> None:
+    """Let go of a producer without waiting for what is on its way; Kafka undoes what it has not committed."""
+    producer.purge()
+    close_producer(producer)
+
+
+def close_producer(producer: Producer) -> None:
+    """Let go of a producer, also of one with a fatal error, which may come at any moment.
+
+    confluent-kafka 2.16 raises `SystemError` then, or the fatal error itself, of which its user has heard.
+    """
+    try:
+        producer.close()
+    except SystemError as error:
+        logger.debug("closing a producer with a fatal error: %s", error)
+    except KafkaException as error:
+        if not error.args[0].fatal():
+            raise
+        logger.debug("closing a producer with a fatal error: %s", error)

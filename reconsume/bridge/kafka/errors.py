@@ -1,0 +1,175 @@
+"""Kafka's errors in our words."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    KafkaRefused,
+    ReconsumeError,
+    RecordTooLarge,
+    TopicNotReady,
+)
+
+__all__ = [
+    "is_passing",
+    "is_rebalance",
+    "is_refusal",
+    "refusing_topic",
+    "translate",
+    "why_failed",
+]
+
+
+_NOT_REACHABLE: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }
+)
+_NO_TOPIC: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+_REMEDY_IF_MISSING: Final = (
+    "`reconsume topics apply` creates the topics of reconsume, `kafka-topics.sh --create` or its owner any other"
+)
+_RIGHTS: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
+}
+_DEFINITE: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.SECURITY_DISABLED,
+        KafkaError._INVALID_ARG,
+    }
+)
+_TOO_LARGE: Final = dict.fromkeys(
+    (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE),
+    (RecordTooLarge, "; make it smaller, or raise the topic's max.message.bytes"),
+)
+_REBALANCED: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+    }
+)
+_LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether the same request may succeed later without anybody changing anything."""
+    return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in _NO_TOPIC)
+
+
+def is_rebalance(error: KafkaError) -> bool:
+    """Whether the group has refused offsets of a member that it has not, or not as it was."""
+    return error.code() in _REBALANCED
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
+    return error.code() in (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+    )
+
+
+def refusing_topic(cause: KafkaError) -> str:
+    """Return the topic that librdkafka (2.16) names where a produce request was refused, else nothing."""
+    named = re.search(r"ProduceRequest for (\S+) \[\d+\]", cause.str())
+    return named[1] if named else ""
+
+
+def translate(
+    error: KafkaException | KafkaError, doing: str, remedy_if_missing: str = _REMEDY_IF_MISSING
+) -> ReconsumeError:
+    """The error of ours for one of Kafka's.
+
+    Args:
+        error: what confluent-kafka raised or reported.
+        doing: what was being done, with its topic or group; the message starts with it.
+        remedy_if_missing: what creates the topic, where the caller knows whose it is.
+    """
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    if not isinstance(cause, KafkaError):
+        return KafkaRefused(f"{doing}: {cause}")
+    code = cause.code()
+    if code in _RIGHTS:
+        return KafkaRefused(
+            f"{doing}: no right to use {_RIGHTS[code]} ({cause.name()}); grant it to this client's principal"
+        )
+    if code in _LOGIN:
+        return KafkaRefused(f"{doing}: the brokers do not accept this client ({cause.str()}); check [kafka]")
+    if code in _NO_TOPIC:
+        return TopicNotReady(f"{doing}: the topic does not exist; {remedy_if_missing}")
+    if code in _DEFINITE or cause.fatal():
+        kind, way_out = _TOO_LARGE.get(code, (KafkaRefused, ""))
+        return kind(f"{doing}: {cause.name()}: {cause.str()}{way_out}")
+    # What nobody has thought of is no verdict on a record: it is reported and tried again.
+    known = "no answer from Kafka" if is_passing(cause) else cause.name()
+    return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
+
+
+def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
+    """The error for which librdkafka has failed an open transaction, where a call only says that it has (`_STATE`).
+
+    A record is refused in the background, so whatever is called next may be told of it in this way. To begin a
+    transaction is then answered with the reason, and does nothing while one is open.
+    """
+    if error.args[0].code() == KafkaError._STATE:
+        try:
+            producer.begin_transaction()
+        except KafkaException as reason:
+            if reason.args[0].code() != KafkaError._STATE:
+                return reason
+    return error

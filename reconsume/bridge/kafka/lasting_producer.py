@@ -1,0 +1,120 @@
+"""A producer that is replaced when it can do nothing any more."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.librdkafka.connections import Connections
+from reconsume.bridge.librdkafka.fatal_errors import fatal_error, wait_for_reports
+from reconsume.delay_levels.errors import KafkaNotReachable
+
+__all__ = ["LastingProducer"]
+
+logger = logging.getLogger(__name__)
+
+_LAST_REPORTS_SECONDS: Final = 1.0
+
+
+class LastingProducer:
+    """Any thread may produce; one thread serves, and replaces the producer.
+
+    A producer is of no use any more after a fatal error, or when librdkafka has left it alone (see `Connections`). What
+    it has not delivered then gets an error, though the brokers may have stored it: whoever writes it again makes a
+    second copy of that.
+
+    Args:
+        settings: librdkafka's, for a producer without transactions.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._broken: str | None = None
+        self._given_up: list[Producer] = []
+        self._lock = threading.Lock()
+        self._connections, self._producer = self._made()
+
+    def __len__(self) -> int:
+        """Records that are not acknowledged, also of producers that are given up and have not told of it yet."""
+        with self._lock:
+            return len(self._producer) + sum(map(len, self._given_up))
+
+    def produce(self, *args: Any, **kwargs: Any) -> None:
+        """As `confluent_kafka.Producer.produce` does.
+
+        Raises:
+            BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
+                call may succeed later.
+        """
+        with self._lock:
+            try:
+                self._producer.produce(*args, **kwargs)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._FATAL:
+                    raise
+                self._broken = self._broken or error.args[0].str()
+                raise BufferError("the producer is about to be replaced") from error
+
+    def serve(self, seconds: float) -> None:
+        """Call what waits for reports of deliveries, for so long; by one thread only."""
+        try:
+            self._producer.poll(seconds)
+            self._connections.check()
+        except KafkaException as error:
+            self._broken = fatal_error(error)
+        except KafkaNotReachable as error:
+            self._broken = str(error)
+        if self._broken is not None:
+            self._replace(self._broken)
+
+    def flush(self, seconds: float) -> int:
+        """Wait until all are acknowledged; gives how many are not."""
+        producer = self._producer
+        try:
+            wait_for_reports(producer, seconds)
+        except KafkaException as error:
+            with self._lock:
+                if producer is self._producer:
+                    self._broken = fatal_error(error)
+        return len(self)
+
+    def close(self) -> None:
+        """Give up what is not acknowledged; when nobody produces or serves any more."""
+        _give_up(self._producer)
+        close_producer(self._producer)
+
+    def _made(self) -> tuple[Connections, Producer]:
+        connections = Connections(self._settings)
+        return connections, make_producer(connections.settings)
+
+    def _replace(self, why: str) -> None:
+        with self._lock:
+            old, self._broken = self._producer, None
+            self._given_up.append(old)
+            self._connections, self._producer = self._made()
+        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(old), why)
+        # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
+        # somebody may be in its `flush`.
+        threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()
+
+    def _let_go(self, producer: Producer) -> None:
+        try:
+            _give_up(producer)
+        finally:
+            with self._lock:
+                self._given_up.remove(producer)
+
+
+def _give_up(producer: Producer) -> None:
+    """Whoever waits for a record is told that it was given up."""
+    producer.purge()
+    try:
+        wait_for_reports(producer, _LAST_REPORTS_SECONDS)
+    except KafkaException as error:
+        logger.debug("giving up a producer with a fatal error: %s", fatal_error(error))
+        wait_for_reports(producer, _LAST_REPORTS_SECONDS)

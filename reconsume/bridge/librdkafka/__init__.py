@@ -1,0 +1,1 @@
+"""Ways around defects of librdkafka and confluent-kafka, one file for each."""

@@ -1,0 +1,88 @@
+"""Whether a consumer is a member of its group, as librdkafka's statistics tell it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from reconsume.bridge.librdkafka.connections import Connections
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+
+__all__ = ["Membership", "MembershipLost"]
+
+_PATIENCE_MS: Final = 120_000.0
+"""Longer than the loss of a broker takes librdkafka, with a request that is waited for 60 s."""
+_MAX_POLL_INTERVAL_MS: Final = 300_000
+
+
+class MembershipLost(ReconsumeError):
+    """This consumer is no use to its group any more, and will not be; another consumer will."""
+
+
+class Membership:
+    """Remembers when librdkafka was a settled member last, when it knew the group's coordinator, and its connections.
+
+    A client may be left alone by librdkafka (see `Connections`). Without a look the group's messages would wait until
+    somebody starts the process again, also those of partitions that the group still takes for this member's.
+
+    A rebalance may take as long as the slowest member may take for a poll, so a member that knows its coordinator is
+    given that time.
+
+    Args:
+        conf: the consumer's settings; a `stats_cb` in it is told too.
+        patience_ms: for finding the coordinator.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, Any], *, patience_ms: float = _PATIENCE_MS, clock: Clock = monotonic_ms
+    ) -> None:
+        self._connections = Connections(conf, clock=clock)
+        self._told: Callable[[str], object] | None = conf.get("stats_cb")
+        self._conf = conf
+        self._patience_ms = patience_ms
+        self._clock = clock
+        self._settled = self._found = clock()
+        self._lost: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same settings with statistics, which come while the consumer polls."""
+        return self._connections.settings | {"stats_cb": self._heard}
+
+    def check(self, *, has_partitions: bool) -> None:
+        """To be asked now and then; one that has partitions is a member as long as nobody takes them away.
+
+        Raises:
+            MembershipLost: it is no member, or knows no broker, and will not for all that it does.
+        """
+        try:
+            self._connections.check()
+        except KafkaNotReachable as error:
+            raise MembershipLost(str(error)) from error
+        if self._lost is not None and not has_partitions:
+            raise MembershipLost(self._lost)
+
+    def _heard(self, statistics: str) -> None:
+        told = json.loads(statistics)
+        group = told.get("cgrp") or {}
+        self._look(str(group.get("state")), str(group.get("join_state")))
+        self._connections.hear(told)
+        if self._told is not None:
+            self._told(statistics)
+
+    def _look(self, state: str, join_state: str) -> None:
+        now = self._clock()
+        if state == "up":
+            self._found = now
+            if join_state == "steady":
+                self._settled = now
+        without, unsettled = now - self._found, now - self._settled
+        self._lost = None
+        if without >= self._patience_ms:
+            self._lost = f"the group's coordinator has not been found for {without / 1000:.0f} s ({state})"
+        elif unsettled >= self._patience_ms + float(self._conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)):
+            self._lost = f"no member of the group for {unsettled / 1000:.0f} s ({join_state})"

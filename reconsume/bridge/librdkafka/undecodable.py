@@ -1,0 +1,73 @@
+"""Names and metadata that are not UTF-8."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from gc import get_referents
+from operator import methodcaller
+from typing import Any, Final, cast
+
+from confluent_kafka import Message, TopicPartition
+
+from reconsume.delay_levels.wire.properties import Header
+
+__all__ = ["headers_of", "logger", "metadata_of"]
+
+logger = logging.getLogger(__name__)
+
+
+_UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
+
+
+_HEADERS: Final[Callable[[Message], list[Header] | None]] = methodcaller("headers")
+"""Not `message.headers()`: once that is specialised, Python (3.11) sees an error in it only at some later call."""
+
+
+def headers_of(message: Message) -> list[Header]:
+    r"""A record's headers; confluent-kafka decodes them on first use and keeps the list, so it is not ours to change.
+
+    A name that is not UTF-8, which Java clients cannot write but C clients can, is shown with escapes such as `\xff`,
+    of several each as U+FFFD, and the log says so. Its value and all other headers are as they were.
+    """
+    try:
+        headers = _HEADERS(message) or []
+    except SystemError as error:
+        return _with_names(message, error)
+    # Whoever asked before us had the error; the list that confluent-kafka (2.16) keeps then has null pointers for
+    # names, and a program that touches one crashes. The garbage collector's view leaves them out.
+    if len(get_referents(*headers)) != 2 * len(headers):
+        return _with_names(message, None)
+    return headers
+
+
+def _with_names(message: Message, error: BaseException | None) -> list[Header]:
+    """Fill the places of the names that could not be decoded, for good.
+
+    Args:
+        message: whose list of headers has null pointers.
+        error: what confluent-kafka raised, if it did so here; one of its causes holds one of the names.
+    """
+    bad = error
+    while bad is not None and not isinstance(bad, UnicodeDecodeError):
+        bad = bad.__cause__
+    if error is not None and bad is None:
+        raise error
+    headers = _HEADERS(message) or []
+    missing = [index for index, header in enumerate(headers) if len(get_referents(header)) == 1]
+    name = bad.object.decode(errors="backslashreplace") if bad is not None and len(missing) == 1 else _UNKNOWN_NAME
+    mended = [(name if index in missing else header[0], header[1]) for index, header in enumerate(headers)]
+    message.set_headers(cast("Any", mended))
+    logger.warning(
+        "%s-%s@%s: names of headers are not UTF-8; its headers are now called %s",
+        *(message.topic(), message.partition(), message.offset(), [name for name, _ in mended]),
+    )
+    return mended
+
+
+def metadata_of(committed: TopicPartition) -> str | None:
+    """What stands beside a committed offset; None where it is no text, as what franz-go writes."""
+    try:
+        return committed.metadata
+    except UnicodeDecodeError:
+        return None

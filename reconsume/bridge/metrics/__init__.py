@@ -1,0 +1,1 @@
+"""The metrics of all roles and what each means."""

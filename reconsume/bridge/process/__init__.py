@@ -1,0 +1,1 @@
+"""What a process has before it meets Kafka: settings, identity, clocks."""

@@ -1,0 +1,330 @@
+"""One strict tree of settings: a TOML or YAML file, the environment, the command line; unknown keys are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, overload
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from reconsume.bridge.process.environment import read_environment
+from reconsume.delay_levels.errors import IllegalName, IllegalSetting
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
+
+__all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
+
+_OF_ONE_PROCESS: Final = ("sidecar", "subscriptions", "console")
+"""One file may serve all processes of an installation; these parts of it are read by `reconsume sidecar`, or by
+`reconsume console`, alone."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class TopicSettings(_Strict):
+    """How our topics are made; existing topics are never changed by these.
+
+    `reconsume topics apply` and `groups apply` publish those that their process was given, in the GROUPS topic.
+    Published settings hold for every process that makes a topic, such as a consumer or a scheduler worker, and win over
+    its own.
+    """
+
+    delay_partitions: Annotated[int, Field(ge=1)] = 4
+    """Of each delay topic and of SEND_BACK: so many workers can share it."""
+    dead_letter_partitions: Annotated[int, Field(ge=1)] = 1
+    """Of each dead-letter topic."""
+    replication_factor: Annotated[int, Field(ge=1)] | None = None
+    """None takes the cluster's default, and at least 3 where there are 3 brokers."""
+    retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
+    """The reconciliation window. A delay topic keeps twice its duration where that is longer."""
+    max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
+    """None takes the brokers' limit and adds room for our headers."""
+
+
+class SchedulerSettings(_Strict):
+    """One scheduler worker."""
+
+    instance_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """Stable over restarts and unique among the live workers; None takes one that is both on each machine."""
+    delivery: Literal["transactional", "at_least_once"] = "transactional"
+    """The second for clusters without transactions: a crash may deliver a batch twice."""
+    max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
+    """At most so many records in a transaction; it holds 4 MiB at most, and less on a slow link."""
+    read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
+    """At most so many waiting records in memory for each partition."""
+    read_ahead_mib: Annotated[int, Field(ge=1)] = 64
+    """At most so much of waiting records in memory, all partitions together."""
+    transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=15_000)] = 10_000
+    """After this the brokers end a dead worker's transaction, if no other worker has."""
+    static_membership: bool = True
+    """A worker that was killed and is back within its session gets its partitions at once (`group.instance.id`)."""
+    session_timeout_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 6_000
+    """After this the partitions of a worker that is gone go to others; brokers take 6 s or more by default."""
+    max_poll_interval_ms: Annotated[int, Field(ge=45_000, le=3_600_000)] = 60_000
+    """So long at most a rebalance waits for a worker; a worker that hangs for longer is put out of the group."""
+
+    @model_validator(mode="after")
+    def _polls_within_the_session(self) -> Self:
+        if self.max_poll_interval_ms < self.session_timeout_ms:
+            raise ValueError(
+                f"max_poll_interval_ms ({self.max_poll_interval_ms}) must be session_timeout_ms "
+                f"({self.session_timeout_ms}) or more"
+            )
+        return self
+
+
+class ManagementSettings(_Strict):
+    """`/metrics`, `/livez`, `/readyz` and `/loglevel`."""
+
+    host: str = "127.0.0.1"
+    """Where it listens; in a container `::`, which is every address of IPv6 and IPv4."""
+    port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """None takes 15082 for a scheduler worker, 15081 for a sidecar, 15084 for a console, or a free port where that one
+    is taken; 0 takes a free one."""
+
+
+class LoggingSettings(_Strict):
+    """Logs of a process; the library itself leaves them to the program."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is less is left out; schedulers and sidecars change it while they run: PUT /loglevel."""
+    format: Literal["console", "json"] = "console"
+    """Lines for people, or one JSON object in each."""
+
+
+class Settings(BaseSettings):
+    """All settings of a process."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="RECONSUME_", use_attribute_docstrings=True
+    )
+
+    bootstrap_servers: str = "localhost:9092"
+    """`host:port`, more of them parted by commas."""
+    kafka: dict[str, SecretStr] = {}
+    """librdkafka's own settings, passed through to every client."""
+    topic_prefix: str = "reconsume."
+    """All our topics start with it."""
+    message_delay_level: str | None = None
+    """The level table for this process alone; None takes the one in the GROUPS topic."""
+    auto_create_subscription_group: bool | None = None
+    """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); None takes what GROUPS says."""
+    allowed_real_topics: list[str] = []
+    """Regular expressions of other topics that a REAL_TOPIC header may name; none by default."""
+    topics: TopicSettings = TopicSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    management: ManagementSettings = ManagementSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Values come from `load_settings` alone: it reads file and environment and says which one was wrong."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka_values_are_text(cls, value: Any) -> Any:
+        """TOML has numbers and booleans, librdkafka wants text."""
+        if not isinstance(value, Mapping):
+            return value
+        return {key: _as_text(one) for key, one in value.items()}
+
+    @field_validator("allowed_real_topics", mode="before")
+    @classmethod
+    def _patterns_from_one_text(cls, value: Any) -> Any:
+        """The environment has no lists: patterns are parted by spaces there."""
+        return value.split() if isinstance(value, str) else value
+
+    @field_validator("topic_prefix")
+    @classmethod
+    def _prefix_is_legal(cls, value: str) -> str:
+        TopicNames(value)
+        return value
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _table_is_legal(cls, value: str | None) -> str | None:
+        if value is not None:
+            DelayLevels.parse(value)
+        return value
+
+    @field_validator("allowed_real_topics")
+    @classmethod
+    def _patterns_are_legal(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise IllegalName(f"{pattern!r} is not a regular expression: {error}") from None
+        return value
+
+    @property
+    def names(self) -> TopicNames:
+        """The topics of this installation."""
+        return TopicNames(self.topic_prefix)
+
+    def client_settings(self) -> dict[str, Any]:
+        """Librdkafka's settings for any client: the pass-through ones and the bootstrap servers, in clear."""
+        settings = {key: value.get_secret_value() for key, value in self.kafka.items()}
+        return settings | {"bootstrap.servers": self.bootstrap_servers}
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+S = TypeVar("S", bound=Settings)
+
+
+@overload
+def load_settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings: ...
+
+
+@overload
+def load_settings(
+    file: Path | None,
+    environment: Mapping[str, str] | None,
+    overrides: Mapping[str, Any] | None,
+    kind: type[S],
+) -> S: ...
+
+
+def load_settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    kind: type[Settings] = Settings,
+) -> Settings:
+    """Read the settings; the command line wins over the environment, the environment over the file.
+
+    Args:
+        file: TOML, or YAML if it is called so, nested as `Settings` is; `kafka` takes librdkafka's names.
+        environment: None reads the process's own.
+        overrides: values of the command line, nested likewise; None values are left out.
+        kind: the settings of which process.
+
+    Raises:
+        IllegalSetting: naming every wrong setting, where it came from, and what is allowed. Secrets are not shown.
+    """
+    variables = os.environ if environment is None else environment
+    layers = (
+        (f"file {file}", _read_file(file) if file is not None else {}),
+        ("environment", read_environment(variables)),
+        ("command line", _without_none(overrides or {})),
+    )
+    merged: dict[str, Any] = {}
+    for _, layer in layers:
+        merged = _merge(merged, layer)
+    known = {key: value for key, value in merged.items() if key in kind.model_fields or key not in _OF_ONE_PROCESS}
+    try:
+        return kind(**known)
+    except ValidationError as error:
+        raise IllegalSetting(_explain(error, layers, kind)) from None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"the settings file cannot be read: {file}: {error}") from None
+    if file.suffix in (".yaml", ".yml"):
+        return _read_yaml(file, text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise IllegalSetting(f"the settings file {file} is not TOML: {error}") from None
+
+
+def _read_yaml(file: Path, text: str) -> dict[str, Any]:
+    try:
+        import yaml  # noqa: PLC0415 - only who writes YAML needs it
+    except ImportError:
+        raise IllegalSetting(
+            f"the settings file {file} is YAML, which needs PyYAML: pip install '.[sidecar]' in the checkout, "
+            "or write TOML"
+        ) from None
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise IllegalSetting(f"the settings file {file} is not YAML: {error}") from None
+    if not isinstance(found, dict | None):
+        raise IllegalSetting(
+            f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
+        )
+    return {str(key): value for key, value in (found or {}).items()}
+
+
+def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in layer.items()
+        if value is not None
+    }
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _explain(error: ValidationError, layers: tuple[tuple[str, Mapping[str, Any]], ...], kind: type[Settings]) -> str:
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        path = [str(part) for part in problem["loc"]]
+        source = next((name for name, layer in reversed(layers) if _holds(layer, path)), "default")
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = f"unknown setting; known here: {', '.join(_known(path, kind))}"
+        lines.append(f"setting {'.'.join(path)} ({source}): {message}")
+    return "\n".join(lines)
+
+
+def _holds(layer: Any, path: list[str]) -> bool:
+    for part in path:
+        if isinstance(layer, list):  # an element of it; what is merged is the whole list of one layer
+            layer = dict(zip(map(str, range(len(layer))), layer, strict=True))
+        if not isinstance(layer, Mapping) or part not in layer:
+            return False
+        layer = layer[part]
+    return True
+
+
+def _known(path: list[str], kind: type[Settings]) -> list[str]:
+    model: Any = kind
+    for part in path[:-1]:
+        if part.isdecimal():
+            continue
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is None:
+            return []
+        inner = [one for one in get_args(field.annotation) if hasattr(one, "model_fields")]
+        model = inner[0] if inner else field.annotation
+    return sorted(model.model_fields)

@@ -1,0 +1,57 @@
+"""Tell user code of events from threads of ours, which must not end by what it raises."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+
+__all__ = ["UserCallbacks", "with_guarded"]
+
+logger = logging.getLogger(__name__)
+
+_QUIET_MS: Final = 60_000
+"""An error is in the log once in this time; how often it came meanwhile is told the next time."""
+
+
+class UserCallbacks:
+    """Calls user code; what it raises is logged and changes nothing.
+
+    Args:
+        kind: what is called, such as `hook`.
+        clock: gives milliseconds.
+    """
+
+    def __init__(self, kind: str, clock: Clock = monotonic_ms) -> None:
+        self._text = kind + " %s raised, which changes nothing; %d times more since it was last said"
+        self._clock = clock
+        self._quiet_until = float("-inf")
+        self._unsaid = 0
+
+    def tell(self, name: str, call: Callable[[], object]) -> None:
+        """Make a call."""
+        try:
+            call()
+        except BaseException:  # not even a SystemExit may end a thread of the consumer
+            now = self._clock()
+            if now < self._quiet_until:
+                self._unsaid += 1
+                return
+            unsaid, self._unsaid = self._unsaid, 0
+            self._quiet_until = now + _QUIET_MS
+            with suppress(BaseException):  # the log shows the error, which may raise another one
+                logger.exception(self._text, name, unsaid)
+
+
+def with_guarded(conf: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The settings of a client; what these callbacks of a user raise would come out of its `poll`."""
+    return dict(conf) | {name: _guarded(name, conf[name]) for name in names if callable(conf.get(name))}
+
+
+def _guarded(name: str, callback: Callable[..., object]) -> Callable[..., None]:
+    callbacks = UserCallbacks("conf's")
+    return lambda *told: callbacks.tell(name, lambda: callback(*told))

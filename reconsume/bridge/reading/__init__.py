@@ -1,0 +1,1 @@
+"""Reading records and offsets outside of a consumer group."""

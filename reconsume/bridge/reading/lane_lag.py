@@ -1,0 +1,103 @@
+"""How far the lanes are: what is overdue, and when the next record is due. Read from outside, with no worker's help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.reading.counting import Count, Span, count_records, total
+
+__all__ = ["Lane", "look_at_lanes"]
+
+_SECONDS: Final = 10.0
+_SLICE_SECONDS: Final = 0.1
+
+
+class Lane(NamedTuple):
+    """One scheduled topic.
+
+    Attributes:
+        overdue: waiting records whose time has come; none where each record has a moment of its own.
+        next_due_ms: when the first waiting record is due, None if none waits or nobody can tell.
+    """
+
+    overdue: Count
+    next_due_ms: int | None
+
+
+def look_at_lanes(
+    admin: KafkaAdmin,
+    base: Mapping[str, Any],
+    delays_ms: Mapping[str, int | None],
+    waiting: Mapping[str, Mapping[Partition, Span]],
+    *,
+    now_ms: int,
+    client_id: str,
+) -> dict[str, Lane]:
+    """Look at each topic.
+
+    Args:
+        admin: asks for offsets.
+        base: librdkafka's settings for any client.
+        delays_ms: of each topic; None where each record has a moment of its own.
+        waiting: what is not delivered yet of each of its partitions.
+        now_ms: the time.
+        client_id: shown in the brokers' logs; a right to a group of this name is needed.
+    """
+    open_ones = {where: span for spans in waiting.values() for where, span in spans.items() if span.end > span.start}
+    heads = _first_timestamps(base, open_ones, client_id)
+    due: dict[Partition, Span] = {}
+    for topic, spans in waiting.items():
+        delay_ms = delays_ms[topic]
+        late = [where for where in spans if delay_ms is not None and heads.get(where, now_ms) + delay_ms < now_ms]
+        if late and delay_ms is not None:
+            ends = admin.offsets_at(late, now_ms - delay_ms)
+            due |= {where: Span(spans[where].start, min(spans[where].end, ends[where])) for where in late}
+    counts = count_records(base, due, client_id)
+    return {topic: _lane(delays_ms[topic], spans, heads, counts) for topic, spans in waiting.items()}
+
+
+def _lane(
+    delay_ms: int | None,
+    spans: Mapping[Partition, Span],
+    heads: Mapping[Partition, int],
+    counts: Mapping[Partition, Count],
+) -> Lane:
+    overdue = total(counts[where] for where in spans if where in counts)
+    first = min((heads[where] for where in spans if where in heads), default=None)
+    return Lane(overdue, None if first is None or delay_ms is None else first + delay_ms)
+
+
+def _first_timestamps(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
+    """When the first record of each span was stored; a span that holds none, or could not be read, is left out."""
+    found: dict[Partition, int] = {}
+    unread = set(spans)
+    if not unread:
+        return found
+    alone = {"group.id": client_id, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = make_consumer(consumer_settings(base, client_id) | alone)
+    deadline = time.monotonic() + _SECONDS
+    try:
+        consumer.assign([TopicPartition(*where, span.start) for where, span in spans.items()])
+        while unread and time.monotonic() < deadline:
+            message = consumer.poll(_SLICE_SECONDS)
+            if message is None:
+                continue
+            where = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                unread.discard(where)
+            elif where in unread:
+                unread.discard(where)
+                if error is None and (message.offset() or 0) < spans[where].end:
+                    found[where] = message.timestamp()[1]
+                consumer.pause([TopicPartition(*where)])
+    finally:
+        consumer.close()
+    return found

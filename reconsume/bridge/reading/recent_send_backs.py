@@ -1,0 +1,212 @@
+"""The send-backs of the last minutes, as the delay topics hold them: what a process that has died may have written."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import (
+    BORN_TIMESTAMP,
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    REPLAY_ID,
+    REPLAY_TIMES,
+    Headers,
+    count_property,
+    text_property,
+)
+
+__all__ = ["Attempt", "Written", "attempt_of", "recent_send_backs", "windows"]
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.5
+_NEWEST_MS: Final = 1_000
+_READING: Final = {"group.id": "reconsume.recent", "enable.partition.eof": True, "queued.max.messages.kbytes": 16_384}
+_OF_REPLAYS: Final = (REPLAY_ID, REPLAY_TIMES)
+
+
+class Attempt(NamedTuple):
+    """The identity of one attempt: which send-back of which message, for which group.
+
+    A replay begins at `reconsume_times` 0 again, so its plan and number belong to it.
+    """
+
+    group: str
+    origin_message_id: str
+    reconsume_times: int
+    replay: tuple[bytes | None, ...]
+
+
+class Written(NamedTuple):
+    """A send-back that stands on a delay topic or in the inbox.
+
+    Attributes:
+        level: None in the inbox.
+        due_ms: when it leaves; None in the inbox.
+    """
+
+    dead_letter: bool
+    level: int | None
+    due_ms: int | None
+    born_ms: int | None
+    in_inbox: bool
+
+
+def attempt_of(group: str, origin_message_id: str, reconsume_times: int, headers: Headers) -> Attempt:
+    """The attempt that a send-back with these headers begins, its count being `reconsume_times`."""
+    replay = []
+    for name in _OF_REPLAYS:
+        values = [value for key, value in headers if key == name]
+        replay.append(values[-1] if values else None)
+    return Attempt(group, origin_message_id, reconsume_times, tuple(replay))
+
+
+def recent_send_backs(
+    base: Mapping[str, Any],
+    names: TopicNames,
+    since_ms: int,
+    groups: Container[str] | None,
+    stop: threading.Event,
+    *,
+    now_ms: int,
+    most_bytes: int,
+) -> Iterator[tuple[Attempt, Written]]:
+    """All that were appended since then and before now, of these groups or of all; those of the last seconds first.
+
+    Only committed ones; it waits for the end of transactions that are open now, which takes seconds at most.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        since_ms: a moment of the brokers' clock.
+        groups: None takes all.
+        stop: ends it early.
+        now_ms: the time.
+        most_bytes: reading ends when it has read so much, of records of all groups.
+
+    Raises:
+        KafkaNotReachable: no broker answers.
+        KafkaRefused: rights are missing.
+    """
+    for message in _appended(base, names, list(windows(since_ms, now_ms)), most_bytes, stop):
+        try:
+            found = _read(message, names)
+        except MalformedProperty as error:
+            logger.info("%s-%s@%s: %s", message.topic(), message.partition(), message.offset(), error)
+            continue
+        if found is not None and (groups is None or found[0].group in groups):
+            yield found
+
+
+def windows(since_ms: int, now_ms: int) -> Iterator[int]:
+    """Where parts of what is read begin: the newest part is a second long, each further one twice the one before."""
+    begin, length = now_ms, _NEWEST_MS
+    while begin > since_ms:
+        begin = max(since_ms, begin - length)
+        length *= 2
+        yield begin
+
+
+def _appended(
+    base: Mapping[str, Any], names: TopicNames, begins: Sequence[int], most_bytes: int, stop: threading.Event
+) -> Iterator[Message]:
+    """The records of one window after the other."""
+    admin = KafkaAdmin(base, "reconsume-recent")
+    partitions = [
+        (topic, number)
+        for topic, count in admin.topics().items()
+        if names.is_scheduled(topic)
+        for number in range(count)
+    ]
+    # The ends first: what is appended later is no send-back of a process that has died before.
+    ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)
+    left = most_bytes
+    consumer = make_consumer(consumer_settings(base, "reconsume-recent") | _READING)
+    try:
+        for begin in begins:
+            starts = admin.offsets_at(partitions, begin)
+            for message in _between(consumer, starts, ends, stop):
+                left -= _size_of(message)
+                if left < 0:
+                    logger.warning(
+                        "%d MiB of recent send-backs are read, and no more: calls that come again may not be "
+                        "recognised if they were carried out before %s",
+                        *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
+                    )
+                    return
+                yield message
+            ends = {where: min(starts[where], ends[where]) for where in partitions}
+    except KafkaException as error:
+        raise translate(error, "reading the send-backs of the last minutes") from error
+    finally:
+        consumer.close()
+
+
+def _between(
+    consumer: Consumer, starts: Mapping[Partition, int], ends: Mapping[Partition, int], stop: threading.Event
+) -> Iterator[Message]:
+    unread = {where for where in starts if starts[where] < ends[where]}
+    if not unread:
+        return
+    consumer.assign([TopicPartition(*where, starts[where]) for where in unread])
+    while unread and not stop.is_set():
+        message = consumer.poll(_POLL_SECONDS)
+        if message is not None and _is_record(message, unread, ends):
+            yield message
+    if unread:
+        raise KafkaNotReachable("reading the send-backs of the last minutes: stopped before their end")
+
+
+def _size_of(message: Message) -> int:
+    """Bytes of value and headers, which are what large records are large by."""
+    return len(message) + sum(len(value or b"") for _, value in headers_of(message))
+
+
+def _is_record(message: Message, unread: set[Partition], ends: Mapping[Partition, int]) -> bool:
+    """Whether it is one of those wanted; marks a partition as read when its end is reached."""
+    where = (message.topic() or "", message.partition() or 0)
+    offset, error = message.offset() or 0, message.error()
+    if error is None:
+        # Behind the end of then there may be more, and markers of transactions before it.
+        if offset + 1 >= ends.get(where, 0):
+            unread.discard(where)
+        return offset < ends.get(where, 0)
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise translate(error, f"reading {where[0]}")
+    if offset >= ends.get(where, 0):
+        unread.discard(where)
+    return False
+
+
+def _read(message: Message, names: TopicNames) -> tuple[Attempt, Written] | None:
+    headers = headers_of(message)
+    target = text_property(headers, REAL_TOPIC) or ""
+    dead_letter = target.startswith(DLQ_PREFIX)
+    if not dead_letter and not target.startswith(RETRY_PREFIX):
+        return None
+    topic = message.topic() or ""
+    in_inbox = topic == names.send_back
+    identity = text_property(headers, ORIGIN_MESSAGE_ID)
+    if identity is None:
+        return None
+    times = (count_property(headers, RECONSUME_TIME) or 0) + (1 if in_inbox else 0)
+    due_ms = None if in_inbox else message.timestamp()[1] + names.delay_ms(topic)
+    level = None if in_inbox or dead_letter else count_property(headers, DELAY)
+    group = target.removeprefix(DLQ_PREFIX if dead_letter else RETRY_PREFIX)
+    written = Written(dead_letter, level, due_ms, count_property(headers, BORN_TIMESTAMP), in_inbox)
+    return attempt_of(group, identity, times, headers), written

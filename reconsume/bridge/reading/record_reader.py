@@ -1,0 +1,219 @@
+"""Read records again by where they stand: for a process that does so all the time, on one open consumer."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.connection_errors import ConnectionErrors
+from reconsume.bridge.kafka.errors import translate
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
+from reconsume.delay_levels.wire.send_back_copy import Position
+
+__all__ = ["OnRead", "RecordReader"]
+
+logger = logging.getLogger(__name__)
+
+OnRead = Callable[[Message | None, ReconsumeError | None], None]
+"""Called once, in the reader's thread: with the record, or with why there is none."""
+
+_POLL_SECONDS: Final = 0.05
+_IDLE_SECONDS: Final = 0.5
+_NEAR: Final = 200
+"""Records so close to each other are read in one go; further ones are sought."""
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_NO_PARTITION: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+
+
+@dataclass(slots=True)
+class _Wish:
+    """One record that somebody waits for."""
+
+    deadline: float
+    on_read: OnRead
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What is wanted of one partition.
+
+    Attributes:
+        wanted: who waits, by offset.
+        at: the next offset that is read; None while the partition is not read.
+        ended: its end was reached, which is told only once.
+    """
+
+    wanted: dict[int, list[_Wish]] = field(default_factory=dict)
+    at: int | None = None
+    ended: bool = False
+
+
+class RecordReader:
+    """Reads committed records (RocketMQ: BR-09). Safe to use from several threads; `read` blocks none of them.
+
+    All that is asked for meanwhile is read together: of each partition one stretch at a time.
+
+    Args:
+        base: librdkafka's settings for any client.
+        client_id: shown in the brokers' logs.
+        seconds: how long a record is waited for.
+    """
+
+    def __init__(self, base: Mapping[str, Any], client_id: str, seconds: float) -> None:
+        alone = {
+            "group.id": client_id,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            # What is read ahead is thrown away at the next stretch.
+            "queued.min.messages": 1,
+            "queued.max.messages.kbytes": 8_192,
+            "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 1,
+        }
+        self._settings = consumer_settings(base, client_id) | alone
+        self._heard: ConnectionErrors = self._settings["error_cb"]
+        self._seconds = seconds
+        self._asked: queue.SimpleQueue[tuple[Position, _Wish] | None] = queue.SimpleQueue()
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconsume-read-again", daemon=True)
+        self._thread.start()
+
+    def read(self, position: Position, on_read: OnRead) -> None:
+        """Ask for a record.
+
+        `on_read` gets `RecordNotFound` if there is none (no longer kept, not there yet, no such partition, or a
+        transaction's marker), `KafkaNotReachable` if nobody answered in time.
+        """
+        self._asked.put((position, _Wish(time.monotonic() + self._seconds, on_read)))
+
+    def close(self) -> None:
+        """Stop; who still waits is told so."""
+        self._stop.set()
+        self._asked.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        consumer = make_consumer(self._settings)
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._take_wishes()
+                    self.run_once(consumer)
+                except KafkaException as error:
+                    logger.warning("%s", translate(error, "reading records again"))
+                    self._stop.wait(_POLL_SECONDS)
+        finally:
+            self._take_wishes()
+            for key in list(self._partitions):
+                self._refuse_all(key, KafkaNotReachable(f"reading {key[0]}-{key[1]} again: the process is ending"))
+            consumer.close()
+
+    def _take_wishes(self) -> None:
+        """Everything that was asked for; waits for the first one while nothing is wanted."""
+        block = not self._partitions and not self._stop.is_set()
+        while True:
+            try:
+                one = self._asked.get(block, _IDLE_SECONDS)
+            except queue.Empty:
+                return
+            block = False
+            if one is not None:
+                position, wish = one
+                partition = self._partitions.setdefault((position.topic, position.partition), _Partition())
+                partition.wanted.setdefault(position.offset, []).append(wish)
+
+    def run_once(self, consumer: Consumer) -> None:
+        """Turn each partition to what is wanted of it, then take what has come."""
+        self._give_up(time.monotonic())
+        for key in list(self._partitions):
+            self._turn(consumer, key)
+        if not self._partitions:
+            return
+        first = consumer.poll(_POLL_SECONDS)
+        if first is not None:
+            for message in (first, *consumer.consume(500, 0)):
+                self._take(message)
+
+    def _turn(self, consumer: Consumer, key: tuple[str, int]) -> None:
+        """Go on reading while the next record is near; else seek, or leave the partition."""
+        partition = self._partitions[key]
+        at = partition.at
+        if at is not None and not partition.ended and any(at <= one < at + _NEAR for one in partition.wanted):
+            return
+        if at is not None:
+            consumer.incremental_unassign([TopicPartition(*key)])
+        if not partition.wanted:
+            del self._partitions[key]
+            return
+        partition.at, partition.ended = min(partition.wanted), False
+        consumer.incremental_assign([TopicPartition(*key, partition.at)])
+
+    def _take(self, message: Message) -> None:
+        key = (message.topic() or "", message.partition() or 0)
+        partition = self._partitions.get(key)
+        if partition is None or partition.at is None:
+            return
+        error = message.error()
+        if error is not None:
+            self._take_error(key, partition, error)
+            return
+        start, offset = partition.at, message.offset() or 0
+        partition.at = offset + 1
+        # An offset that is passed over holds a transaction's marker, an aborted record, or one that was compacted.
+        for passed in [one for one in partition.wanted if start <= one < offset]:
+            self._answer(partition, passed, None, _no_record(key, passed, f"the next one is at {offset}"))
+        self._answer(partition, offset, message, None)
+
+    def _take_error(self, key: tuple[str, int], partition: _Partition, error: KafkaError) -> None:
+        code, at = error.code(), partition.at or 0
+        if code == KafkaError._PARTITION_EOF:
+            missing = [one for one in partition.wanted if at <= one < at + _NEAR]
+            partition.ended = True
+        elif code in _OUT_OF_RANGE:
+            # It tells of the place where reading began alone; further on there may be records.
+            missing = [at]
+            partition.ended = True
+        elif code in _NO_PARTITION:
+            missing = list(partition.wanted)
+        elif error.retriable():
+            missing = []
+        else:
+            self._refuse_all(key, translate(error, f"reading {key[0]}-{key[1]} again"))
+            return
+        for offset in missing:
+            self._answer(partition, offset, None, _no_record(key, offset, error.str()))
+
+    def _refuse_all(self, key: tuple[str, int], error: ReconsumeError) -> None:
+        partition = self._partitions[key]
+        for offset in list(partition.wanted):
+            self._answer(partition, offset, None, error)
+
+    def _give_up(self, now: float) -> None:
+        for key, partition in self._partitions.items():
+            for offset, wishes in list(partition.wanted.items()):
+                if min(wish.deadline for wish in wishes) <= now:
+                    where = f"reading {key[0]}/{key[1]}/{offset} again"
+                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:g} s")
+                    late = self._heard.no_answer(silence, where)
+                    self._answer(partition, offset, None, late)
+
+    @staticmethod
+    def _answer(partition: _Partition, offset: int, message: Message | None, error: ReconsumeError | None) -> None:
+        for wish in partition.wanted.pop(offset, ()):
+            wish.on_read(message, error)
+
+
+def _no_record(key: tuple[str, int], offset: int, why: str) -> RecordNotFound:
+    return RecordNotFound(f"look message by offset failed: there is no record at {key[0]}/{key[1]}/{offset} ({why})")

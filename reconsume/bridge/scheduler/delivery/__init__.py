@@ -1,0 +1,1 @@
+"""Writing due records, and what brokers refuse."""

@@ -1,0 +1,133 @@
+"""Write a batch without transactions, then commit where it came from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
+from reconsume.bridge.kafka.clients import discard_producer, make_producer
+from reconsume.bridge.kafka.errors import is_passing, translate
+from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
+from reconsume.bridge.scheduler.delivery.writers import (
+    DELIVERING,
+    WRITING_POSITIONS,
+    BatchAborted,
+    WriterBroken,
+    produce_patiently,
+)
+from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
+from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
+from reconsume.delay_levels.errors import KafkaNotReachable
+
+__all__ = ["AtLeastOnceWriter"]
+
+logger = logging.getLogger(__name__)
+
+_SERVE_EVERY: Final = 500
+"""Records between two looks at the delivery reports, so that the queue of reports stays short."""
+_LAST_SECONDS: Final = 10.0
+"""For what is on its way at the end."""
+
+
+class AtLeastOnceWriter:
+    """For clusters without transactions: produce, wait for every acknowledgement, then commit.
+
+    A crash between the two delivers the batch again; readers recognise copies by their identity. Positions follow the
+    commit: the last one may be missing after a crash.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        client_id: str,
+        time: BrokersClock | None = None,
+        positions: PositionLog | None = None,
+    ) -> None:
+        self._time = time
+        self._positions = positions
+        self._sent = 0.0
+        self._settings = producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS}
+        self._producer = make_producer(self._settings)
+        self._topics = TopicsSeen()
+        self._stored: set[int] = set()
+        self._refused: list[KafkaError] = []
+
+    def start(self) -> None:
+        """Nothing to register."""
+
+    def ask_time(self) -> None:
+        """Nobody can be asked without leaving a record: the clock stays as far back as it was seen."""
+        if self._time is not None:
+            self._time.is_in_doubt = False
+
+    def recover(self) -> None:
+        """Nothing is in doubt here: what is not acknowledged is written again."""
+
+    def write(
+        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+    ) -> None:
+        """Produce all, wait, commit."""
+        self._stored.clear()
+        self._refused.clear()
+        self._sent = monotonic_ms()
+        try:
+            for index, one in enumerate(batch):
+                if one.outcome not in UNWRITTEN:
+                    produce_patiently(self._producer, one, partial(self._note, index))
+                if index % _SERVE_EVERY == 0:
+                    self._producer.poll(0)
+            self._producer.flush()
+        except KafkaException as error:
+            raise WriterBroken(translate(error, DELIVERING)) from error
+        except SystemError as error:
+            # As `fatal_errors` says; no report counts any more.
+            raise WriterBroken(KafkaNotReachable(f"{DELIVERING}: {error.__cause__ or error}")) from error
+        if self._refused:
+            why = translate(self._refused[0], DELIVERING)
+            raise BatchAborted(why, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
+        commits = list(offsets())
+        try:
+            consumer.commit(offsets=commits, asynchronous=False)
+        except KafkaException as error:
+            aborted = translate(error, "committing a batch")
+            raise BatchAborted(aborted, passing=True, written=frozenset(self._stored)) from error
+        if self._topics.are_too_many(batch):
+            discard_producer(self._producer)
+            self._producer = make_producer(self._settings)
+        if self._positions is not None:
+            self._produce_positions(self._positions.records(commits))
+
+    def _produce_positions(self, records: Iterable[PositionRecord]) -> None:
+        try:
+            for one in records:
+                self._producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=_warn)
+        except KafkaException as error:
+            # The batch is committed; the next one meets the same error.
+            logger.warning("%s", translate(error, WRITING_POSITIONS))
+
+    def _note(self, index: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._stored.add(index)
+            if self._time is not None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+                self._time.heard(message.timestamp()[1], self._sent)
+        else:
+            self._refused.append(error)
+
+    def close(self) -> None:
+        """Wait for what is on its way, then let go."""
+        try:
+            self._producer.flush(_LAST_SECONDS)
+        except (KafkaException, SystemError) as error:
+            logger.debug("the producer has failed before its end: %s", error)
+        discard_producer(self._producer)
+
+
+def _warn(error: KafkaError | None, _message: Message) -> None:
+    if error is not None:
+        logger.warning("%s", translate(error, WRITING_POSITIONS))

@@ -1,0 +1,147 @@
+"""Transactions that a dead worker has left open, ended by those who get its partitions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.writing.transactions import PATIENCE_SECONDS, Transactions
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["FormerMembers", "OrphanedTransactions", "end_transactions"]
+
+logger = logging.getLogger(__name__)
+
+_FORGET_MS: Final = 60_000.0
+"""The brokers themselves have ended the transactions of a member that is gone for so long."""
+_SURE_MS: Final = 1_000.0
+"""After a pause of its coordinator a group loses all members and gets them back one by one."""
+
+
+def end_transactions(base: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> None:
+    """Abort what is open under this transactional id, and shut out whoever uses it.
+
+    Raises:
+        ReconsumeError: it was not ended.
+    """
+    transactions = Transactions(transactional_settings(base, transactional_id, timeout_ms))
+    try:
+        transactions.register(PATIENCE_SECONDS)
+    except KafkaException as error:
+        raise translate(error, f"ending the transactions of {transactional_id}") from error
+    finally:
+        transactions.close()
+
+
+class FormerMembers:
+    """Which workers were members of the group and are not any more."""
+
+    def __init__(self) -> None:
+        self._members: frozenset[str] = frozenset()
+        self._gone: dict[str, float] = {}
+
+    def look(self, members: Collection[str], now_ms: float) -> None:
+        """Take note of the members that the group has now."""
+        current = frozenset(members)
+        self._gone |= dict.fromkeys(self._members - current, now_ms)
+        self._gone = {
+            name: since for name, since in self._gone.items() if name not in current and now_ms - since < _FORGET_MS
+        }
+        self._members = current
+
+    def take(self, now_ms: float) -> list[str]:
+        """Return those that have been gone for a second, each once."""
+        gone = sorted(name for name, since in self._gone.items() if now_ms - since >= _SURE_MS)
+        for name in gone:
+            del self._gone[name]
+        return gone
+
+    @property
+    def are_left(self) -> bool:
+        """Whether some are gone and were not taken."""
+        return bool(self._gone)
+
+
+class OrphanedTransactions:
+    """Ends the transactions of workers that are gone, in a thread of its own.
+
+    A dead worker's open transaction holds up all who read committed records: of its targets, and of the offsets of
+    its partitions. The brokers end it by themselves only after its timeout and up to 10 s more
+    (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
+
+    The group decides who is gone: a worker that is no member may not commit offsets. One that lives all the same, such
+    as one that was paused, registers anew.
+
+    Args:
+        members: asks for the names of the group's members.
+        end: ends what the worker of this name has left open.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(
+        self, members: Callable[[], Collection[str]], end: Callable[[str], None], clock: Clock = monotonic_ms
+    ) -> None:
+        self._ask = members
+        self._end = end
+        self._clock = clock
+        self._former = FormerMembers()
+        self._has_new_partitions = False
+        self._is_closed = False
+        self._rebalanced = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="reconsume-orphaned-transactions", daemon=True)
+
+    def start(self) -> None:
+        """Begin with a look at the members."""
+        self._rebalanced.set()
+        self._thread.start()
+
+    def noticed(self, has_new_partitions: bool) -> None:
+        """Look at the group after a rebalance; whoever gets partitions ends what their former owners left open."""
+        self._has_new_partitions |= has_new_partitions
+        self._rebalanced.set()
+
+    def close(self) -> None:
+        """End the thread, if it was started, after the question or transaction that it is at."""
+        self._is_closed = True
+        self._rebalanced.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        has_new_partitions = False
+        while True:
+            # With new partitions and without a rebalance, former members are left that have just gone.
+            self._rebalanced.wait(_SURE_MS / 1_000 if has_new_partitions else None)
+            if self._is_closed:
+                return
+            self._rebalanced.clear()
+            came, self._has_new_partitions = self._has_new_partitions, False
+            has_new_partitions = self.look(has_new_partitions=has_new_partitions or came)
+
+    def look(self, *, has_new_partitions: bool) -> bool:
+        """Compare the members with those of before, and end what is orphaned; whether to look again in a second."""
+        try:
+            self._former.look(self._ask(), self._clock())
+        except ReconsumeError as error:
+            logger.debug("members of the group unknown: %s", error)
+            return False
+        if has_new_partitions:
+            self._end_orphaned()
+        return has_new_partitions and self._former.are_left
+
+    def _end_orphaned(self) -> None:
+        for name in self._former.take(self._clock()):
+            try:
+                self._end(name)
+            except ReconsumeError as error:
+                logger.warning("transaction not ended worker=%s: it ends by its timeout: %s", name, error)
+            else:
+                logger.info("transactions ended of a worker that is gone worker=%s", name)

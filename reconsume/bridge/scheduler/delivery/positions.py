@@ -1,0 +1,138 @@
+"""The POSITIONS topic: where workers stand, written with their deliveries and read when a partition comes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
+from reconsume.delay_levels.wire.positions import (
+    StoredPosition,
+    decode_position,
+    encode_position,
+    partition_of_key,
+    position_key,
+)
+
+__all__ = ["ONLY_PARTITION", "PositionLog", "PositionRecord", "Written"]
+
+logger = logging.getLogger(__name__)
+
+ONLY_PARTITION: Final = 0
+"""Of the POSITIONS topic."""
+_SECONDS: Final = 5.0
+"""The worker delivers nothing while it reads."""
+
+
+class PositionRecord(NamedTuple):
+    """One record to write."""
+
+    topic: str
+    key: str
+    value: bytes | None
+
+
+class Written(NamedTuple):
+    """The last position of each partition, up to some end of the topic.
+
+    Attributes:
+        end: every record before this offset was read.
+        last: by partition: the offset of the record, and the position; None after a reset.
+    """
+
+    end: int
+    last: Mapping[Partition, tuple[int, StoredPosition | None]]
+
+
+class PositionLog:
+    """Writes and reads the positions of one installation.
+
+    Args:
+        base: librdkafka's settings for any client.
+        topic: the POSITIONS topic; it has one partition, so the last record of a key counts.
+        transactional_id: of this worker.
+    """
+
+    def __init__(self, base: Mapping[str, Any], topic: str, transactional_id: str = "") -> None:
+        self._base = base
+        self._topic = topic
+        self._transactional_id = transactional_id
+        self._admin = KafkaAdmin(base, "reconsume-positions")
+        self._ids: dict[str, str] = {}
+        self._uncommitted = Written(0, {})
+
+    def meet(self, topics: Iterable[str]) -> None:
+        """Ask for the ids of topics before their first record is read, so that no position has a later topic's id.
+
+        Of a topic that may not be looked at positions are neither written nor used.
+
+        Raises:
+            KafkaNotReachable: no answer.
+        """
+        self._uncommitted = Written(0, {})
+        wanted = list(topics)
+        for topic in wanted:
+            self._ids.pop(topic, None)
+        try:
+            self._ids.update(self._admin.topic_ids(wanted))
+        except KafkaRefused as error:
+            if len(wanted) > 1:
+                for topic in wanted:
+                    self.meet([topic])
+            else:
+                logger.warning("no positions topic=%s: %s", wanted[0], error)
+
+    @property
+    def trial(self) -> PositionRecord:
+        """A record that may be written, in a transaction that is aborted, to see whether one can."""
+        return PositionRecord(self._topic, position_key(self._topic, 0), None)
+
+    def id_of(self, topic: str) -> str | None:
+        """The id of a topic, if it was met."""
+        return self._ids.get(topic)
+
+    def records(self, offsets: Iterable[TopicPartition]) -> list[PositionRecord]:
+        """What to write with a batch that commits these offsets."""
+        return [
+            PositionRecord(
+                self._topic,
+                position_key(one.topic, one.partition),
+                encode_position(
+                    StoredPosition(one.offset, one.metadata or "", self._ids[one.topic], self._transactional_id)
+                ).encode(),
+            )
+            for one in offsets
+            if one.topic in self._ids
+        ]
+
+    def uncommitted(self) -> Written:
+        """All that is written, also in transactions that are open or were aborted; reads what is new since `meet`."""
+        self._uncommitted = self._read(self._uncommitted, uncommitted=True)
+        return self._uncommitted
+
+    def committed(self) -> Written:
+        """All before the first transaction that is open.
+
+        Raises:
+            KafkaNotReachable: no answer. So does `uncommitted`.
+            KafkaRefused: the right to read the topic is missing.
+        """
+        return self._read(Written(0, {}), uncommitted=False)
+
+    def _read(self, before: Written, *, uncommitted: bool) -> Written:
+        where = self._topic, 0
+        end, last = self._admin.end_offsets([where], uncommitted=uncommitted)[where], dict(before.last)
+        with SpanReader(self._base, self._topic, uncommitted=uncommitted, seconds=_SECONDS) as reader:
+            newest = {message.key(): message for message in reader.read({where: (before.end, end)})}
+        for key, message in newest.items():
+            try:
+                partition, value = partition_of_key(key), message.value()
+                last[partition] = message.offset() or 0, None if value is None else decode_position(value)
+            except MalformedProperty as error:
+                logger.warning("record skipped topic=%s offset=%s: %s", self._topic, message.offset(), error)
+        return Written(max(before.end, end), last)

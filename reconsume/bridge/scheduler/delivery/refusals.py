@@ -1,0 +1,340 @@
+"""Refusals by brokers, remembered by target and cause, so that they cost the records of other targets nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from confluent_kafka import Message
+
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted
+from reconsume.bridge.scheduler.queues.out_of_turn import Waits, offset_of
+from reconsume.bridge.scheduler.queues.read_ahead import DueRun
+from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_batch_bytes
+from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery, Router
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge
+
+__all__ = ["Refusals", "Trials", "Where", "wheres_of"]
+
+logger = logging.getLogger(__name__)
+
+_FRESH_MS: Final = 5_000.0
+"""A refusal holds for so long. Then one record, or one question, finds out whether it still does."""
+_KEPT_MS: Final = 600_000.0
+"""A target is suspected for so long after its last refusal."""
+_AGAIN_MS: Final = 500.0
+_PATIENT_TRIALS: Final = 3
+_DECIDED: Final = UNWRITTEN | {"quarantined"}
+
+Where = tuple[str, int, int]
+"""Topic, partition and offset of a waiting record."""
+
+
+class Trials(Protocol):
+    """Writes single records for nothing but the brokers' verdict."""
+
+    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
+        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+
+    def limit_of(self, topic: str) -> int | None:
+        """Return the topic's `max.message.bytes`, None where the brokers do not say."""
+
+    def limit_sets(self, topic: str, max_bytes: int | None) -> None:
+        """Send the topic no more than that in one request for a partition; None ends the limit."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """What is known of a target.
+
+    Attributes:
+        reason: why it refused a record.
+        size: smaller records are not concerned; 0 where the cause concerns all records.
+        until_ms: it holds without another trial.
+    """
+
+    reason: str
+    size: int
+    until_ms: float
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks for the smallest record that a target refuses.
+
+    Attributes:
+        records: one record of each size.
+        total: the bytes of all records that were refused together.
+        hint: the limit, as far as the brokers tell.
+        is_again: whether it is one record of a target that has refused a smaller one.
+        errors: why each size was refused.
+        unanswered: trials without a verdict.
+    """
+
+    sizes: SizeSearch
+    records: Mapping[int, tuple[Where, Delivery]]
+    total: int
+    hint: int | None = None
+    is_again: bool = False
+    errors: dict[int, ReconsumeError] = field(default_factory=dict)
+    unanswered: int = 0
+
+
+class Refusals:
+    """Decides which records of a batch are written, quarantined, or wait for a verdict.
+
+    Guarantees:
+        1. A record goes to the quarantine for its size only if the brokers refused it alone, or refused a smaller one
+           within the last 5 s and the producer does not compress.
+        2. A record goes to the quarantine for a missing right only if the brokers denied the right within the last 5 s.
+        3. A record that waits for a verdict holds up its partition alone. Finding the limit of a target takes one
+           aborted batch and a trial for each halving of the number of sizes, one a turn of the worker.
+
+    Args:
+        router: makes records for the quarantine.
+        trials: None where nothing can be written for a verdict alone; then the worker halves its batches.
+        unwritable: which of these topics this client may not write to, and why.
+        compresses: whether a larger record may take less space than a smaller one.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        trials: Trials | None = None,
+        unwritable: Callable[[Collection[str]], Mapping[str, str]] = lambda _topics: {},
+        *,
+        compresses: bool = False,
+    ) -> None:
+        self._router = router
+        self._trials = trials
+        self._unwritable = unwritable
+        self._compresses = compresses
+        self._alone: dict[Where, str] = {}
+        self._written: set[Where] = set()
+        self._targets: dict[str, _Refused] = {}
+        self._searches: dict[str, _Search] = {}
+        self._asked: set[str] = set()
+        self._sets: dict[str, int] = {}
+        self._untried: dict[str, float] = {}
+        self._not_before = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._alone or self._written or self._targets or self._searches)
+
+    def overrule(self, runs: list[DueRun], batch: list[Delivery], now_ms: float) -> tuple[list[DueRun], list[Delivery]]:
+        """Return the part of the batch that can be written now; what is refused goes to the quarantine."""
+        kept_runs, kept, deliveries = list[DueRun](), list[Delivery](), iter(batch)
+        for run in runs:
+            judged = [
+                self._judge((run.queue.topic, run.queue.partition), record, next(deliveries), now_ms)
+                for record in run.records
+            ]
+            ready = judged.index(None) if None in judged else len(judged)
+            if ready:
+                kept_runs.append(run.first(ready))
+                kept += [one for one in judged[:ready] if one is not None]
+        return kept_runs, kept
+
+    def _judge(self, source: tuple[str, int], record: Waits, one: Delivery, now_ms: float) -> Delivery | None:
+        """Return what to write for the record, None while that is not known."""
+        message = record[1]
+        where = *source, offset_of(message)
+        if where in self._written:
+            return one._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
+        if (reason := self._alone.get(where)) is not None:
+            return self._router.quarantine(message, reason)
+        if one.outcome in _DECIDED:
+            return one
+        if one.topic in self._searches:
+            return None
+        known = self._targets.get(one.topic)
+        return one if known is None else self._compare(where, message, one, known, now_ms)
+
+    def _compare(
+        self, where: Where, message: Message, one: Delivery, known: _Refused, now_ms: float
+    ) -> Delivery | None:
+        """Judge a record by what its target has refused."""
+        size = record_batch_bytes(one) if known.size else 0
+        if size < known.size:
+            return one
+        if now_ms < known.until_ms and not (size and self._compresses):
+            return self._router.quarantine(message, known.reason)
+        return self._doubt(where, one, size)
+
+    def _doubt(self, where: Where, one: Delivery, size: int) -> Delivery | None:
+        """What was remembered has to be found out anew."""
+        if not size:
+            self._asked.add(one.topic)
+        elif self._trials is None:
+            self._forget_target(one.topic)
+            return one
+        else:
+            self._searches[one.topic] = _Search(SizeSearch([size]), {size: (where, one)}, size, is_again=True)
+        return None
+
+    def learn(self, runs: Sequence[DueRun], batch: Sequence[Delivery], aborted: BatchAborted, now_ms: float) -> bool:
+        """Begin to find out which records of an aborted batch are refused; False if only halving can tell."""
+        if isinstance(aborted.error, RecordTooLarge):
+            return self._learn_size(runs, batch, aborted.topic, now_ms)
+        topics = {one.topic for one in batch if one.outcome not in _DECIDED}
+        try:
+            found = self._unwritable(topics)
+        except ReconsumeError as error:
+            logger.warning("cannot ask which topics may be written: %s", error)
+            return False
+        for topic, reason in found.items():
+            self._remember(topic, _Refused(reason, 0, now_ms + _FRESH_MS))
+        return bool(found)
+
+    def _learn_size(self, runs: Sequence[DueRun], batch: Sequence[Delivery], topic: str, now_ms: float) -> bool:
+        """Search among the records of the target; those for the quarantine cannot go elsewhere."""
+        concerned = [
+            (record_batch_bytes(one), where, one)
+            for where, one in zip(wheres_of(runs), batch, strict=True)
+            if one.topic == topic and one.outcome not in _DECIDED and where not in self._written
+        ]
+        if not concerned or self._trials is None or topic in self._searches:
+            return False
+        if now_ms < self._untried.pop(topic, 0.0):
+            self._untried[topic] = now_ms + _FRESH_MS
+            return False
+        largest, total = max(size for size, _, _ in concerned), sum(size for size, _, _ in concerned)
+        if self._sets.get(topic, largest + 1) <= largest:
+            return False
+        hint = self._trials.limit_of(topic)
+        sizes = SizeSearch((size for size, _, _ in concerned), hint)
+        records = {size: (where, one) for size, where, one in concerned}
+        self._searches[topic] = _Search(sizes, records, total, hint=hint)
+        return True
+
+    def refused_alone(self, where: Where, one: Delivery, error: ReconsumeError, now_ms: float) -> None:
+        """A record was refused as the only one of its batch."""
+        self._alone[where] = str(error)
+        if isinstance(error, RecordTooLarge):
+            self._remember(one.topic, _too_large(error, record_batch_bytes(one), now_ms))
+            self._untried.pop(one.topic, None)
+
+    def is_blamed(self, where: Where) -> bool:
+        """Whether the record was refused alone before."""
+        return where in self._alone
+
+    def pardon(self, where: Where) -> None:
+        """Try the record as it is next time."""
+        self._alone.pop(where, None)
+
+    def stored(self, wheres: Iterable[Where]) -> None:
+        """These are stored, though their batch was aborted."""
+        self._written.update(wheres)
+
+    def is_stored(self, where: Where) -> bool:
+        """Whether the record was stored already."""
+        return where in self._written
+
+    def forget(self, wheres: Iterable[Where]) -> None:
+        """These are delivered and committed."""
+        for where in wheres:
+            self._alone.pop(where, None)
+            self._written.discard(where)
+
+    def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
+        """These partitions went to another worker."""
+        self.forget([where for where in (*self._alone, *self._written) if where[:2] in partitions])
+
+    def step(self, now_ms: float) -> None:
+        """Find out one thing more: one question, or one trial."""
+        if self._asked:
+            self._ask(now_ms)
+        elif self._searches and now_ms >= self._not_before:
+            topic, search = next(iter(self._searches.items()))
+            try:
+                self._try(topic, search, now_ms)
+            except ReconsumeError as error:
+                logger.warning("no verdict on a record for topic %s: %s", topic, error)
+                self._not_before = now_ms + _AGAIN_MS
+                search.unanswered += 1
+                if search.unanswered >= _PATIENT_TRIALS or not isinstance(error, KafkaNotReachable):
+                    self._leave_to_halving(topic, now_ms)
+        for topic in [topic for topic, known in self._targets.items() if known.until_ms + _KEPT_MS < now_ms]:
+            self._forget_target(topic)
+
+    def _leave_to_halving(self, topic: str, now_ms: float) -> None:
+        """Trials tell nothing; the worker writes the records and halves its batches until one is refused alone."""
+        del self._searches[topic]
+        self._untried[topic] = now_ms + _FRESH_MS
+        self._forget_target(topic)
+
+    def _ask(self, now_ms: float) -> None:
+        """A target of which nobody tells is written to; then the brokers tell."""
+        found: Mapping[str, str] = {}
+        try:
+            found = self._unwritable(self._asked)
+        except ReconsumeError as error:
+            logger.warning("cannot ask which topics may be written: %s", error)
+        for topic in self._asked:
+            if topic in found:
+                self._remember(topic, _Refused(found[topic], 0, now_ms + _FRESH_MS))
+            else:
+                self._forget_target(topic)
+        self._asked.clear()
+
+    def _try(self, topic: str, search: _Search, now_ms: float) -> None:
+        """Try the next size; raises `KafkaNotReachable` if nothing is known after it."""
+        assert self._trials is not None
+        size = search.sizes.next_size
+        if size is not None:
+            where, one = search.records[size]
+            error = self._trials.try_alone(one)
+            search.sizes.answer(refused=error is not None)
+            if error is not None:
+                search.errors[size] = error
+                self._alone[where] = str(error)
+        if search.sizes.next_size is None:
+            del self._searches[topic]
+            self._conclude(topic, search, now_ms)
+
+    def _conclude(self, topic: str, search: _Search, now_ms: float) -> None:
+        assert self._trials is not None
+        size, largest = search.sizes.smallest_refused, max(search.records)
+        if size is not None:
+            error = search.errors[size]
+            if isinstance(error, RecordTooLarge):
+                self._remember(topic, _too_large(error, size, now_ms))
+                self._limit_sets(topic, min(search.hint or size - 1, self._sets.get(topic, size)))
+        elif search.is_again:
+            if self._compresses and topic in self._targets:
+                self._targets[topic].size = largest + 1  # smaller ones are taken for good until one is refused
+            else:
+                self._forget_target(topic)
+        else:
+            # Each is taken alone, so together they are too large.
+            before = self._sets.get(topic, search.total)
+            half = max(largest, min(before, search.total) // 2)
+            self._limit_sets(topic, search.hint if search.hint is not None and search.hint < before else half)
+            self._targets.setdefault(topic, _Refused("", search.total, now_ms))
+
+    def _limit_sets(self, topic: str, max_bytes: int) -> None:
+        assert self._trials is not None
+        self._sets[topic] = max_bytes
+        self._trials.limit_sets(topic, max_bytes)
+
+    def _remember(self, topic: str, refused: _Refused) -> None:
+        if topic not in self._targets:
+            logger.warning("topic %s refuses records: %s", topic, refused.reason)
+        self._targets[topic] = refused
+
+    def _forget_target(self, topic: str) -> None:
+        self._targets.pop(topic, None)
+        if self._sets.pop(topic, None) is not None and self._trials is not None:
+            self._trials.limit_sets(topic, None)
+
+
+def _too_large(error: ReconsumeError, size: int, now_ms: float) -> _Refused:
+    reason = f"at least as large as a record of {size} bytes that was refused moments before: {error}"
+    return _Refused(reason, size, now_ms + _FRESH_MS)
+
+
+def wheres_of(runs: Iterable[DueRun]) -> list[Where]:
+    """Return where each record of a batch stands, in the batch's order."""
+    return [(run.queue.topic, run.queue.partition, offset_of(message)) for run in runs for _, message in run.records]

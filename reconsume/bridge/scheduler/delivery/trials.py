@@ -1,0 +1,71 @@
+"""Single records, written in transactions that are aborted, to hear whether brokers refuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from reconsume.bridge.kafka.errors import is_refusal, translate
+from reconsume.bridge.scheduler.targets.routing import Delivery
+from reconsume.bridge.writing.transactions import ShutOut, Transactions, Undone
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+
+__all__ = ["Trials"]
+
+_TRYING: Final = "delivering a record alone"
+_TIMES: Final = 2
+"""librdkafka 2.16 skips a sequence number after a refusal; brokers accept the record after next."""
+
+
+class Trials:
+    """Tries records with a producer of its own, which a refusal costs 30 ms; the worker's would have to be replaced.
+
+    The producer is made for the first trial.
+
+    Args:
+        settings: librdkafka's, of a transactional producer.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._transactions: Transactions | None = None
+
+    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
+        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        if self._transactions is None:
+            self._transactions = Transactions(self._settings)
+        causes: list[str] = []
+        for _ in range(_TIMES):
+            error = self._cause(self._transactions, delivery)
+            if error is None or is_refusal(error):
+                return None if error is None else translate(error, _TRYING)
+            causes.append(f"{error.name()}: {error.str()}")
+        raise KafkaNotReachable(f"{_TRYING}: {causes[-1]}")
+
+    @staticmethod
+    def _cause(transactions: Transactions, one: Delivery) -> KafkaError | None:
+        """Return what the record's delivery report says, or why there is none."""
+        reports: list[KafkaError | None] = []
+
+        def produce(producer: Producer) -> None:
+            def report(error: KafkaError | None, _message: Message) -> None:
+                reports.append(error)
+
+            headers = cast("Any", one.headers)
+            producer.produce(one.topic, one.value, one.key, one.partition, headers=headers, on_delivery=report)
+
+        try:
+            transactions.try_out(produce)
+        except (Undone, ShutOut) as error:
+            return error.cause if not reports or reports[0] is None or not is_refusal(reports[0]) else reports[0]
+        except KafkaException as error:
+            raise translate(error, _TRYING) from error
+        return reports[0] if reports else KafkaError(KafkaError._TIMED_OUT, "no delivery report")
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        if self._transactions is not None:
+            self._transactions.close()
+            self._transactions = None

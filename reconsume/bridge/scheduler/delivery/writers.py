@@ -1,0 +1,325 @@
+"""Write a batch and commit where it came from, in one Kafka transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.errors import is_refusal, refusing_topic, translate
+from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
+from reconsume.bridge.scheduler.delivery.trials import Trials
+from reconsume.bridge.scheduler.targets.record_size import MessageSets
+from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
+from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
+from reconsume.bridge.writing.transactions import (
+    PATIENCE_SECONDS,
+    SHUT_OUT,
+    START_SECONDS,
+    InDoubt,
+    ShutOut,
+    Transactions,
+    Undone,
+)
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
+
+__all__ = [
+    "DELIVERING",
+    "WRITING_POSITIONS",
+    "BatchAborted",
+    "BatchInDoubt",
+    "BatchWriter",
+    "TransactionalWriter",
+    "WriterBroken",
+    "produce_patiently",
+]
+
+logger = logging.getLogger(__name__)
+
+_ASK_AGAIN_MS: Final = 1_000.0
+WRITING_POSITIONS: Final = "writing positions"
+_REGISTERING: Final = "registering the transactional id"
+DELIVERING: Final = "delivering a batch"
+
+
+class BatchAborted(Exception):
+    """Nothing of the batch counts; its records are still to be delivered.
+
+    Attributes:
+        error: why.
+        passing: True when the same batch may succeed later, False when one of its records was refused.
+        written: indices of records that are stored all the same (never in a transaction).
+        topic: the Kafka topic that refused a request, empty where librdkafka does not name it.
+    """
+
+    def __init__(
+        self, error: ReconsumeError, *, passing: bool, written: frozenset[int] = frozenset(), topic: str = ""
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.passing = passing
+        self.written = written
+        self.topic = topic
+
+
+class BatchInDoubt(Exception):
+    """All of the batch counts, or nothing; `recover` has the brokers decide it, then the committed offsets tell.
+
+    Attributes:
+        error: why nobody knows.
+    """
+
+    def __init__(self, error: ReconsumeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class WriterBroken(Exception):
+    """The producer is of no use any more; what was not committed is read again by a new one.
+
+    Attributes:
+        error: why.
+    """
+
+    def __init__(self, error: ReconsumeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class BatchWriter(Protocol):
+    """Writes batches for one worker."""
+
+    def start(self) -> None:
+        """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
+
+    def write(
+        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+    ) -> None:
+        """Write all of `batch` and commit the offsets; raises `BatchAborted`, `BatchInDoubt` or `WriterBroken`."""
+
+    def ask_time(self) -> None:
+        """Hear the brokers' time, where that is possible; raises `KafkaNotReachable` or `WriterBroken`."""
+
+    def recover(self) -> None:
+        """After `BatchInDoubt`: have the brokers decide; raises `KafkaNotReachable` while they do not answer."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class TransactionalWriter:
+    """Deliveries and offsets become visible together or not at all.
+
+    Args:
+        base: librdkafka's settings for any client.
+        transactional_id: stable per worker.
+        transaction_timeout_ms: of the brokers.
+        time: is told the append times of what is written, so that it knows the brokers' clock.
+        asked: a topic whose append time is asked for: by a record in a transaction that is aborted, which no reader of
+            committed records sees.
+        positions: gives the records of the POSITIONS topic that go with a batch.
+        limit_of: the `max.message.bytes` of a topic, None where the brokers do not say.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        time: BrokersClock | None = None,
+        asked: str = "",
+        positions: PositionLog | None = None,
+        limit_of: Callable[[str], int | None] = lambda _topic: None,
+    ) -> None:
+        self._time = time
+        self._positions = positions
+        self._position_refusal: KafkaError | None = None
+        self._asked = asked
+        self._transactional_id = transactional_id
+        self._ask_at = float("-inf")
+        self._is_first_refused = False
+        settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
+        self._transactions = Transactions(settings)
+        of_trials = transactional_settings(base, f"{transactional_id}-trial", transaction_timeout_ms) | {"linger.ms": 0}
+        self._trials = Trials(of_trials)
+        self._sets = MessageSets()
+        self._topics = TopicsSeen()
+        self.limit_of = limit_of
+
+    def start(self) -> None:
+        """Register the transactional id; this ends what a dead predecessor with it left open."""
+        self._register(START_SECONDS)
+        self.ask_time()
+        if self._positions is not None:
+            self._try_positions(self._positions)
+
+    def recover(self) -> None:
+        """After `BatchInDoubt`: the brokers end what is open; raises `WriterBroken` if they refuse to."""
+        try:
+            self._register(PATIENCE_SECONDS)
+        except (KafkaRefused, WorkerFenced) as error:
+            raise WriterBroken(error) from error
+
+    def _register(self, seconds: float) -> None:
+        try:
+            self._transactions.register(seconds)
+        except KafkaException as error:
+            raise self._explain(error.args[0], _REGISTERING) from error
+
+    def ask_time(self) -> None:
+        """At most once in a second: brokers whose clocks differ contradict each other all the time.
+
+        Without the right to ask, what was heard holds; before that the machine's own clock.
+        """
+        if self._time is None or monotonic_ms() < self._ask_at:
+            return
+        try:
+            self._transactions.try_out(lambda producer: producer.produce(self._asked, on_delivery=self._on_stored()))
+        except Undone as error:
+            why = translate(error.cause, "asking for the brokers' time")
+            if not is_refusal(error.cause):
+                raise KafkaNotReachable(str(why)) from error
+            logger.warning("due times go by what is known until the next delivery: %s", why)
+            self._time.is_in_doubt = False
+        except ShutOut as error:
+            raise WriterBroken(self._explain(error.cause, "asking for the brokers' time")) from error
+        except KafkaException as error:
+            raise self._explain(error.args[0], _REGISTERING) from error
+        self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
+
+    def _try_positions(self, positions: PositionLog) -> None:
+        """Without the right to write them no batch would be committed; raises `KafkaRefused` with what to do."""
+        self._position_refusal = None
+        try:
+            self._transactions.try_out(lambda producer: self._produce_positions(producer, [positions.trial]))
+        except Undone as error:
+            why = translate(self._position_refusal or error.cause, WRITING_POSITIONS)
+            if self._position_refusal is None:
+                raise KafkaNotReachable(str(why)) from error
+            raise why from error
+        except ShutOut as error:
+            raise WriterBroken(self._explain(error.cause, WRITING_POSITIONS)) from error
+        except KafkaException as error:
+            raise self._explain(error.args[0], _REGISTERING) from error
+
+    def _produce_positions(self, producer: Producer, records: Iterable[PositionRecord]) -> None:
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and is_refusal(error):
+                self._position_refusal = error
+
+        for one in records:
+            producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=told)
+
+    def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
+        """Hears the append time of the record that it is given to, or that it was refused."""
+        time, sent = self._time, monotonic_ms()
+
+        def stored(error: KafkaError | None, message: Message) -> None:
+            kind, append_ms = message.timestamp()
+            if error is not None:
+                self._is_first_refused = is_refusal(error)
+            elif time is not None and kind == TIMESTAMP_LOG_APPEND_TIME:
+                time.heard(append_ms, sent)
+
+        return stored
+
+    def write(
+        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+    ) -> None:
+        """Begin, produce all, send the offsets with fresh group metadata, commit."""
+        commits, metadata = offsets(), consumer.consumer_group_metadata()
+        positions = [] if self._positions is None else self._positions.records(commits)
+        self._is_first_refused, self._position_refusal = False, None
+
+        def produce(producer: Producer) -> None:
+            self._produce(producer, batch)
+            self._produce_positions(producer, positions)
+
+        try:
+            self._transactions.write(produce, commits, metadata)
+        except Undone as error:
+            if self._position_refusal is not None:
+                # No record of the batch is to blame.
+                raise BatchAborted(translate(self._position_refusal, WRITING_POSITIONS), passing=True) from error
+            # Offsets are refused as records are, where the right to read their partition was taken: no record is to
+            # blame for that, so of one alone it must be known that it was refused itself.
+            several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
+            refused = is_refusal(error.cause) and (several or self._is_first_refused)
+            topic = refusing_topic(error.cause) if refused else ""
+            raise BatchAborted(translate(error.cause, DELIVERING), passing=not refused, topic=topic) from error
+        except InDoubt as error:
+            raise BatchInDoubt(translate(error.cause, DELIVERING)) from error
+        except ShutOut as error:
+            raise WriterBroken(self._explain(error.cause, DELIVERING)) from error
+        except KafkaException as error:
+            why = self._explain(error.args[0], _REGISTERING)
+            if isinstance(why, KafkaNotReachable):
+                raise BatchAborted(why, passing=True) from error
+            raise WriterBroken(why) from error
+        if self._topics.are_too_many(batch):
+            self._transactions.renew()
+
+    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
+        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        return self._trials.try_alone(delivery)
+
+    def limit_sets(self, topic: str, max_bytes: int | None) -> None:
+        """Send the topic no more than that in one request for a partition; None ends the limit."""
+        self._sets.limit(topic, max_bytes)
+
+    def _produce(self, producer: Producer, batch: Sequence[Delivery]) -> None:
+        """With a callback for the first record alone: the commit fails if one of them does, and says why."""
+        produce, sets = producer.produce, self._sets or None
+        self._sets.begin()
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
+        for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
+            if outcome in UNWRITTEN:
+                continue
+            if sets is not None and not sets.has_room(batch[count]):
+                producer.flush(PATIENCE_SECONDS)
+            try:
+                produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
+            except BufferError:
+                produce_patiently(producer, batch[count], on_delivery)
+            except KafkaException as error:
+                self._is_first_refused = is_refusal(error.args[0])
+                raise
+            on_delivery = None
+
+    def _explain(self, error: KafkaError, doing: str) -> ReconsumeError:
+        if error.code() in SHUT_OUT:
+            return WorkerFenced(
+                f"{doing}: another worker took over the transactional id {self._transactional_id}; "
+                "give each worker its own --instance-id"
+            )
+        return translate(error, doing)
+
+    def close(self) -> None:
+        """Let go at once; an open transaction was aborted before."""
+        self._transactions.close()
+        self._trials.close()
+
+
+def produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:
+    """Hand a record to librdkafka; while its queue is full, serve delivery reports and try again."""
+    while True:
+        try:
+            producer.produce(
+                one.topic, one.value, one.key, one.partition, headers=list(one.headers), on_delivery=on_delivery
+            )
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""Which partitions a worker has, and where it begins."""

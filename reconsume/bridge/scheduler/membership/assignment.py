@@ -1,0 +1,190 @@
+"""The partitions of a worker from the moment Kafka gives them, and where each begins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Left
+from reconsume.bridge.scheduler.queues.out_of_turn import offset_of
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.wire.names import TopicNames
+
+__all__ = ["Assignment", "Refused"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_MS: Final = 500.0
+
+Refused = Callable[[str], str | None]
+"""Why a topic may not be scheduled from, None if it may."""
+
+
+class Assignment:
+    """Puts records of a partition into the read-ahead once it is known what earlier owners have done.
+
+    That is asked with the first record of a partition, or its end: librdkafka has waited by then for open transactions
+    of dead owners.
+
+    Args:
+        consumer: the member of the group.
+        read_ahead: gets and loses the partitions.
+        owners: tells where partitions go on.
+        names: of the installation.
+        refused: is asked for each topic.
+        due_of: the due moment of a record of `DELAY.0s`.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        read_ahead: ReadAhead,
+        owners: EarlierOwners,
+        *,
+        names: TopicNames,
+        refused: Refused,
+        due_of: Callable[[Message], float],
+        clock: Clock = monotonic_ms,
+    ) -> None:
+        self._consumer = consumer
+        self._read_ahead = read_ahead
+        self._owners = owners
+        self._names = names
+        self._refused = refused
+        self._due_of = due_of
+        self._clock = clock
+        self._new: set[Partition] = set()
+        self._waiting: dict[Partition, list[Message]] = {}
+        self._done_before: dict[Partition, int] = {}
+        self._refused_partitions: set[Partition] = set()
+        self._again_at = 0.0
+
+    @property
+    def refused(self) -> int:
+        """How many partitions are not scheduled from."""
+        return len(self._refused_partitions)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether records of all partitions may go to the read-ahead as they are."""
+        return not (self._new or self._waiting or self._done_before)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Begin with partitions that Kafka gives."""
+        topics = {one.topic for one in partitions}
+        self._owners.meet(topics)
+        for topic in topics:
+            try:
+                delay_ms, reason = self._names.delay_ms(topic), self._refused(topic)
+            except IllegalName as error:
+                delay_ms, reason = 0, str(error)
+            if reason is not None:
+                logger.error("not scheduling from %s: %s", topic, reason)
+                continue
+            for where in ((one.topic, one.partition) for one in partitions if one.topic == topic):
+                if topic == self._names.delay(0):
+                    self._read_ahead.assign_held(*where, self._due_of)
+                else:
+                    self._read_ahead.assign(*where, delay_ms)
+                self._new.add(where)
+        self._consumer.incremental_assign(partitions)
+        # librdkafka remembers a pause over an assignment that was lost and came back.
+        self._consumer.resume(partitions)
+        refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
+        if refused:
+            self._consumer.pause(refused)
+        self._refused_partitions.update((one.topic, one.partition) for one in refused)
+
+    def revoke(self, gone: set[Partition]) -> None:
+        """Let go of partitions: another worker begins with them."""
+        self._read_ahead.revoke(gone)
+        self._owners.forget(gone)
+        self._refused_partitions -= gone
+        self._new -= gone
+        for where in gone:
+            self._done_before.pop(where, None)
+            self._waiting.pop(where, None)
+
+    def heard_of(self, messages: Iterable[Message]) -> None:
+        """Ask where partitions go on of which the first record, or the end, has come.
+
+        Raises:
+            ReconsumeError: the committed offsets are not to be had.
+        """
+        read = {(one.topic() or "", one.partition() or 0) for one in messages if _is_record_or_end(one)}
+        if come := self._new & read:
+            self._begin(come)
+
+    def try_again(self) -> None:
+        """Ask again for partitions that have a later position in a transaction that is open; raises the same."""
+        if self._waiting and self._clock() >= self._again_at:
+            self._begin(set(self._waiting))
+
+    def _begin(self, partitions: set[Partition]) -> None:
+        left, undecided = self._owners.ask(partitions)
+        self._new -= partitions
+        if undecided:
+            self._again_at = self._clock() + _AGAIN_MS
+            if come := [TopicPartition(*where) for where in undecided if where not in self._waiting]:
+                self._consumer.pause(come)
+            self._waiting.update({where: [] for where in undecided if where not in self._waiting})
+        restored = {where: one for where, one in left.items() if one.is_restored}
+        if restored:
+            self._restore(restored)
+        for where, one in left.items():
+            self._read_ahead.learn(where, one.done)
+            self._done_before[where] = one.offset
+        decided = [where for where in partitions - undecided if where in self._waiting]
+        for where in decided:
+            if messages := self._waiting.pop(where):
+                self.add(where, messages)
+        if decided:
+            self._consumer.resume([TopicPartition(*where) for where in decided])
+
+    def _restore(self, positions: dict[Partition, Left]) -> None:
+        """Commit positions that the group's coordinator has lost, and read on from there."""
+        logger.warning(
+            "the group's coordinator has lost offsets, going on at positions: %s",
+            ", ".join(f"{topic}-{number}@{one.offset}" for (topic, number), one in sorted(positions.items())),
+        )
+        commits = [TopicPartition(*where, one.offset, one.metadata) for where, one in positions.items()]
+        try:
+            self._consumer.commit(offsets=commits, asynchronous=False)
+        except KafkaException as error:
+            logger.warning("%s", translate(error, "committing positions"))
+        for where, one in positions.items():
+            try:
+                self._consumer.seek(TopicPartition(*where, one.offset))
+            except KafkaException as error:
+                # Records below the position are read and left out.
+                logger.warning("%s", translate(error, f"reading {where[0]}-{where[1]} from {one.offset}"))
+
+    def add(self, where: Partition, run: Sequence[Message]) -> None:
+        """Keep records of a partition, without those that earlier owners have delivered.
+
+        librdkafka 2.16 goes on fetching a partition that was taken away while it asked for a first offset there, and
+        gives one record of that when the partition comes back. And it begins anew where the group's coordinator says
+        that nothing is committed.
+        """
+        if (waiting := self._waiting.get(where)) is not None:
+            waiting.extend(run)
+            return
+        offset = self._done_before.get(where, 0)
+        left = [message for message in run if offset_of(message) >= offset] if offset_of(run[0]) < offset else run
+        if left:
+            self._done_before.pop(where, None)
+        self._read_ahead.add(where, left)
+
+
+def _is_record_or_end(message: Message) -> bool:
+    error = message.error()
+    return error is None or error.code() == KafkaError._PARTITION_EOF

@@ -1,0 +1,186 @@
+"""What earlier owners of a partition have committed, and what they have done above that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.scheduler.delivery.positions import Written
+from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.wire.positions import StoredPosition
+
+__all__ = ["EarlierOwners", "Left", "Positions", "covers"]
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 3.0
+_TRIES: Final = 4
+"""A question that is asked while the coordinator is away may get no answer when it is back; a new one does."""
+_PATIENCE_MS: Final = 30_000.0
+"""Brokers have aborted a dead worker's transaction by then."""
+
+
+class Left(NamedTuple):
+    """Of one commit or position: the next record to deliver, and what is delivered from there on.
+
+    Attributes:
+        is_restored: whether the group's coordinator has lost it.
+    """
+
+    offset: int
+    metadata: str = ""
+    done: frozenset[int] = frozenset()
+    is_restored: bool = False
+
+
+class Positions(Protocol):
+    """The POSITIONS topic, as `PositionLog` reads it."""
+
+    def meet(self, topics: Iterable[str]) -> None:
+        """Learn the ids of topics."""
+
+    def id_of(self, topic: str) -> str | None:
+        """The id of a topic that was met."""
+
+    def uncommitted(self) -> Written:
+        """All that is written."""
+
+    def committed(self) -> Written:
+        """All before the first transaction that is open."""
+
+
+class EarlierOwners:
+    """Tells where partitions go on: at the committed offset, or at the last position if that is ahead.
+
+    A group's coordinator may lose offsets; positions are records of the same transactions. An open transaction of any
+    worker hides all positions behind it from readers of committed records, but seldom holds up a partition: if not
+    even the last uncommitted position is ahead of the committed offset, no committed one is.
+
+    Args:
+        consumer: a member of the schedulers' group, which reads committed records.
+        positions: without them the committed offsets are believed.
+        is_stopping: whether to give up waiting for the coordinator.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        positions: Positions | None,
+        is_stopping: Callable[[], bool] = lambda: False,
+        clock: Clock = monotonic_ms,
+    ) -> None:
+        self._consumer = consumer
+        self._positions = positions
+        self._is_stopping = is_stopping
+        self._clock = clock
+        self._undecided_since: dict[Partition, float] = {}
+
+    def meet(self, topics: Iterable[str]) -> None:
+        """Take note of topics of which partitions come; raises `KafkaNotReachable`."""
+        if self._positions is not None:
+            self._positions.meet(topics)
+
+    def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, Left], set[Partition]]:
+        """Where these go on, as far as there is an offset, and those of which it is not known yet: ask again.
+
+        After 30 s the committed offset holds.
+
+        Raises:
+            ReconsumeError: the committed offsets are not to be had.
+        """
+        if not partitions:
+            return {}, set()
+        left = self._committed(partitions)
+        undecided = self._look_ahead(partitions, left) if self._positions is not None else set()
+        now = self._clock()
+        self._undecided_since = {
+            where: since
+            for where, since in self._undecided_since.items()
+            if where in undecided or where not in partitions
+        }
+        late = {where for where in undecided if now - self._undecided_since.setdefault(where, now) >= _PATIENCE_MS}
+        if late:
+            told = ", ".join(f"{topic}-{number}" for topic, number in sorted(late))
+            logger.error("position unknown after %.0f s, using the committed offset: %s", _PATIENCE_MS / 1_000, told)
+            self.forget(late)
+        return {where: one for where, one in left.items() if where not in undecided - late}, undecided - late
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """These are another worker's now."""
+        for where in partitions:
+            self._undecided_since.pop(where, None)
+
+    def _look_ahead(self, partitions: Collection[Partition], left: dict[Partition, Left]) -> set[Partition]:
+        """Replace commits by positions that are ahead of them; gives the partitions that may have a hidden one."""
+        assert self._positions is not None
+        try:
+            written = self._positions.uncommitted()
+            ahead = [where for where in partitions if self._ahead(written, where, left)]
+            if not ahead:
+                return set()
+            stored = self._positions.committed()
+        except ReconsumeError as error:
+            logger.warning("positions not read, trying again: %s", error)
+            return set(partitions)
+        for where in ahead:
+            position = self._ahead(stored, where, left)
+            if position is not None:
+                left[where] = _left(where, position.offset, position.metadata, is_restored=True)
+        return {where for where in ahead if written.last[where][0] >= stored.end}
+
+    def _ahead(self, written: Written, where: Partition, left: Mapping[Partition, Left]) -> StoredPosition | None:
+        """The last position of a partition if it is of this topic, and ahead of the commit."""
+        assert self._positions is not None
+        _, position = written.last.get(where, (0, None))
+        if position is None or position.topic_id != self._positions.id_of(where[0]):
+            return None
+        return None if covers(left.get(where), where, position.offset, position.metadata) else position
+
+    def _committed(self, partitions: Collection[Partition]) -> dict[Partition, Left]:
+        asked = [TopicPartition(*where) for where in partitions]
+        doing = f"asking for the offsets of {asked[0].topic}"
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                found = self._consumer.committed(asked, _SECONDS)
+            except KafkaException as error:
+                why = translate(error, doing)
+                if not tries_left or self._is_stopping() or not isinstance(why, KafkaNotReachable):
+                    raise why from error
+            else:
+                break
+        for one in found:
+            if one.error is not None:
+                raise translate(one.error, doing)
+        return {
+            (one.topic, one.partition): _left((one.topic, one.partition), one.offset, metadata_of(one))
+            for one in found
+            if one.offset >= 0
+        }
+
+
+def covers(left: Left | None, where: Partition, offset: int, metadata: str | None) -> bool:
+    """Whether the partition stands at this offset with this metadata, or has gone on from there.
+
+    Records that are delivered out of order change the metadata alone.
+    """
+    if left is None or left.offset != offset:
+        return left is not None and left.offset > offset
+    return _left(where, offset, metadata).done <= left.done
+
+
+def _left(where: Partition, offset: int, metadata: str | None, *, is_restored: bool = False) -> Left:
+    try:
+        return Left(offset, metadata or "", decode_either(offset, metadata), is_restored)
+    except MalformedProperty as error:
+        logger.warning("metadata ignored topic=%s partition=%d: %s", *where, error)
+        return Left(offset, is_restored=is_restored)

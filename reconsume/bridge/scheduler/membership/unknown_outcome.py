@@ -1,0 +1,56 @@
+"""A batch of which nobody knows yet whether it was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.scheduler.membership.earlier_owners import Left, covers
+from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
+from reconsume.bridge.scheduler.targets.routing import Delivery
+
+__all__ = ["Counted", "Doubt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What turned out to be committed: one partition's part of the batch."""
+
+    run: DueRun
+    position: TopicPartition
+    batch: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """The batch, and the positions that it was to commit; those tell whether it was."""
+
+    runs: Sequence[DueRun]
+    batch: Sequence[Delivery]
+    positions: Sequence[TopicPartition]
+
+    def partitions(self, read_ahead: ReadAhead) -> list[Partition]:
+        """Where to ask: the partitions that the worker has had all the time; the others have, or had, another owner."""
+        return [(run.queue.topic, run.queue.partition) for run in self.runs if read_ahead.has(run.queue)]
+
+    def settle(self, asked: Collection[Partition], left: Mapping[Partition, Left]) -> list[Counted]:
+        """The committed part; the rest is still to be delivered.
+
+        A transaction changes all or nothing, but each partition is judged by itself: one may have gone to somebody who
+        went on there.
+
+        Args:
+            asked: `partitions` of now.
+            left: where these go on, if somebody has committed there.
+        """
+        deliveries = iter(self.batch)
+        counted = list[Counted]()
+        for run, position in zip(self.runs, self.positions, strict=True):
+            part, where = list(islice(deliveries, len(run.records))), (position.topic, position.partition)
+            if where in asked and covers(left.get(where), where, position.offset, position.metadata):
+                counted.append(Counted(run, position, part))
+        return counted

@@ -1,0 +1,1 @@
+"""What a worker has read ahead, ordered by when it is due."""

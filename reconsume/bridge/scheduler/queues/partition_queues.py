@@ -1,0 +1,308 @@
+"""The records of one partition that a worker holds in memory, and which of them leave next."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, takewhile
+from math import ceil
+from operator import itemgetter
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+
+from reconsume.bridge.process.brokers_clock import stored_ms
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.scheduler.queues.out_of_turn import OutOfTurn, Waits, offset_of
+from reconsume.bridge.scheduler.queues.waiting import PartitionHead
+from reconsume.delay_levels.progress.done_ahead import DoneAhead
+
+__all__ = ["HeldQueue", "PartitionQueue"]
+
+_timestamp = Message.timestamp
+_due: Callable[[tuple[int, ...]], int] = itemgetter(0)
+_RECORD_OVERHEAD_BYTES = 1_000
+"""About what a message costs in Python and librdkafka besides its value."""
+
+
+class PartitionQueue:
+    """The first waiting records of one partition, in order of their offsets, each once.
+
+    Attributes:
+        is_at_end: whether it was read to its end and is not paused: the next record is a new one.
+        out_of_turn: what is delivered before those in front of it; None as long as that is nothing.
+    """
+
+    __slots__ = (
+        *("_clock", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms", "is_at_end"),
+        *("out_of_turn", "partition", "topic"),
+    )
+
+    def __init__(self, topic: str, partition: int, delay_ms: int, clock: Clock = now_ms) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.delay_ms = delay_ms
+        self.is_at_end = False
+        self._clock = clock
+        self._paused = False
+        self.held_until_ms = 0.0
+        self.bytes = 0
+        self._next = 0
+        self._end: int | None = None
+        self._records: deque[Waits] = deque()
+        self.out_of_turn: OutOfTurn | None = None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is not read for now."""
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused, self.is_at_end = paused, False
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add the records that were read next; around a rebalance librdkafka may give again what it has given."""
+        self.is_at_end = False
+        first, last, delay_ms = offset_of(messages[0]), offset_of(messages[-1]), self.delay_ms
+        # stored_ms() and due_ms(), spelled out: a hot path.
+        waiting = [
+            (timestamp_ms + delay_ms, message)
+            for (kind, timestamp_ms), message in zip(map(_timestamp, messages), messages, strict=True)
+            if kind == TIMESTAMP_LOG_APPEND_TIME
+        ]
+        if first < self._next or self.out_of_turn is not None or len(waiting) < len(messages):
+            for message in messages:
+                self.append(message)
+            return
+        self._records.extend(waiting)
+        self.bytes += sum(map(len, messages)) + len(messages) * _RECORD_OVERHEAD_BYTES
+        self._next = last + 1
+
+    def append(self, message: Message) -> None:
+        """Add the record that was read next, unless it was read before, or is done."""
+        if self._is_known(message) or (self.out_of_turn is not None and message.offset() in self.out_of_turn.done):
+            return
+        self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
+        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+
+    def _is_known(self, message: Message) -> bool:
+        offset = message.offset() or 0
+        if offset < self._next:
+            return True
+        self._next = offset + 1
+        return False
+
+    def reached_end(self, offset: int) -> None:
+        """Everything before that offset was read; the marks of transactions are no records and are passed over."""
+        self._end, self.is_at_end = offset, not self._paused
+
+    def look(self, now_ms: float) -> PartitionHead:
+        """What waits here."""
+        records = self._records
+        head_due_ms = records[0][0] if records else None
+        due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
+        where = self.topic, self.partition
+        return PartitionHead(where, self.delay_ms, len(records), due, head_due_ms, self._read_to(), self.paused)
+
+    def _read_to(self) -> int | None:
+        """The newest of the two: a record that was read after the end, or an end after the last record."""
+        return max(self._end or 0, self._next) if self._next or self._end is not None else None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether reading on makes no sense, whatever is due."""
+        return False
+
+    @property
+    def head(self) -> int:
+        """The smallest offset that is not done."""
+        return offset_of(self._records[0][1]) if self._records else self._next
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that is read next."""
+        return self._next
+
+    def due_from(self, offset: int, now_ms: float) -> list[Waits]:
+        """What is in memory from that offset on, as far as it is due."""
+        later = takewhile(lambda record: offset_of(record[1]) >= offset, reversed(self._records))
+        return list(takewhile(lambda record: record[0] <= now_ms, reversed(list(later))))
+
+    def is_flooded(self, now_ms: float, late_ms: float) -> bool:
+        """Whether the head is late by more than that, and behind what is in memory, all due, there is more."""
+        records = self._records
+        return (
+            bool(records)
+            and records[0][0] + late_ms < now_ms
+            and records[-1][0] <= now_ms
+            and now_ms >= self.held_until_ms
+            and not self._is_read_to_end()
+        )
+
+    def has_recovered(self, now_ms: float, late_ms: float) -> bool:
+        """Whether there is nothing more to read, or the head is late no more."""
+        return self._is_read_to_end() or (bool(self._records) and self._records[0][0] + late_ms >= now_ms)
+
+    def _is_read_to_end(self) -> bool:
+        return self._end is not None and self._end >= self._next
+
+    def learn(self, done: Iterable[int]) -> None:
+        """Before the first record: what an earlier owner has delivered out of turn."""
+        self.out_of_turn = OutOfTurn(done) or None
+
+    def overtake(self, records: Iterable[Waits]) -> None:
+        """Deliver these before those in front of them."""
+        if self.out_of_turn is None:
+            self.out_of_turn = OutOfTurn()
+        self.out_of_turn.chosen.extend(records)
+
+    def overtaking(self, now_ms: float, limit: int) -> list[Waits]:
+        """Up to `limit` of those; they stay here."""
+        if self.out_of_turn is None or now_ms < self.held_until_ms:
+            return []
+        return self.out_of_turn.due(now_ms, limit)
+
+    def after(self, records: list[Waits]) -> tuple[int, str]:
+        """The offset to commit when these are delivered, and its metadata."""
+        if self.out_of_turn is None:
+            return offset_of(records[-1][1]) + 1, ""
+        return self.out_of_turn.after(records, self._records, self._next)
+
+    @property
+    def next_due_ms(self) -> float | None:
+        """When the head is due; None if nothing waits here."""
+        return max(self._records[0][0], self.held_until_ms) if self._records else None
+
+    def due(self, now_ms: float, limit: int) -> list[Waits]:
+        """Up to `limit` records from the head that are due, with their due times; they stay here."""
+        if now_ms < self.held_until_ms:
+            return []
+        if self.out_of_turn is not None:
+            return self.out_of_turn.in_turn(self._records, now_ms, limit)
+        first = list(islice(self._records, limit))
+        for index, record in enumerate(first):
+            if record[0] > now_ms:
+                return first[:index]
+        return first
+
+    def drop(self, records: list[Waits]) -> None:
+        """Forget the records that `due` or `overtaking` gave last: they are delivered and committed."""
+        if self.out_of_turn is not None:
+            self._drop_out_of_turn(records)
+            return
+        count = len(records)
+        # The exact size of each is not worth a look at it: the queue is emptied often.
+        self.bytes -= self.bytes * count // len(self._records)
+        popleft = self._records.popleft
+        for _ in range(count):
+            popleft()
+
+    def _drop_out_of_turn(self, records: list[Waits]) -> None:
+        assert self.out_of_turn is not None
+        before = len(self._records)
+        dropped = self.out_of_turn.finish(records, self._records, self._next)
+        if dropped:
+            self.bytes -= self.bytes * dropped // before
+        if not self.out_of_turn:
+            self.out_of_turn = None
+
+
+class HeldQueue(PartitionQueue):
+    """The records of a partition whose due moments are their own: the last stretch of delayed messages.
+
+    They leave in the order of their due moments. What has left before the first in the partition is remembered with
+    the committed offset, so the next owner of the partition does not deliver it again. Records too far behind the
+    first one wait until it has left: what is remembered has a limit.
+
+    Args:
+        topic: the lane `DELAY.0s`.
+        partition: of it.
+        due_of: when a record leaves, in milliseconds.
+        done: offsets that are done already, as the committed metadata says.
+    """
+
+    __slots__ = ("_behind", "_due_of", "_held", "_progress")
+
+    def __init__(
+        self, topic: str, partition: int, due_of: Callable[[Message], float], done: Iterable[int] = ()
+    ) -> None:
+        super().__init__(topic, partition, 0)
+        self._due_of = due_of
+        self._progress = DoneAhead(done)
+        self._held: list[tuple[int, int, Message]] = []
+        self._behind: deque[Message] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._behind)
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add the records that were read next, unless they are done already."""
+        self.is_at_end = False
+        for message in messages:
+            self.append(message)
+
+    def append(self, message: Message) -> None:
+        """Add the record that was read next, unless it is done already."""
+        if self._is_known(message) or not self._progress.read(offset_of(message)):
+            return
+        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+        self._behind.append(message)
+        self._hold()
+
+    def learn(self, done: Iterable[int]) -> None:
+        """Before the first record: what an earlier owner has delivered ahead."""
+        self._progress = DoneAhead(done)
+
+    def _hold(self) -> None:
+        while self._behind and self._progress.in_reach(offset_of(self._behind[0])):
+            message = self._behind.popleft()
+            insort(self._held, (ceil(self._due_of(message)), offset_of(message), message))
+
+    def look(self, now_ms: float) -> PartitionHead:
+        """What waits here; what is out of reach is counted as not due."""
+        head_due_ms = self._held[0][0] if self._held else None
+        due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
+        where = self.topic, self.partition
+        return PartitionHead(where, None, len(self), due, head_due_ms, self._read_to(), self.paused)
+
+    def is_flooded(self, now_ms: float, late_ms: float) -> bool:  # noqa: ARG002
+        """Never: its records leave at their own moments anyway."""
+        return False
+
+    @property
+    def blocked(self) -> bool:
+        """Records are too far behind the first one; more of them would only take memory."""
+        return bool(self._behind)
+
+    @property
+    def next_due_ms(self) -> float | None:
+        """When the earliest is due; None if nothing waits here."""
+        return max(self._held[0][0], self.held_until_ms) if self._held else None
+
+    def due(self, now_ms: float, limit: int) -> list[Waits]:
+        """Up to `limit` records that are due, the earliest first; they stay here."""
+        if now_ms < self.held_until_ms:
+            return []
+        first = islice(self._held, limit)
+        return [(due, message) for due, _, message in takewhile(lambda record: record[0] <= now_ms, first)]
+
+    def after(self, records: list[Waits]) -> tuple[int, str]:
+        """The smallest offset that is not done when these are, and what is done above it."""
+        return self._progress.after(offset_of(message) for _, message in records)
+
+    def drop(self, records: list[Waits]) -> None:
+        """Forget the records that `due` gave last: they are delivered and committed."""
+        self.bytes -= self.bytes * len(records) // len(self)
+        offsets = [offset_of(message) for _, message in records]
+        if [offset for _, offset, _ in self._held[: len(records)]] == offsets:
+            del self._held[: len(records)]
+        else:
+            # Earlier ones were read meanwhile: it took long to learn what became of these.
+            gone = set(offsets)
+            self._held = [one for one in self._held if one[1] not in gone]
+        self._progress.finish(offsets)
+        self._hold()

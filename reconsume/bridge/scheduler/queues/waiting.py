@@ -1,0 +1,144 @@
+"""What waits in a worker's partitions, by level: from its memory, and from offsets for what it has not read yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.metrics.registry import LevelWaiting
+from reconsume.bridge.process.clock import Clock
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["EndsSampler", "PartitionHead", "Waiting"]
+
+logger = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 15.0
+
+
+class PartitionHead(NamedTuple):
+    """One partition as the worker last saw it.
+
+    Attributes:
+        delay_ms: after which its records are due; None where each has a moment of its own.
+        in_memory: records read ahead.
+        due: those of them whose time has come.
+        head_due_ms: when the first is due, None if none is in memory.
+        read_to: the offset that is read next, None before the first record or end was seen.
+        paused: whether reading waits until records have left the memory.
+    """
+
+    where: Partition
+    delay_ms: int | None
+    in_memory: int
+    due: int
+    head_due_ms: float | None
+    read_to: int | None
+    paused: bool = False
+
+
+class Waiting:
+    """Two threads write to it, each its own part; a third one, a scrape, reads.
+
+    Args:
+        prefix: of our topics; the rest of a topic's name is the level in the metrics.
+        clock: of this process.
+    """
+
+    def __init__(self, prefix: str, clock: Clock) -> None:
+        self._prefix = prefix
+        self._clock = clock
+        self._heads: tuple[PartitionHead, ...] = ()
+        self._ends: Mapping[Partition, int] = {}
+        self._due_ends: Mapping[Partition, int] = {}
+
+    @property
+    def heads(self) -> tuple[PartitionHead, ...]:
+        """As last seen."""
+        return self._heads
+
+    def seen(self, heads: Iterable[PartitionHead]) -> None:
+        """The worker has looked at its partitions."""
+        self._heads = tuple(heads)
+
+    def measured(self, ends: Mapping[Partition, int], due_ends: Mapping[Partition, int]) -> None:
+        """The ends of partitions, and the offsets before which their records are due."""
+        self._ends, self._due_ends = ends, due_ends
+
+    def levels(self) -> dict[str, LevelWaiting]:
+        """What waits on each level now."""
+        now, found = self._clock(), dict[str, LevelWaiting]()
+        for head in self._heads:
+            level = head.where[0].removeprefix(self._prefix)
+            before = found.get(level, LevelWaiting(0, 0, 0.0))
+            late = 0.0 if head.head_due_ms is None else max(0.0, (now - head.head_due_ms) / 1000)
+            found[level] = LevelWaiting(
+                before.backlog + head.in_memory + _beyond(head, self._ends),
+                before.overdue + head.due + _beyond(head, self._due_ends),
+                max(before.overdue_seconds, late),
+            )
+        return found
+
+
+def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
+    """Offsets from what is read next to that end."""
+    end = ends.get(head.where)
+    return 0 if end is None or head.read_to is None else max(0, end - head.read_to)
+
+
+class Offsets(Protocol):
+    """Who is asked for offsets."""
+
+    def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
+        """The offset after the last committed record."""
+
+    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
+        """The first offset with that timestamp or a later one."""
+
+
+@dataclass(slots=True)
+class EndsSampler:
+    """Asks every 15 s how far the partitions reach that the worker could not read to their ends.
+
+    A thread of its own, because a worker that waits for an answer delivers nothing.
+
+    Args:
+        first: is done in the same thread at the start and before each of them.
+        told: of the partitions and their ends, after each of them.
+    """
+
+    waiting: Waiting
+    offsets: Offsets
+    clock: Clock
+    first: Callable[[], None] = lambda: None
+    told: Callable[[Sequence[PartitionHead], Mapping[Partition, int]], None] = lambda _heads, _ends: None
+
+    def run(self, stop: threading.Event) -> None:
+        """Sample until told to stop."""
+        sampling = False
+        while not stop.wait(_EVERY_SECONDS if sampling else 0):
+            try:
+                self.first()
+                if sampling:
+                    self.run_once()
+            except ReconsumeError as error:
+                logger.debug("the backlog is not measured: %s", error)
+            sampling = True
+
+    def run_once(self) -> None:
+        """Sample once."""
+        heads = self.waiting.heads
+        ends = self.offsets.end_offsets([head.where for head in heads])
+        behind: dict[int, list[Partition]] = {}
+        for head in heads:
+            if head.delay_ms is not None and head.due == head.in_memory and _beyond(head, ends):
+                behind.setdefault(head.delay_ms, []).append(head.where)
+        due_ends: dict[Partition, int] = {}
+        for delay_ms, partitions in behind.items():
+            due_ends |= self.offsets.offsets_at(partitions, int(self.clock()) - delay_ms)
+        self.waiting.measured(ends, due_ends)
+        self.told(heads, ends)

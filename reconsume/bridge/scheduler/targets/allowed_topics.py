@@ -1,0 +1,42 @@
+"""Tell those who send delayed messages which topics the schedulers deliver to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.groups.groups_store import write_allowed_topics
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+
+__all__ = ["publish_allowed_topics"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 5.0
+
+
+def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: threading.Event) -> None:
+    """Write this worker's `allowed_real_topics` to the GROUPS topic, unless it says the same already.
+
+    Only at the start: of workers with different settings the last one counts, and they do not write for ever.
+    """
+    while not stop.is_set():
+        try:
+            if not follower.wait_until_loaded(stop):
+                return
+            if follower.groups.allowed_real_topics != tuple(settings.allowed_real_topics):
+                write_allowed_topics(settings)
+        except KafkaNotReachable as error:
+            logger.warning("allowed_real_topics is not published yet: %s", error)
+            stop.wait(_AGAIN_SECONDS)
+        except ReconsumeError as error:
+            logger.warning(
+                "allowed_real_topics is not published, so senders do not learn at once that a topic is not allowed: %s",
+                error,
+            )
+            return
+        else:
+            return

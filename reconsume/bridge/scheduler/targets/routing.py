@@ -1,0 +1,200 @@
+"""What to write for one due record: its delivery, the copy of a send-back, or a record for the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from confluent_kafka import Message
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.partitioning import choose_partition
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.brokers_clock import stored_ms
+from reconsume.bridge.scheduler.targets.targets import Target, Targets, Undeliverable
+from reconsume.bridge.scheduler.targets.timers import Timers
+from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
+from reconsume.delay_levels.wire.inbox import inbox_request
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Headers, text_property
+from reconsume.delay_levels.wire.quarantine import quarantine_headers
+from reconsume.delay_levels.wire.send_back_copy import Position, send_back_copy
+from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
+from reconsume.delay_levels.wire.withdrawals import withdrawal_id
+
+__all__ = ["UNWRITTEN", "Delivery", "Router"]
+
+_ANY: Final = -1
+
+
+class Delivery(NamedTuple):
+    """One record to produce.
+
+    Attributes:
+        topic: Kafka topic.
+        partition: -1 lets the partitioner choose by key, as a Java client would.
+        key: of a withdrawn message, of which nothing is written, the id of its withdrawal.
+        headers: as they go out.
+        outcome: `delivered`, `dead_lettered`, `sent_back`, `rolled` (to the next lane), `quarantined`, or one of
+            `UNWRITTEN`: `dropped`, `cancelled`.
+        group: the consumer group it is for, empty where there is none.
+    """
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    outcome: str
+    group: str
+
+
+UNWRITTEN: Final = frozenset({"dropped", "cancelled"})
+"""Outcomes of records that end here: their offsets are committed and nothing is written."""
+_new_tuple: Final = tuple.__new__
+_OUTCOMES: Final = {"retry": "delivered", "topic": "delivered", "dlq": "dead_lettered"}
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Decides for each due record.
+
+    Args:
+        names: the installation's topics.
+        targets: finds and makes the topics to deliver to.
+        groups: the groups as known now.
+        timers: what is to know of delayed messages.
+    """
+
+    names: TopicNames
+    targets: Targets
+    groups: Callable[[], Groups]
+    timers: Timers
+
+    def route(self, message: Message, *, inbox: bool) -> Delivery:
+        """What to write for a record that is due; one that cannot be delivered goes to the quarantine.
+
+        Raises:
+            KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
+            CancelsNotRead: the record is a delayed message of which nobody knows yet whether it was withdrawn.
+        """
+        headers = headers_of(message)
+        try:
+            return self._take_in(message, headers) if inbox else self._deliver(message, headers)
+        except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
+            return self.quarantine(message, str(error))
+
+    def quarantine(self, message: Message, reason: str) -> Delivery:
+        """The record as it is, with the reason; it waits there for a person."""
+        headers = headers_of(message)
+        kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
+        group = _group_of(headers)
+        return Delivery(self.names.quarantine, _ANY, message.key(), message.value(), kept, "quarantined", group)
+
+    def _deliver(self, message: Message, headers: Headers) -> Delivery:
+        real_topic = real_qid = None
+        # Our headers are the last ones, and of duplicates the last counts.
+        for name, value in reversed(headers):
+            if name == REAL_TOPIC:
+                real_topic = value
+                break
+            if name == REAL_QID and real_qid is None:
+                real_qid = value
+        if real_topic is None:
+            raise Undeliverable("header REAL_TOPIC is missing, so nobody knows where this record goes")
+        target = self.targets.find(real_topic)
+        key = message.key()
+        partition = 0 if target.partitions == 1 else _partition(target, key, real_qid)
+        if target.kind == "topic" and (other := self._not_yet(message, headers)) is not None:
+            return other
+        # A named tuple's own constructor takes three times as long, and this runs for every record.
+        return _new_tuple(
+            Delivery, (target.topic, partition, key, message.value(), headers, _OUTCOMES[target.kind], target.group)
+        )
+
+    def _not_yet(self, message: Message, headers: Headers) -> Delivery | None:
+        """What happens to a delayed message in place of its delivery: withdrawn, or on to the next lane."""
+        now, cancels = self.timers.clock(), self.timers.cancels
+        deliver_ms = deliver_ms_of(headers, now)
+        waits = deliver_ms is not None and deliver_ms > now
+        uniq_key = _uniq_key(headers)
+        if uniq_key is not None:
+            if not waits:
+                cancels.require(now if deliver_ms is None else deliver_ms)
+            if (withdrawal := withdrawal_id(uniq_key)) in cancels:
+                return Delivery("", _ANY, withdrawal, None, [], "cancelled", "")
+        if deliver_ms is None or not waits:
+            return None
+        lane = self.timers.next_lane(deliver_ms, now)
+        return Delivery(lane, _ANY, message.key(), message.value(), rolled(headers), "rolled", "")
+
+    def _take_in(self, message: Message, headers: Headers) -> Delivery:
+        """A record of the inbox: a delayed message where REAL_TOPIC is an ordinary topic, else a send-back."""
+        real_topic = text_property(headers, REAL_TOPIC)
+        if real_topic is None or not is_delayed_message(real_topic):
+            return self._send_back(message, headers)
+        self.targets.find(real_topic.encode())  # what may not be delivered is refused now, not in forty days
+        position, stored, table = _position(message), int(stored_ms(message, self.timers.clock)), self.groups().table
+        deliver_ms, lane, kept = delayed_copy(headers, position, stored, table, self.names)
+        if deliver_ms is not None:
+            lane = self.timers.next_lane(deliver_ms, self.timers.clock())
+        self.targets.require_lane(lane)
+        return Delivery(lane, _ANY, message.key(), message.value(), kept, "rolled", "")
+
+    def committed(self, batch: Sequence[Delivery]) -> None:
+        """Take note of a batch with withdrawn messages: their withdrawals are done."""
+        self.timers.cancels.met([one.key for one in batch if one.outcome == "cancelled" and one.key is not None])
+
+    def forget(self) -> None:
+        """Look up all topics again: one that was known is gone."""
+        self.targets.forget()
+        self.timers.lanes.forget()
+
+    def _send_back(self, message: Message, headers: Headers) -> Delivery:
+        """Apply the send-back rule for a client that does not; even a dead letter takes the lane DELAY.0s."""
+        request = inbox_request(headers, _position(message), message.timestamp()[1])
+        self.names.retry(request.group)  # a group that no topic can hold is refused now, not after its delay
+        groups = self.groups()
+        config = groups.find(request.group)
+        if config.retry_queue_nums <= 0:
+            return Delivery("", _ANY, None, None, [], "dropped", request.group)
+        copy = send_back_copy(
+            request,
+            self.names,
+            config.policy(groups.table),
+            group_max_reconsume_times=config.retry_max_times,
+            real_qid=choose_partition(message.key(), config.retry_queue_nums),
+            failed_ms=message.timestamp()[1],
+        )
+        self.targets.require_lane(copy.topic)
+        return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
+
+
+def _group_of(headers: Headers) -> str:
+    """The group that a record says it is for, whatever is wrong with it; empty if it says none."""
+    try:
+        real_topic = text_property(headers, REAL_TOPIC) or ""
+    except MalformedProperty:
+        return ""
+    prefix = next((one for one in (RETRY_PREFIX, DLQ_PREFIX) if real_topic.startswith(one)), real_topic)
+    return real_topic.removeprefix(prefix)
+
+
+def _uniq_key(headers: Headers) -> str | None:
+    """The id by which a message can be withdrawn; one that is no text is the user's own affair."""
+    try:
+        return text_property(headers, UNIQ_KEY)
+    except MalformedProperty:
+        return None
+
+
+def _partition(target: Target, key: bytes | None, real_qid: bytes | None) -> int:
+    """REAL_QID where the topic has it, never a partition beyond (RocketMQ's T-17); else by key."""
+    if real_qid is not None and real_qid.isdigit() and len(real_qid) < 10 and int(real_qid) < target.partitions:  # noqa: PLR2004
+        return int(real_qid)
+    return choose_partition(key, target.partitions)
+
+
+def _position(message: Message) -> Position:
+    return Position(message.topic() or "", message.partition() or 0, message.offset() or 0)

@@ -1,0 +1,199 @@
+"""Where a due record goes: the REAL_TOPIC header, if it is allowed, as an existing Kafka topic."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.scheduler.targets.deletions import Deletions
+from reconsume.bridge.scheduler.targets.look_ups import LookUps
+from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.wire.allowed_topics import is_allowed
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+
+__all__ = ["ListedTopics", "Target", "Targets", "Undeliverable"]
+
+_MOST_KNOWN: Final = 20_000
+"""Headers name targets, and anybody may write headers."""
+_AT_ONCE: Final = 500
+"""So many topics in one question; of more the answer takes long."""
+
+
+class Undeliverable(Exception):
+    """This record can never be delivered as it is; the message says why."""
+
+
+@dataclass(slots=True)
+class Target:
+    """A topic that exists.
+
+    Attributes:
+        topic: in Kafka.
+        partitions: how many it has.
+        kind: `retry`, `dlq` or `topic`.
+        group: the consumer group of a retry or dead-letter topic, else empty.
+    """
+
+    topic: str
+    partitions: int
+    kind: str
+    group: str
+
+
+@dataclass(slots=True)
+class ListedTopics:
+    """The topics of the cluster with their number of partitions, as another thread lists them now and then.
+
+    Attributes:
+        topics: replaced as a whole, never changed.
+    """
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Targets:
+    """Finds targets, makes retry and dead-letter topics on demand, and remembers what exists.
+
+    Topics that are listed need no question, and each list tells of partitions that were added to a target. A topic
+    that is missing there may have been made meanwhile, so it is looked up.
+
+    Args:
+        names: the installation's topics.
+        allowed_real_topics: regular expressions of other topics that a header may name.
+        admin: to look for topics.
+        maker: to make them.
+        groups: the groups as known now, for `retryQueueNums`.
+        deletions: when a topic that was deleted may be made again.
+        look_ups: what failed lately, and the time that look-ups may take.
+        listed: the topics of the cluster.
+    """
+
+    names: TopicNames
+    allowed_real_topics: Sequence[str]
+    admin: KafkaAdmin
+    maker: TopicMaker
+    groups: Callable[[], Groups]
+    deletions: Deletions = field(default_factory=Deletions)
+    look_ups: LookUps = field(default_factory=LookUps)
+    listed: ListedTopics = field(default_factory=ListedTopics)
+    _known: OrderedDict[bytes, Target] = field(default_factory=OrderedDict)
+    _lanes: set[str] = field(default_factory=set)
+    _unsure: set[str] = field(default_factory=set)
+    _there: Mapping[str, int] = field(default_factory=dict)
+    _taken: Mapping[str, int] | None = None
+
+    def find(self, real_topic: bytes) -> Target:
+        """The target of a REAL_TOPIC header.
+
+        Raises:
+            Undeliverable: the header may not name this topic, or it cannot be made.
+            KafkaNotReachable: ask again later.
+        """
+        if self.listed.topics is not self._taken:
+            self._take_listed()
+        known = self._known.get(real_topic)
+        if known is None:
+            known = self._look_up(real_topic)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.popitem(last=False)
+            self._known[real_topic] = known
+        return known
+
+    def require_lane(self, topic: str) -> None:
+        """Make a delay topic that a changed table has brought and nobody has made.
+
+        Brokers that make topics by themselves would make it with the clock of its producers.
+
+        Raises:
+            Undeliverable: it cannot be made.
+            KafkaNotReachable: ask again later.
+        """
+        if topic not in self._lanes:
+            self._partitions(topic, lambda: self._find_or_make_lane(topic))
+            self._lanes.add(topic)
+
+    def forget(self) -> None:
+        """Look everything up again: a topic that was known may be gone. Failures of a moment ago are remembered."""
+        self._unsure = {one.topic for one in self._known.values()} | self._lanes
+        self._known.clear()
+        self._lanes.clear()
+        self._there = {}
+        self._taken = self.listed.topics
+
+    def _take_listed(self) -> None:
+        self._taken = self._there = self.listed.topics
+        for target in self._known.values():
+            target.partitions = self._there.get(target.topic) or target.partitions
+
+    def _found(self, topic: str) -> int | None:
+        """Its partitions; what was forgotten is asked for in few questions, for it may be thousands of topics."""
+        if topic not in self._unsure:
+            return self.admin.partitions([topic]).get(topic)
+        some = {topic, *islice(self._unsure, _AT_ONCE)}
+        refused: dict[str, ReconsumeError] = {}
+        self._there = {**self._there, **self.admin.partitions(some, refused)}
+        self._unsure -= some
+        for one, error in refused.items():
+            self.look_ups.remember(one, error)
+        if topic in refused:
+            raise refused[topic]
+        return self._there.get(topic)
+
+    def _look_up(self, real_topic: bytes) -> Target:
+        try:
+            name = real_topic.decode()
+            topic = self.names.kafka_topic(name)
+        except UnicodeDecodeError:
+            raise Undeliverable(f"REAL_TOPIC is not UTF-8: {real_topic[:80]!r}") from None
+        except IllegalName as error:
+            raise Undeliverable(f"REAL_TOPIC: {error}") from None
+        kind, group = "topic", ""
+        for prefix, of_kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dlq")):
+            if name.startswith(prefix):
+                kind, group = of_kind, name.removeprefix(prefix)
+        if kind == "topic" and not self._is_allowed(name):
+            raise Undeliverable(
+                f"REAL_TOPIC {name!r} is no %RETRY% or %DLQ% name and matches no pattern of allowed_real_topics"
+            )
+        return Target(topic, self._partitions(topic, lambda: self._find_or_make(topic, kind, group)), kind, group)
+
+    def _is_allowed(self, name: str) -> bool:
+        """Never one of our own topics: a record must not be able to come back as a delay, or as a setting."""
+        return not name.startswith(self.names.prefix) and is_allowed(name, self.allowed_real_topics)
+
+    def _partitions(self, topic: str, ask: Callable[[], int]) -> int:
+        """As listed, or as the cluster answers."""
+        found = self._there.get(topic)
+        if found is None:
+            try:
+                found = self.look_ups.run(topic, ask)
+            except (KafkaRefused, TopicNotReady) as error:
+                raise Undeliverable(str(error)) from error
+        self.deletions.saw(topic)
+        return found
+
+    def _find_or_make(self, topic: str, kind: str, group: str) -> int:
+        found = self._found(topic)
+        if found is not None:
+            return found
+        if kind == "topic":
+            raise TopicNotReady(f"topic {topic} does not exist; {self.names.remedy_if_missing(topic)}")
+        if kind == "retry":
+            self.deletions.missed(topic)
+        return self.maker.make_for_group(topic, kind, group, self.groups())
+
+    def _find_or_make_lane(self, topic: str) -> int:
+        found = self._found(topic)
+        if found is not None:
+            return found
+        self.deletions.missed(topic)
+        lane = self.maker.delay_topic(self.names.delay_ms(topic))
+        self.maker.make(lane)
+        return lane.partitions

@@ -1,0 +1,115 @@
+"""Delayed messages in a worker: which lane they take next, and when they leave the last one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from confluent_kafka import Message
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.brokers_clock import stored_ms
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
+from reconsume.delay_levels.rules.cascade import next_delay_ms
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
+from reconsume.delay_levels.wire.timer import deliver_ms_of, is_delayed_message
+
+__all__ = ["Cancels", "Lanes", "Timers"]
+
+logger = logging.getLogger(__name__)
+
+_LOOK_EVERY_MS: Final = 60_000
+_LOOK_AGAIN_MS: Final = 5_000
+
+
+class Cancels(Protocol):
+    """The withdrawn messages, by `withdrawal_id` of their UNIQ_KEY."""
+
+    def __contains__(self, withdrawal: bytes) -> bool: ...
+
+    def require(self, due_ms: float) -> None:
+        """Raises `CancelsNotRead` while withdrawals made before this moment may be unknown."""
+
+    def met(self, withdrawals: Iterable[bytes]) -> None:
+        """These messages were dropped, and that is committed."""
+
+
+@dataclass(slots=True)
+class Lanes:
+    """The delay topics of the level table that there are.
+
+    Args:
+        names: the installation's topics.
+        admin: to look for topics.
+        groups: the groups as known now, for the level table.
+    """
+
+    names: TopicNames
+    admin: KafkaAdmin
+    groups: Callable[[], Groups]
+    _delays: tuple[int, ...] = ()
+    _wanted: tuple[int, ...] = ()
+    _look_at: float = float("-inf")
+
+    def delays_ms(self, now: float) -> tuple[int, ...]:
+        """Their delays; a lane that is missing is not used, and looked for again within a minute."""
+        wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
+        if wanted == self._wanted and now < self._look_at:
+            return self._delays
+        self._wanted = wanted
+        try:
+            existing = self.admin.partitions(self.names.delay(delay) for delay in wanted)
+        except ReconsumeError as error:
+            logger.warning("delay topics cannot be looked for: %s", error)
+            self._delays = tuple(delay for delay in self._delays if delay in wanted)
+            self._look_at = now + _LOOK_AGAIN_MS
+            return self._delays
+        self._delays = tuple(delay for delay in wanted if self.names.delay(delay) in existing)
+        self._look_at = now + _LOOK_EVERY_MS
+        return self._delays
+
+    def forget(self) -> None:
+        """Look again: a topic that was known is gone."""
+        self._look_at = float("-inf")
+
+
+@dataclass(slots=True)
+class Timers:
+    """What a worker must know of delayed messages.
+
+    Args:
+        names: the installation's topics.
+        lanes: the delay topics that there are.
+        cancels: the withdrawn messages.
+        clock: the time in milliseconds.
+    """
+
+    names: TopicNames
+    lanes: Lanes
+    cancels: Cancels
+    clock: Clock = field(default=now_ms)
+
+    def next_lane(self, deliver_ms: int, now: float) -> str:
+        """The topic in which a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
+        return self.names.delay(next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) or 0)
+
+    def due_ms(self, message: Message) -> float:
+        """When a record of `DELAY.0s` leaves it; whatever is no delayed message in its last stretch leaves at once."""
+        now = self.clock()
+        stored = stored_ms(message, self.clock)
+        try:
+            headers = headers_of(message)
+            deliver_ms = deliver_ms_of(headers, now)
+            if deliver_ms is None or not is_delayed_message(text_property(headers, REAL_TOPIC) or ""):
+                return stored
+        except MalformedProperty:
+            # The router says so, in the quarantine.
+            return stored
+        held = next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) is None
+        return max(stored, deliver_ms) if held else stored

@@ -1,0 +1,41 @@
+"""When a producer has seen so many topics that a new one is cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Final
+
+from reconsume.bridge.scheduler.targets.routing import Delivery
+
+__all__ = ["TopicsSeen"]
+
+_MANY: Final = 1_000
+_STEPS: Final = 100_000_000
+"""About a second of searching, ten times what a new producer takes."""
+_TOPIC: Final = itemgetter(0)
+
+
+class TopicsSeen:
+    """Counts what librdkafka's search for topics costs.
+
+    librdkafka 2.16 forgets no topic, and looks through all of them for each record: 3 µs with one topic, 58 µs with
+    5,000.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._steps = 0
+
+    def are_too_many(self, batch: Sequence[Delivery]) -> bool:
+        """Count a batch that was written; True if its producer is to be replaced, and then count anew.
+
+        A producer whose batches use most of the topics that it has seen is kept: the next one would see them too.
+        """
+        topics = set(map(_TOPIC, batch))
+        self._seen |= topics
+        self._steps += len(batch) * len(self._seen)
+        if len(self._seen) <= _MANY or self._steps <= _STEPS or 2 * len(topics) > len(self._seen):
+            return False
+        self._seen, self._steps = set(), 0
+        return True

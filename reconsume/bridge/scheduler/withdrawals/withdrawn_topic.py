@@ -1,0 +1,141 @@
+"""Writes the WITHDRAWN topic: what workers have read of CANCEL, so that none reads all of it again at its start."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import discard_producer, make_producer
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.clock import Clock
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.wire.withdrawals import PositionInCancel, known_withdrawal
+
+__all__ = ["WithdrawnTopicWriter"]
+
+logger = logging.getLogger(__name__)
+
+_FIRST_MS: Final = 2_000
+_EVERY_MS: Final = 60_000
+_AT_ONCE: Final = 10_000
+_MOST_UNWRITTEN: Final = 50_000
+_PATIENCE_MS: Final = 10_000
+
+
+class WithdrawnTopicWriter:
+    """Writes ids of withdrawals, then the position in CANCEL up to which the topic is complete.
+
+    Every worker could write everything, and nothing is wrong if some do: an id is the key of its record. So a worker
+    writes only what no other one has written for a minute or so. No worker waits for it, and nothing but the time of
+    the next start depends on it.
+
+    Args:
+        base: librdkafka's settings for any client.
+        topic: the WITHDRAWN topic.
+        topic_id: of CANCEL.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(self, base: Mapping[str, Any], topic: str, topic_id: str, clock: Clock) -> None:
+        self._topic = topic
+        self._topic_id = topic_id
+        self._clock = clock
+        self._unwritten: list[tuple[int, int, bytes, int]] = []
+        self._sent: list[PositionInCancel] | None = None
+        self._sent_count = self._in_flight = 0
+        self._failed: ReconsumeError | None = None
+        self._write_at = clock() + random.uniform(0, _FIRST_MS)  # noqa: S311 - no secret
+        settings = producer_settings(base, "reconsume-cancels") | {"message.timeout.ms": _PATIENCE_MS}
+        self._producer = make_producer(settings)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be read before what was read is written."""
+        return len(self._unwritten) >= _MOST_UNWRITTEN
+
+    def learned(self, partition: int, offset: int, withdrawal: bytes, due_ms: int) -> None:
+        """Take note of a request that was read from CANCEL."""
+        self._unwritten.append((partition, offset, withdrawal, due_ms))
+
+    def saw(self, position: PositionInCancel) -> None:
+        """Take note of a position that a worker has written: everything before it need not be written again."""
+        if position.topic_id != self._topic_id or self._sent is not None:
+            return
+        left = [one for one in self._unwritten if one[0] != position.partition or one[1] >= position.offset]
+        if len(left) < len(self._unwritten):
+            self._unwritten = left
+            self._write_at = self._next_time()
+
+    def turn(self, reached: Mapping[int, int]) -> None:
+        """Write what it is time for; to be called often.
+
+        Args:
+            reached: by partition of CANCEL the offset that is read next.
+
+        Raises:
+            ReconsumeError: the topic takes nothing, and no more requests can be kept in memory for it.
+        """
+        try:
+            self._producer.poll(0)
+            if self._sent is not None:
+                if not self._in_flight:
+                    self._finish(self._sent)
+            elif self._unwritten and self._is_time():
+                self._write(reached)
+        except KafkaException as error:
+            raise translate(error, f"writing to topic {self._topic}") from error
+
+    def done(self, withdrawals: Iterable[bytes]) -> None:
+        """Write tombstones; one that is lost costs memory of later starts, until its message was due for 7 days."""
+        try:
+            for one in withdrawals:
+                self._producer.produce(self._topic, None, one)
+        except (BufferError, KafkaException) as error:
+            logger.debug("tombstones in %s are left out: %s", self._topic, error)
+
+    def close(self) -> None:
+        """Let go; what is not written is read again at the next start."""
+        discard_producer(self._producer)
+
+    def _is_time(self) -> bool:
+        many = len(self._unwritten) >= _AT_ONCE and self._failed is None
+        return many or self.is_full or self._clock() >= self._write_at
+
+    def _write(self, reached: Mapping[int, int]) -> None:
+        self._failed = None
+        self._sent = [
+            PositionInCancel(number, self._topic_id, offset) for number, offset in reached.items() if offset >= 0
+        ]
+        self._sent_count = len(self._unwritten)
+        for _, _, withdrawal, due_ms in self._unwritten:
+            key, value = known_withdrawal(withdrawal, due_ms)
+            # librdkafka's queue has room: four times as many fit.
+            self._producer.produce(self._topic, value, key, on_delivery=self._stored)
+            self._in_flight += 1
+
+    def _finish(self, positions: list[PositionInCancel]) -> None:
+        """After the brokers' answers: tell the position, or try again."""
+        self._sent, self._write_at = None, self._next_time()
+        if self._failed is not None:
+            if self.is_full:
+                raise self._failed
+            logger.warning("trying again in a minute: %s", self._failed)
+            return
+        for position in positions:
+            key, value = position.encode()
+            self._producer.produce(self._topic, value, key)
+        del self._unwritten[: self._sent_count]
+
+    def _stored(self, error: KafkaError | None, _message: Message) -> None:
+        self._in_flight -= 1
+        if error is not None:
+            self._failed = translate(error, f"writing to topic {self._topic}")
+
+    def _next_time(self) -> float:
+        """Apart from other workers, so that one writes and the others see it."""
+        return self._clock() + _EVERY_MS * random.uniform(1, 2)  # noqa: S311 - no secret

@@ -1,0 +1,1 @@
+"""The topics of an installation: what they should be, and whether they exist."""

@@ -1,0 +1,256 @@
+"""Our topics as they should be, what is missing, and the making of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin
+from reconsume.bridge.process.settings import TopicSettings
+from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
+
+__all__ = ["TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
+
+logger = logging.getLogger(__name__)
+
+_DAY_MS: Final = 86_400_000
+_HEADER_ROOM_BYTES: Final = 65_536
+"""What our headers add at most: two topic names, two ids, a cause of 6 KiB; with room to spare."""
+_SAFE_REPLICATION: Final = 3
+_COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTopic:
+    """A topic as it should be; -1 replicas is the cluster's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDifference:
+    """A topic that exists and is not as it should be; never changed without being told to."""
+
+    topic: str
+    setting: str
+    is_now: str
+    should_be: str
+    breaks: bool
+    """Whether a guarantee is broken by it, so that it must be mended."""
+
+    @property
+    def remedy(self) -> str:
+        """The command that mends it, with Kafka's own tool."""
+        if self.setting == "partitions":
+            return f"kafka-topics.sh --alter --topic {self.topic} --partitions {self.should_be}"
+        return (
+            f"kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            f"--add-config {self.setting}={self.should_be}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What `topics apply` would make, and what it would leave alone."""
+
+    missing: list[WantedTopic] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
+    differences: list[TopicDifference] = field(default_factory=list)
+
+
+class TopicMaker:
+    """Makes topics of ours as the settings and the cluster want them.
+
+    Args:
+        admin: to make them.
+        names: the installation's topics.
+        settings: of this process; they hold while no topic settings are published in GROUPS.
+        groups: the groups as known now, with the published settings.
+    """
+
+    def __init__(
+        self, admin: KafkaAdmin, names: TopicNames, settings: TopicSettings, groups: Callable[[], Groups] = Groups
+    ) -> None:
+        self._admin = admin
+        self._names = names
+        self._own = settings
+        self._groups = groups
+        self._ignored: list[str] = []
+        self._facts: ClusterFacts | None = None
+
+    @property
+    def _settings(self) -> TopicSettings:
+        """One installation has one set of topic settings, whoever makes the topic."""
+        published = self._groups().system.topic_settings
+        if published is None:
+            return self._own
+        own = {name: getattr(self._own, name) for name in sorted(self._own.model_fields_set)}
+        ignored = [f"topics.{name} {value}" for name, value in own.items() if value != getattr(published, name)]
+        if ignored and ignored != self._ignored:
+            self._ignored = ignored
+            logger.warning(
+                "settings of this process are ignored, because others are published in %s: %s; "
+                "publish them: reconsume topics apply",
+                *(self._names.groups, ", ".join(ignored)),
+            )
+        return published
+
+    @property
+    def facts(self) -> ClusterFacts:
+        """What the cluster says of itself; asked once."""
+        if self._facts is None:
+            self._facts = self._admin.facts()
+        return self._facts
+
+    def make(self, wanted: WantedTopic) -> bool:
+        """Make one topic; False if somebody else made it first."""
+        return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
+
+    def make_for_group(self, topic: str, kind: str, group: str, groups: Groups) -> int:
+        """Make a group's retry or dead-letter topic and wait until it is there; gives its number of partitions.
+
+        Raises:
+            KafkaNotReachable: it was made but is not to be seen yet; ask again.
+        """
+        wanted = self.retry_topic(group, groups) if kind == "retry" else self.dead_letter_topic(group)
+        self.make(wanted)
+        found = self._admin.partitions([topic]).get(topic)
+        if found is None:
+            raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet")
+        return found
+
+    def retry_topic(self, group: str, groups: Groups) -> WantedTopic:
+        """`%RETRY%<group>` with `retryQueueNums` partitions (RocketMQ: BR-06)."""
+        partitions = max(1, groups.find(group).retry_queue_nums)
+        return self._wanted(self._names.retry(group), partitions, self._retention_ms())
+
+    def dead_letter_topic(self, group: str) -> WantedTopic:
+        """`%DLQ%<group>`, kept for ever: nobody else keeps what is in it (RocketMQ: NM-08)."""
+        return self._wanted(self._names.dead_letter(group), self._settings.dead_letter_partitions, -1)
+
+    def delay_topic(self, delay_ms: int) -> WantedTopic:
+        """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing."""
+        retention = max(self._retention_ms(), 2 * delay_ms)
+        return self._wanted(self._names.delay(delay_ms), self._settings.delay_partitions, retention)
+
+    def send_back_topic(self) -> WantedTopic:
+        """The inbox of plain clients."""
+        return self._wanted(self._names.send_back, self._settings.delay_partitions, self._retention_ms())
+
+    def quarantine_topic(self) -> WantedTopic:
+        """Kept for ever, and with room for whatever fitted into a delay topic, plus the reason."""
+        wanted = self._wanted(self._names.quarantine, 1, -1)
+        limit = str(int(wanted.settings["max.message.bytes"]) + _HEADER_ROOM_BYTES)
+        return WantedTopic(
+            wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"max.message.bytes": limit}
+        )
+
+    def groups_topic(self) -> WantedTopic:
+        """Compacted: the last word on each group stays."""
+        wanted = self._wanted(self._names.groups, 1, None)
+        return WantedTopic(
+            wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"cleanup.policy": "compact"}
+        )
+
+    def cancel_topic(self) -> WantedTopic:
+        """Kept as long as a message may wait, and then as long as a worker remembers that it was withdrawn."""
+        return self._wanted(self._names.cancel, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
+
+    def positions_topic(self) -> WantedTopic:
+        """Compacted, and soon: it is read whole, and each transaction of a worker adds records and a marker."""
+        wanted = self._wanted(self._names.positions, 1, None)
+        compacted = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(4 * 1024 * 1024),
+            "segment.ms": str(10 * 60_000),
+            "delete.retention.ms": str(60_000),
+        }
+        return WantedTopic(wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | compacted)
+
+    def withdrawn_topic(self) -> WantedTopic:
+        """Compacted soon, for workers that start read all of it; kept as long as the requests themselves."""
+        wanted = self._wanted(self._names.withdrawn, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
+        compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
+        return WantedTopic(wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | compacted)
+
+    def _retention_ms(self) -> int:
+        return int(self._settings.retention_days * _DAY_MS)
+
+    def _wanted(self, name: str, partitions: int, retention_ms: int | None) -> WantedTopic:
+        replicas = self._settings.replication_factor
+        if replicas is None:
+            safe = self.facts.brokers >= _SAFE_REPLICATION
+            replicas = max(_SAFE_REPLICATION, self.facts.default_replication_factor) if safe else -1
+        limit = self._settings.max_message_bytes or self.facts.message_max_bytes + _HEADER_ROOM_BYTES
+        settings = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(limit)}
+        if retention_ms is not None:
+            settings |= {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+        if replicas >= _SAFE_REPLICATION:
+            settings["min.insync.replicas"] = "2"
+        return WantedTopic(name, partitions, replicas, settings)
+
+
+def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
+    """Every topic of the installation: the lanes of all levels and policies, and those of registered groups."""
+    durations = {0, *groups.table.delays_ms}
+    for config in groups.by_name.values():
+        durations.update(config.policy(groups.table).distinct_delays_ms())
+    return [
+        maker.groups_topic(),
+        maker.send_back_topic(),
+        maker.quarantine_topic(),
+        maker.cancel_topic(),
+        maker.positions_topic(),
+        maker.withdrawn_topic(),
+        *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
+        *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
+        *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),
+    ]
+
+
+def plan_topics(
+    wanted: Iterable[WantedTopic], existing: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]
+) -> TopicPlan:
+    """Compare what should be with what is.
+
+    Args:
+        wanted: all topics that should be.
+        existing: topics of the cluster with their number of partitions.
+        settings: the settings in force of those that exist.
+    """
+    plan = TopicPlan()
+    for topic in wanted:
+        if topic.name not in existing:
+            plan.missing.append(topic)
+            continue
+        plan.present.append(topic.name)
+        plan.differences.extend(_differences(topic, existing[topic.name], settings.get(topic.name, {})))
+    return plan
+
+
+def _differences(topic: WantedTopic, partitions: int, settings: Mapping[str, str]) -> list[TopicDifference]:
+    found = []
+    if partitions < topic.partitions:
+        found.append(TopicDifference(topic.name, "partitions", str(partitions), str(topic.partitions), breaks=False))
+    for name, should_be in topic.settings.items():
+        is_now = settings.get(name)
+        if is_now is None or is_now == should_be:
+            continue
+        if name in ("max.message.bytes", "retention.ms", "min.insync.replicas") and _at_least(is_now, should_be):
+            continue
+        breaks = name in ("message.timestamp.type", "cleanup.policy")
+        found.append(TopicDifference(topic.name, name, is_now, should_be, breaks))
+    return found
+
+
+def _at_least(is_now: str, should_be: str) -> bool:
+    """More room, longer retention or more replicas is nobody's mistake; -1 is for ever."""
+    return int(is_now) == -1 or (int(should_be) != -1 and int(is_now) >= int(should_be))

@@ -1,0 +1,1 @@
+"""Writing records, in transactions or without."""

@@ -1,0 +1,344 @@
+"""Send-backs and the offsets that they stand for, in one Kafka transaction."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.clients import clients_of, clock_of
+from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
+from reconsume.bridge.process.identity import Identity, stable_identity
+from reconsume.bridge.reading.known_offsets import KnownOffsets, asking
+from reconsume.bridge.topics.existing_topics import ExistingTopics
+from reconsume.bridge.writing.send_back import direct_copy
+from reconsume.bridge.writing.transactions import (
+    PATIENCE_SECONDS,
+    SHUT_OUT,
+    START_SECONDS,
+    InDoubt,
+    ShutOut,
+    Transactions,
+    Undone,
+)
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    KafkaRefused,
+    PartitionLost,
+    ReconsumeError,
+    SendBackFailed,
+    SubscriptionGroupNotExist,
+    TopicNotReady,
+)
+from reconsume.delay_levels.wire.inbox import inbox_copy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
+
+__all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown", "transactional_identity"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 1.0
+_TRANSACTION_MS: Final = 10_000
+_SERVE_SECONDS: Final = 0.05
+_NOTHING: Final = Commit(-1, None)
+_LAYOUT: Final = b"CGMDv2"
+_BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
+
+
+class OutcomeUnknown(KafkaNotReachable):
+    """A transaction got no answer: `was_committed` tells what became of it.
+
+    Attributes:
+        positions: the offsets that it was to commit.
+    """
+
+    def __init__(self, positions: Sequence[TopicPartition], error: ReconsumeError) -> None:
+        super().__init__(f"{error}; whether the transaction counts is not known yet")
+        self.positions = positions
+
+
+class Failed(NamedTuple):
+    """One failed message with its own key and value."""
+
+    request: SendBackRequest
+    key: bytes | None
+    value: bytes | None
+
+
+class _Copy(NamedTuple):
+    copy: SendBackCopy
+    key: bytes | None
+    value: bytes | None
+
+
+class ExactlyOnceWriter:
+    """Sends failed messages back and commits their offsets, both or neither. For one thread at a time.
+
+    A member that the group has put out is fenced by its group metadata (KIP-447), so the transactional id only has
+    to be unique for each live consumer. Where it is the same after a restart, the new consumer ends what the dead one
+    has left open, and no reader of the delay topics waits for the timeout of that.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        groups: the groups as known now.
+        group: the consumer group whose offsets are committed.
+        transactional_id: unique for each live consumer, see `transactional_identity`.
+        known: what the group is known to have committed; without it a coordinator that has lost offsets is believed.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        names: TopicNames,
+        groups: Callable[[], Groups],
+        group: str,
+        transactional_id: str,
+        known: KnownOffsets | None = None,
+    ) -> None:
+        self._names = names
+        self._groups = groups
+        self._clock = clock_of(base)
+        self._group = group
+        self._transactional_id = transactional_id
+        self._known = known
+        # Told of records that were refused alone.
+        only_errors = {"delivery.report.only.error": True}
+        settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
+        self._settings = settings
+        self._transactions = Transactions(settings)
+        self._was_shut_out = False
+        self._admin = KafkaAdmin(base, transactional_id)
+        self._existing = ExistingTopics(self._admin)
+        self._doing = f"sending back for group {group}"
+
+    def register(self, stop: threading.Event, seconds: float = START_SECONDS) -> None:
+        """Register with the transaction coordinator before there is anything to write; waits for one that is away.
+
+        Args:
+            stop: ends the wait, at most `seconds` later.
+            seconds: for each try.
+
+        Raises:
+            KafkaRefused: rights are missing.
+        """
+        while not stop.is_set():
+            try:
+                self._started(seconds)
+            except KafkaNotReachable as error:
+                logger.warning("waiting for Kafka: %s", error)
+                stop.wait(_AGAIN_SECONDS)
+            else:
+                return
+
+    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], group_metadata: Any) -> None:
+        """Write all copies and commit the offsets, in one transaction; returns when it is committed.
+
+        What is refused goes through the inbox, in a second transaction, all of it (RocketMQ: SB-04, SB-05).
+
+        Args:
+            failed: the messages; none just commits the offsets.
+            offsets: of each partition the next one to read, with `metadata` to keep beside it.
+            group_metadata: the consumer's own, taken before it was asked whether it still has these partitions.
+
+        Raises:
+            PartitionLost: the group has rebalanced, or has put this consumer out; nothing was sent.
+            OutcomeUnknown: all may have been sent, or nothing; ask `was_committed` before the same is sent again.
+            KafkaNotReachable: nothing was sent, the same call may succeed later.
+            SendBackFailed: refused both ways; nothing was sent.
+        """
+        if not _is_member(group_metadata):
+            raise PartitionLost(
+                f"{self._doing}: this consumer is no member of it any more; nothing was sent, "
+                "go on with poll(): the message comes again, here or in another member (exactly_once needs "
+                "subscribe(): with assign() alone nobody is a member)"
+            )
+        positions = list(offsets)
+        try:
+            self._write(self._direct(failed), positions, group_metadata)
+        except _BY_THE_INBOX as first:
+            try:
+                self._write(self._inbox(failed), positions, group_metadata)
+            except _BY_THE_INBOX as second:
+                raise SendBackFailed(f"{first}; then {second}") from second
+            logger.warning("%s; the scheduler has taken it through %s", first, self._names.send_back)
+
+    def close(self) -> None:
+        """Let go at once; no transaction is open."""
+        self._transactions.close()
+
+    def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
+        groups, now = self._groups(), self._clock()
+        copies = [
+            _Copy(copy, key, value)
+            for request, key, value in failed
+            if (copy := direct_copy(request, key, self._names, groups, now)) is not None
+        ]
+        for one in copies:
+            self._existing.require(one.copy.topic)
+        return copies
+
+    def _inbox(self, failed: Sequence[Failed]) -> list[_Copy]:
+        self._existing.require(self._names.send_back)
+        return [_Copy(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
+
+    def _write(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
+        try:
+            self._try(copies, positions, metadata)
+        except ReconsumeError:
+            # Of a topic that is gone librdkafka may say nothing but that it got no answer.
+            for one in copies:
+                self._existing.forget(one.copy.topic)
+            raise
+
+    def _try(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
+        refused: list[KafkaError] = []
+
+        def produce(producer: Producer) -> None:
+            for one in copies:
+                _produce(producer, one, refused)
+
+        try:
+            self._transactions.write(produce, positions, metadata, lambda: refused[0] if refused else None)
+        except Undone as undone:
+            raise self._undone(undone.cause) from undone
+        except (InDoubt, ShutOut) as unknown:
+            self._was_shut_out = unknown.cause.code() in SHUT_OUT
+            why = translate(unknown.cause, self._doing)
+            raise OutcomeUnknown(positions, KafkaNotReachable(str(why))) from unknown
+        except KafkaException as error:
+            raise self._not_registered(error) from error
+
+    def _undone(self, cause: KafkaError) -> ReconsumeError:
+        if is_rebalance(cause):
+            return PartitionLost(
+                f"{self._doing}: {cause.name()}: the group has rebalanced meanwhile; nothing was sent, go on with "
+                "poll(): the message comes again, here or in another member"
+            )
+        why = translate(cause, self._doing)
+        return KafkaNotReachable(str(why)) if is_passing(cause) else why
+
+    def _not_registered(self, error: KafkaException) -> ReconsumeError:
+        return translate(error, f"registering the transactional id {self._transactional_id}")
+
+    def was_committed(self, positions: Sequence[TopicPartition]) -> bool:
+        """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
+
+        A new producer with the same transactional id makes the brokers end what the old one has left open.
+
+        Args:
+            positions: what it was to change; of partitions that this consumer has had ever since, as far as it knows.
+
+        Raises:
+            KafkaNotReachable: it is still not known.
+            PartitionLost: nor does it show, because some of these partitions have another owner; ask without them.
+        """
+        self._started()
+        if self._was_shut_out:
+            self._go_on_under_another_id()
+        committed = self._commits([(one.topic, one.partition) for one in positions])
+        covered = [_is_covered(one, committed) for one in positions]
+        if any(covered) and not all(covered):
+            # A transaction changes all or nothing, so somebody else has committed for some of them.
+            raise PartitionLost(
+                f"group {self._group}: another member has committed for partitions of a transaction without an answer"
+            )
+        return any(covered)
+
+    def _commits(self, partitions: Sequence[Partition]) -> Mapping[Partition, Commit]:
+        """To a coordinator that has lost offsets each transaction looks undone."""
+        if self._known is None:
+            return self._admin.commits(self._group, partitions, stable=True)
+
+        return {
+            (one.topic, one.partition): Commit(one.offset, one.metadata)
+            for one in self._known.ask_once(asking(self._admin, self._group, stable=True), partitions)
+        }
+
+    def _go_on_under_another_id(self) -> None:
+        """Two that have one id, as after a copy of a machine, would shut each other out for ever.
+
+        What the old id has left open was ended by its registration just now.
+        """
+        self._transactions.close()
+        self._transactional_id += f"-{secrets.token_hex(4)}"
+        self._transactions = Transactions(self._settings | {"transactional.id": self._transactional_id})
+        self._was_shut_out = False
+        logger.warning("another producer took the transactional id over, going on as %s", self._transactional_id)
+
+    def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Be registered with the transaction coordinator."""
+        try:
+            self._transactions.register(seconds)
+        except KafkaException as error:
+            raise self._not_registered(error) from error
+
+
+def transactional_identity(conf: Mapping[str, Any], names: TopicNames, group: str, client_id: str) -> Identity:
+    """The transactional id of a consumer, the same after its restart where that is possible.
+
+    A `group.instance.id` is unique in its group by its meaning, so it is taken; else it is that of a slot on this
+    machine.
+
+    Args:
+        conf: the consumer's settings.
+        names: the installation's topics.
+        group: the consumer group.
+        client_id: the id begins with it, because rights are given to it so.
+    """
+    if instance := conf.get("group.instance.id"):
+        return Identity(f"{client_id}-{group}-{instance}")
+    if not clients_of(conf).outlive_the_process:
+        return Identity(f"{client_id}-{secrets.token_hex(8)}")
+    address = str(conf.get("bootstrap.servers"))
+    identity = stable_identity("exactly-once", f"{address}\n{names.prefix}\n{group}\n{client_id}")
+    identity.name = f"{client_id}-{identity.name}"
+    return identity
+
+
+def _is_member(group_metadata: Any) -> bool:
+    """Whether the group's coordinator can judge it: offsets without a generation are committed unfenced.
+
+    librdkafka forgets its generation at once when it leaves, after `max.poll.interval.ms` too, but its assignment only
+    at the next `poll`. confluent-kafka gives `CGMDv2:`, the generation as a native 32-bit integer, then the names.
+    """
+    if not isinstance(group_metadata, bytes):
+        return True  # of a Kafka in memory
+    layout, _, rest = group_metadata.partition(b":")
+    return layout != _LAYOUT or int.from_bytes(rest[:4], sys.byteorder, signed=True) > 0
+
+
+def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit]) -> bool:
+    """Whether this is what stands there, or the group has gone on from it.
+
+    What is done out of order changes the metadata alone.
+    """
+    offset, metadata = committed.get((position.topic, position.partition), _NOTHING)
+    return offset > position.offset or (offset, metadata or "") == (position.offset, position.metadata or "")
+
+
+def _produce(producer: Producer, one: _Copy, refused: list[KafkaError]) -> None:
+    """The commit fails if a record does; why a record was refused is put in the list."""
+
+    def told(error: KafkaError | None, _message: Message) -> None:
+        if error is not None and is_refusal(error):
+            refused.append(error)
+
+    while True:
+        try:
+            producer.produce(
+                one.copy.topic, value=one.value, key=one.key, headers=list(one.copy.headers), on_delivery=told
+            )
+        except BufferError:
+            producer.poll(_SERVE_SECONDS)
+        else:
+            return

@@ -1,0 +1,292 @@
+"""Write send-backs to Kafka and tell when the brokers have acknowledged them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import clock_of
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.partitioning import choose_partition
+from reconsume.bridge.topics.existing_topics import ExistingTopics
+from reconsume.delay_levels.errors import (
+    KafkaNotReachable,
+    ReconsumeError,
+    RecordTooLarge,
+    SendBackFailed,
+)
+from reconsume.delay_levels.wire.inbox import inbox_copy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
+
+__all__ = ["OnDone", "OnWritten", "SendBackWriter", "direct_copy"]
+
+logger = logging.getLogger(__name__)
+
+OnDone = Callable[[SendBackFailed | None], None]
+"""Called once: with None when the send-back is acknowledged, with the error when it is not."""
+
+OnWritten = Callable[[SendBackCopy, Message], None]
+"""Called before that with the copy that was acknowledged, and the record, which tells when it was appended."""
+
+_SERVE_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 1.0
+_SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
+
+
+def _nobody_asks(_copy: SendBackCopy, _record: Message) -> None:
+    """Most callers only want to know that it was acknowledged."""
+
+
+class _Waiting(NamedTuple):
+    """A record whose topic has to be looked up, or that the producer's full queue did not take."""
+
+    produce: Callable[[], None]
+    refuse: Callable[[ReconsumeError], None]
+
+
+def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
+    """What is told when neither way was open; too large for one of them is no verdict on the record."""
+    failed = SendBackFailed(f"{first}; then {second}")
+    failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
+    return failed
+
+
+def direct_copy(
+    request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups, failed_ms: float
+) -> SendBackCopy | None:
+    """The copy that the send-back rule asks for now; None for a group without retry queues.
+
+    Raises:
+        SubscriptionGroupNotExist: the group must be registered first.
+    """
+    config = groups.find(request.group)
+    if config.retry_queue_nums <= 0:
+        # RocketMQ: BR-04. The consumer has warned of it at its start.
+        return None
+    return send_back_copy(
+        request,
+        names,
+        config.policy(groups.table),
+        group_max_reconsume_times=config.retry_max_times,
+        real_qid=choose_partition(key, config.retry_queue_nums),
+        failed_ms=failed_ms,
+    )
+
+
+class SendBackWriter:
+    """Sends failed messages back. Safe to use from several threads, and `send_back` blocks none of them.
+
+    A topic that is not known to exist is looked up in a thread of the writer's own, once for all that wait for it.
+
+    A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
+    after that the caller must keep the message; the error's cause is a `RecordTooLarge` if neither takes it. While no
+    broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of one that
+    was stored after all would be a duplicate (RocketMQ: SB-13). Only a producer that can do nothing any more is
+    replaced, and what it had is tried again.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        groups: the groups as known now.
+        client_id: shown in the brokers' logs.
+    """
+
+    def __init__(
+        self, base: Mapping[str, Any], names: TopicNames, groups: Callable[[], Groups], client_id: str
+    ) -> None:
+        self._names = names
+        self._groups = groups
+        self._clock = clock_of(base)
+        self._existing = ExistingTopics(KafkaAdmin(base, client_id))
+        self._producer = LastingProducer(producer_settings(base, client_id))
+        self._stop = threading.Event()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._changed = threading.Condition()
+        self._settling = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="reconsume-send-back", daemon=True)
+        self._thread.start()
+        self._lookups = threading.Thread(target=self._look_up, name="reconsume-send-back-lookups", daemon=True)
+        self._lookups.start()
+
+    def send_back(
+        self,
+        request: SendBackRequest,
+        key: bytes | None,
+        value: bytes | None,
+        on_done: OnDone,
+        on_written: OnWritten = _nobody_asks,
+    ) -> None:
+        """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
+        try:
+            copy = direct_copy(request, key, self._names, self._groups(), self._clock())
+            if copy is None:
+                on_done(None)
+                return
+        except ReconsumeError as error:
+            self._as_ordinary_message(request, key, value, error, on_done, on_written)
+            return
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                on_written(copy, message)
+                on_done(None)
+            else:
+                self._existing.forget(copy.topic)
+                cause = translate(error, f"sending back to {copy.topic}")
+                self._as_ordinary_message(request, key, value, cause, on_done, on_written)
+
+        self._write(
+            copy.topic,
+            _Waiting(
+                lambda: self._produce(copy, key, value, acknowledged),
+                lambda error: self._as_ordinary_message(request, key, value, error, on_done, on_written),
+            ),
+        )
+
+    def flush(self, seconds: float) -> int:
+        """Wait until all are acknowledged; gives how many are not."""
+        end = time.monotonic() + seconds
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._waiting, max(0.0, end - time.monotonic()))
+            self._producer.flush(max(0.0, end - time.monotonic()))
+            with self._changed:
+                open_ones = sum(map(len, self._waiting.values())) + len(self._producer)
+            # One that failed may wait again, for the inbox.
+            if not open_ones or time.monotonic() >= end:
+                return open_ones
+
+    def close(self) -> None:
+        """Stop; what is not acknowledged is given up, its `on_done` gets an error."""
+        # First of all, so that what is given up is not tried a second time as an ordinary message.
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        # The thread of the lookups may hang in one for 10 s; it finds nothing left to do then.
+        for topic in list(self._waiting):
+            self._settle(topic, _SHUT_DOWN)
+        self._thread.join()
+        self._producer.close()
+
+    def _as_ordinary_message(
+        self,
+        request: SendBackRequest,
+        key: bytes | None,
+        value: bytes | None,
+        first: ReconsumeError,
+        on_done: OnDone,
+        on_written: OnWritten,
+    ) -> None:
+        if self._stop.is_set():
+            on_done(SendBackFailed(str(first)))
+            return
+        copy = inbox_copy(request, self._names, self._clock())
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                on_written(copy, message)
+                logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
+                on_done(None)
+            else:
+                second = translate(error, f"sending back to {copy.topic}")
+                on_done(_both(first, second))
+
+        self._write(
+            copy.topic,
+            _Waiting(
+                lambda: self._produce(copy, key, value, acknowledged),
+                lambda error: on_done(_both(first, error)),
+            ),
+        )
+
+    def _write(self, topic: str, one: _Waiting) -> None:
+        """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
+        if self._existing.knows(topic) and not self._stop.is_set():
+            try:
+                one.produce()
+            except BufferError:
+                pass
+            else:
+                return
+        with self._changed:
+            if not self._stop.is_set():
+                self._waiting.setdefault(topic, deque()).append(one)
+                self._changed.notify_all()
+                return
+        one.refuse(_SHUT_DOWN)
+
+    def _produce(self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any) -> None:
+        """Hand it to the producer.
+
+        Raises:
+            BufferError: the producer's queue is full.
+        """
+        try:
+            self._producer.produce(
+                copy.topic, value=value, key=key, headers=list(copy.headers), on_delivery=on_delivery
+            )
+        except KafkaException as error:
+            # The copy is larger than any producer may send, or the producer is broken.
+            on_delivery(error.args[0], None)
+
+    def _look_up(self) -> None:
+        """One topic after the other; one that nobody tells of holds up no other."""
+        unanswered: Counter[str] = Counter()
+        while not self._stop.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
+                topic = min(self._waiting, key=lambda one: unanswered[one], default="")
+            if not topic:
+                continue
+            try:
+                self._existing.require(topic)
+            except KafkaNotReachable as error:
+                # Nobody knows whether it exists, so nothing has failed yet.
+                logger.warning("%s; trying again", error)
+                unanswered[topic] += 1
+                self._stop.wait(_AGAIN_SECONDS)
+            except ReconsumeError as error:
+                unanswered.pop(topic, None)
+                self._settle(topic, error)
+            else:
+                unanswered.pop(topic, None)
+                self._settle(topic, None)
+
+    def _settle(self, topic: str, error: ReconsumeError | None) -> None:
+        """Produce, or refuse, all that wait for a topic now; each of them once, whoever else settles."""
+        with self._settling:
+            for _ in range(len(self._waiting.get(topic, ()))):
+                # Only those who settle take away, and it counts as waiting until the producer has it.
+                self._settle_one(self._waiting[topic][0], error)
+                with self._changed:
+                    self._waiting[topic].popleft()
+            with self._changed:
+                if not self._waiting.get(topic, True):
+                    del self._waiting[topic]
+                    self._changed.notify_all()
+
+    def _settle_one(self, one: _Waiting, error: ReconsumeError | None) -> None:
+        while error is None:
+            try:
+                one.produce()
+            except BufferError:
+                if self._stop.wait(_SERVE_SECONDS):
+                    error = _SHUT_DOWN
+            else:
+                return
+        one.refuse(error)
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            self._producer.serve(_SERVE_SECONDS)

@@ -1,0 +1,364 @@
+"""Kafka transactions of records and a group's offsets, one after the other, whatever becomes of the brokers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from reconsume.bridge.kafka.clients import discard_producer, make_producer
+from reconsume.bridge.kafka.connection_errors import ConnectionErrors
+from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
+from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
+from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+
+__all__ = ["PATIENCE_SECONDS", "SHUT_OUT", "START_SECONDS", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
+
+logger = logging.getLogger(__name__)
+
+Produce = Callable[[Producer], None]
+"""Hands the records of one transaction to its producer."""
+
+SHUT_OUT: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+"""What a producer hears when another one has taken its transactional id over."""
+PATIENCE_SECONDS: Final = 5.0
+"""For each step of a transaction."""
+START_SECONDS: Final = 30.0
+"""For the first registration, while there is nothing to write."""
+_CONNECT_SECONDS: Final = 1.0
+_SOME_TOPIC: Final = "__consumer_offsets"
+"""To ask for all topics takes long where there are thousands."""
+_LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
+"""Than any record waits for its answer; the whole transaction is bounded besides."""
+_GRACE_SECONDS: Final = 1.0
+"""A call that takes so much longer than it was told to will not come back."""
+_AFTER_ITS_TIMEOUT_MS: Final = 2_000.0
+"""The brokers have aborted a transaction by then, so there is nothing left to wait for."""
+_PROMPT_MS: Final = 500.0
+"""A transaction that took longer may have left requests behind."""
+_STALE_MS: Final = 30_000.0
+"""librdkafka may look for its brokers no more; a producer that is not registered by then is given up."""
+
+
+class _Ended(Exception):
+    """A transaction that was not simply committed.
+
+    Attributes:
+        cause: why.
+    """
+
+    def __init__(self, cause: KafkaError) -> None:
+        super().__init__(cause.str())
+        self.cause = cause
+
+
+class Undone(_Ended):
+    """Nothing of the transaction counts; the cause is a refusal where records, or its offsets, were refused."""
+
+
+class InDoubt(_Ended):
+    """The commit got no answer: all of the transaction counts, or nothing.
+
+    Once `Transactions.register` has come back it is decided, and the group's committed offsets tell.
+    """
+
+
+class ShutOut(_Ended):
+    """The producer is of no use any more, and whether its last transaction counts is not known.
+
+    The cause is one of `SHUT_OUT` where another producer has the same transactional id.
+    """
+
+
+class _Voice:
+    """What librdkafka logs of one producer; when that was left it is shut out, which it calls fatal, and is no news."""
+
+    def __init__(self, told: Any) -> None:
+        self._told = told
+        self.is_left = False
+
+    def log(self, level: int, *message: Any) -> None:
+        if self.is_left:
+            logger.debug(*message)
+        else:
+            self._told.log(level, *message)
+
+
+class Transactions:
+    """Of one transactional id. For one thread at a time, which never hangs with librdkafka.
+
+    Guarantees:
+        1. What a transaction has left behind counts for no later one. A producer is replaced by one with a newer epoch
+           after each transaction that was undone or took long: only the epoch tells transactions of one producer apart
+           (before KIP-890, which librdkafka 2.16 does not have), so a request that was sent again and comes late would
+           count for the next one. An `EndTxn` would end that before its offsets are in it; the offsets of one that was
+           undone would go into it. And librdkafka takes records for not stored whose broker it lost sight of, so it may
+           give their sequence numbers to others.
+        2. `Undone` is raised only of what was not committed, and will not be.
+        3. No call of librdkafka is waited for longer than its timeout, and a second.
+
+    Args:
+        settings: librdkafka's, of a transactional producer; its `transaction.timeout.ms` bounds a commit too.
+
+    Attributes:
+        registrations: how often it has registered; each time all others with the same id are shut out.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._longest_ms = self._settings["transaction.timeout.ms"] + _AFTER_ITS_TIMEOUT_MS
+        self._bounded = BoundedCalls()
+        self._producer: Producer | None = None
+        self._voice = _Voice(logger)
+        self._made_ms = 0.0
+        self._is_registered = False
+        self.registrations = 0
+
+    def register(self, seconds: float) -> None:
+        """Have a producer that is registered with its coordinator; what another one has left open is ended by that.
+
+        Raises:
+            KafkaException: there is none yet; the same call may succeed later.
+        """
+        if self._is_registered:
+            return
+        if self._producer is None:
+            self._voice, self._made_ms = _Voice(self._settings.get("logger", logger)), monotonic_ms()
+            self._producer = make_producer(self._settings | {"logger": self._voice})
+        producer = self._producer
+
+        def start() -> None:
+            _connect(producer)
+            try:
+                producer.init_transactions(seconds)
+            except KafkaException as error:
+                producer.poll(0)
+                raise self._with_reason(error) from error
+
+        try:
+            self._within(seconds + _CONNECT_SECONDS, start)
+        except TimeoutError as error:
+            raise self._with_reason(_no_answer("registering the transactional id")) from error
+        except KafkaException as error:
+            is_stale = monotonic_ms() - self._made_ms > _STALE_MS
+            if error.args[0].code() != KafkaError._TIMED_OUT or is_stale:
+                self._leave()
+            raise
+        self._is_registered = True
+        self.registrations += 1
+
+    def write(
+        self,
+        produce: Produce,
+        positions: Sequence[TopicPartition] = (),
+        group_metadata: Any = None,
+        heard: Callable[[], KafkaError | None] = lambda: None,
+        *,
+        seconds: float | None = None,
+    ) -> None:
+        """Commit the records and the offsets, both or neither.
+
+        Args:
+            produce: may be called in another thread.
+            positions: of each partition the next one to read, with `metadata` to keep beside it; may be none.
+            group_metadata: of the member that has read them.
+            heard: the refusal of a record that a delivery report has told of.
+            seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
+
+        Raises:
+            Undone, InDoubt, ShutOut: it was not committed, or nobody knows.
+            KafkaException: there is no producer, see `register`; nothing was begun.
+        """
+        self.register(PATIENCE_SECONDS)
+        producer, began = self._ready(), monotonic_ms()
+
+        def prepare() -> None:
+            producer.begin_transaction()
+            produce(producer)
+            if positions:
+                producer.send_offsets_to_transaction(list(positions), group_metadata, PATIENCE_SECONDS)
+
+        self._do(prepare, began, heard, PATIENCE_SECONDS if seconds is None else seconds)
+        left_ms = self._longest_ms - (monotonic_ms() - began)
+        self._do(lambda: _commit(producer), began, heard, left_ms / 1_000, commits=True)
+        if monotonic_ms() - began > _PROMPT_MS:
+            self._replace()
+
+    def try_out(self, produce: Produce) -> None:
+        """Have records stored, and undo it: no reader of committed records sees them.
+
+        Raises:
+            Undone, ShutOut: it did not work.
+            KafkaException: there is no producer, see `register`.
+        """
+        self.register(PATIENCE_SECONDS)
+        producer, began = self._ready(), monotonic_ms()
+
+        def try_out() -> None:
+            producer.begin_transaction()
+            produce(producer)
+            wait_for_reports(producer, PATIENCE_SECONDS)
+            producer.abort_transaction(PATIENCE_SECONDS)
+
+        self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
+
+    def renew(self) -> None:
+        """Go on with a new producer; between two transactions."""
+        self._replace()
+
+    def close(self) -> None:
+        """Let go, also of one that is broken, within seconds."""
+        producer, self._producer, self._is_registered = self._producer, None, False
+        if producer is not None:
+            try:
+                self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
+            except TimeoutError:
+                logger.warning("a producer does not end; what it has left open is ended by the next one")
+        self._bounded.close()
+
+    def _with_reason(self, error: KafkaException) -> KafkaException:
+        """Return an error for want of an answer with what is known of the connections."""
+        heard = self._settings.get("error_cb")
+        if error.args[0].code() != KafkaError._TIMED_OUT or not isinstance(heard, ConnectionErrors):
+            return error
+        return KafkaException(heard.add_to(error.args[0]))
+
+    def _ready(self) -> Producer:
+        assert self._producer is not None
+        return self._producer
+
+    def _within(self, seconds: float, call: Callable[[], None]) -> None:
+        """Raises what the call raises, or `TimeoutError`: then its producer is left to it."""
+        try:
+            self._bounded.run(call, seconds + _GRACE_SECONDS)
+        except TimeoutError:
+            self._leave()
+            raise
+        except SystemError as error:
+            raise fatal_error_of(error) from error
+
+    def _leave(self) -> None:
+        """Go on without this producer, and without the thread that it may hold up; it is closed there."""
+        producer, self._voice.is_left = self._ready(), True
+        self._bounded.leave(lambda: discard_producer(producer))
+        self._bounded = BoundedCalls()
+        self._producer, self._is_registered = None, False
+
+    def _do(
+        self,
+        call: Callable[[], None],
+        began: float,
+        heard: Callable[[], KafkaError | None],
+        seconds: float,
+        *,
+        commits: bool = False,
+    ) -> None:
+        """A step of a transaction; what fails is undone, or in doubt.
+
+        librdkafka can wait for ever for a coordinator that was away when it was asked. A transaction that is not being
+        committed is undone by that.
+        """
+        producer = self._ready()
+
+        def step() -> None:
+            try:
+                call()
+            except KafkaException as error:
+                # Which call hears of a refused record, and in which words, is a matter of chance.
+                producer.poll(0)
+                told = heard()
+                raise why_failed(producer, error) if told is None else KafkaException(told) from error
+
+        try:
+            self._within(seconds, step)
+        except TimeoutError:
+            self._try_to_register()
+            cause = self._with_reason(_no_answer("a transaction")).args[0]
+            raise (InDoubt if commits else Undone)(cause) from None
+        except KafkaException as error:
+            self._undo(producer, error.args[0], began, commits=commits)
+
+    def _undo(self, producer: Producer, cause: KafkaError, began: float, *, commits: bool) -> NoReturn:
+        """Abort what was not committed; a producer that cannot is replaced, and the next one's start aborts it."""
+        if _is_final(cause):
+            self._leave()
+            raise ShutOut(cause)
+        try:
+            self._within(PATIENCE_SECONDS, lambda: producer.abort_transaction(PATIENCE_SECONDS))
+        except TimeoutError as error:
+            self._try_to_register()
+            raise self._after_no_abort(cause, commits=commits) from error
+        except KafkaException as error:
+            if _is_final(error.args[0]) and not _was_empty(cause, error.args[0]):
+                self._leave()
+                raise ShutOut(error.args[0]) from error
+            self._replace()
+            raise self._after_no_abort(cause, commits=commits) from error
+        # Every request of one that the group has refused was answered, if that took no longer than usual.
+        if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
+            self._replace()
+        raise Undone(cause)
+
+    @staticmethod
+    def _after_no_abort(cause: KafkaError, *, commits: bool) -> Undone | InDoubt:
+        """With other records on their way librdkafka may not abort what it must (`_CONFLICT`).
+
+        But what has a refused record is never committed.
+        """
+        return InDoubt(cause) if commits and not is_refusal(cause) else Undone(cause)
+
+    def _replace(self) -> None:
+        """Go on with a new producer, whose epoch shuts out what this one may have left behind."""
+        self._leave()
+        self._try_to_register()
+
+    def _try_to_register(self) -> None:
+        """At once, because what comes late may also open a transaction of its own."""
+        try:
+            self.register(PATIENCE_SECONDS)
+        except KafkaException as error:
+            # Whoever writes next hears of it.
+            logger.debug("not registered yet: %s", error)
+
+
+def _connect(producer: Producer) -> None:
+    """Wait for the first answer of a broker.
+
+    librdkafka 2.16 that is asked to register before it is connected looks for its coordinator only 500 ms later.
+    """
+    with suppress(KafkaException):
+        producer.list_topics(_SOME_TOPIC, _CONNECT_SECONDS)
+
+
+def _is_final(cause: KafkaError) -> bool:
+    return cause.code() in SHUT_OUT or cause.fatal()
+
+
+def _was_empty(cause: KafkaError, of_abort: KafkaError) -> bool:
+    """Whether the brokers had nothing to abort.
+
+    librdkafka 2.16 ends a transaction whose first topic may not be written, though the brokers know of none, and takes
+    their answer for fatal.
+    """
+    return is_refusal(cause) and of_abort.code() == KafkaError.INVALID_TXN_STATE
+
+
+def _no_answer(what: str) -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{what} has not ended"))
+
+
+def _commit(producer: Producer) -> None:
+    """A commit that got no answer in time is gone on with once: librdkafka may know more then.
+
+    Where one record was refused the others stay unanswered until their own time is over; only then it says why.
+    """
+    try:
+        producer.commit_transaction(PATIENCE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise
+        producer.commit_transaction(_LONGER_THAN_A_RECORD_SECONDS)

@@ -1,0 +1,104 @@
+"""Clients are made in one place, or users' tests would need a broker all the same."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import reconsume
+from reconsume.bridge.kafka.clients import close_producer, make_admin, make_consumer, make_producer
+from reconsume.delay_levels.errors import IllegalSetting
+
+PACKAGE = Path(reconsume.__path__[0])
+MODULES = sorted(
+    path for layer in ("bridge", "consumers") for path in (PACKAGE / layer).rglob("*.py") if path.name != "clients.py"
+)
+CLIENTS = {"AdminClient", "Consumer", "Producer"}
+STEPS = {
+    *("init_transactions", "begin_transaction", "send_offsets_to_transaction"),
+    *("commit_transaction", "abort_transaction"),
+}
+OF_TRANSACTIONS = {"bridge/writing/transactions.py", "bridge/kafka/errors.py"}
+"""`why_failed` of the second one is a part of a step."""
+
+
+def made(tree: ast.Module) -> Iterator[int]:
+    """The lines in which a client of confluent-kafka is made or derived from."""
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("confluent_kafka")
+        for alias in node.names
+        if alias.name in CLIENTS
+    }
+    for node in ast.walk(tree):
+        uses = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+        for one in uses:
+            if isinstance(one, ast.Name) and one.id in names:
+                yield one.lineno
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_makes_no_client_by_itself(module: Path) -> None:
+    assert list(made(ast.parse(module.read_text()))) == [], (
+        "use make_consumer, make_producer, make_admin, DerivedConsumer"
+    )
+
+
+@pytest.mark.parametrize("module", [*MODULES, *sorted((PACKAGE / "cli").rglob("*.py"))], ids=str)
+def test_a_module_makes_no_step_of_a_transaction_by_itself(module: Path) -> None:
+    """A step may never be answered by librdkafka; `Transactions` waits for it in a thread that can be left behind."""
+    calls = {node.attr for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Attribute)}
+    is_the_place = module.relative_to(PACKAGE).as_posix() in OF_TRANSACTIONS
+    assert is_the_place or not calls & STEPS, "use Transactions, or ExclusiveWriter"
+
+
+def test_a_client_that_is_made_is_found() -> None:
+    text = "from confluent_kafka import Consumer as C, TopicPartition\nTopicPartition('t')\nC({})\nclass D(C): ...\n"
+    assert sorted(made(ast.parse(text))) == [3, 4]
+
+
+@pytest.mark.parametrize("make", [make_admin, make_consumer, make_producer])
+def test_a_setting_that_librdkafka_refuses_is_told_as_a_setting(make: Callable[[dict[str, str]], object]) -> None:
+    settings = {"bootstrap.servers": "nowhere:1", "group.id": "g", "sasl.pasword": "secret"}
+    with pytest.raises(
+        IllegalSetting, match=r'setting kafka: .*No such configuration property: "sasl.pasword"'
+    ) as told:
+        make(settings)
+    assert "secret" not in str(told.value)
+
+
+class Failing:
+    """A producer that cannot be closed in peace."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        # As confluent-kafka 2.16 does it when the error comes while a callback runs, and when it came before.
+        SystemError("<method 'close'> returned a result with an exception set"),
+        KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "", fatal=True)),
+    ],
+    ids=["SystemError", "KafkaException"],
+)
+def test_a_producer_with_a_fatal_error_can_be_let_go(error: Exception) -> None:
+    one = Failing(error)
+    close_producer(one)  # type: ignore[arg-type]
+    assert one.closed == 1
+
+
+def test_any_other_error_of_closing_a_producer_is_told() -> None:
+    with pytest.raises(KafkaException):
+        close_producer(Failing(KafkaException(KafkaError(KafkaError._TIMED_OUT))))  # type: ignore[arg-type]

@@ -1,0 +1,177 @@
+"""A producer that is of no use any more is replaced, and nothing that it had is forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from tests.support.fatal import fail_fatally
+from tests.support.waiting import wait_until
+
+
+class One:
+    """A producer that acknowledges nothing by itself."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.open: list[Callable[[KafkaError | None, None], None]] = []
+        self.purged = self.closed = False
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def produce(self, _topic: str, *, on_delivery: Callable[[KafkaError | None, None], None]) -> None:
+        self.open.append(on_delivery)
+
+    def poll(self, _seconds: float) -> None:
+        while self.purged and self.open:
+            self.open.pop()(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+    def purge(self) -> None:
+        self.purged = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """All producers that were made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.made: list[One] = []
+        self.now = 0.0
+        monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", self.make)
+        self.producer = LastingProducer(settings)
+
+    def make(self, settings: dict[str, Any]) -> Any:
+        self.made.append(One(settings))
+        return self.made[-1]
+
+    def is_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for _ in range(2):
+            self.now += 10_000
+            monkeypatch.setattr(self.producer._connections, "_clock", lambda: self.now)
+            self.made[-1].settings["stats_cb"](json.dumps({"brokers": {}}))
+
+
+def written(producer: LastingProducer) -> list[KafkaError | None]:
+    reports: list[KafkaError | None] = []
+    producer.produce("t", on_delivery=lambda error, _message: reports.append(error))
+    return reports
+
+
+def test_one_that_was_left_alone_is_replaced_and_what_it_had_gets_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(monkeypatch)
+    reports = written(bench.producer)
+    bench.is_left_alone(monkeypatch)
+    bench.producer.serve(0)
+    assert len(bench.made) == 2
+    wait_until(lambda: reports != [], what="it is told")
+    assert reports[0] is not None
+    written(bench.producer)
+    assert (len(bench.made[0]), len(bench.made[1]), len(bench.producer)) == (0, 1, 1)
+    assert "writing goes on with a new producer, 1 records are tried again: librdkafka has looked for no" in caplog.text
+    bench.producer.serve(0)
+    assert len(bench.made) == 2
+
+
+def test_close_tells_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    reports = written(bench.producer)
+    bench.producer.close()
+    assert (len(reports), bench.made[0].closed) == (1, True)
+
+
+class Broken:
+    """Real producers that reach nobody."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Producer] = []
+        self.errors: list[KafkaError] = []
+        self.reports: list[KafkaError | None] = []
+        monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", self.make)
+        self.producer = LastingProducer(
+            producer_settings({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "broken")
+            | {"error_cb": self.errors.append}
+        )
+
+    def make(self, settings: dict[str, Any]) -> Producer:
+        self.made.append(Producer(settings))
+        return self.made[-1]
+
+    def produce(self) -> None:
+        self.producer.produce("t", value=b"x", on_delivery=lambda error, _message: self.reports.append(error))
+
+    def serve_until(self, count: int) -> None:
+        def made() -> bool:
+            self.producer.serve(0.01)
+            return len(self.made) == count
+
+        wait_until(made, what="a new producer")
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
+    one = Broken(monkeypatch)
+    yield one
+    one.producer.close()
+
+
+def test_a_fatal_error_replaces_it_and_what_it_had_gets_an_error(
+    broken: Broken, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(100):
+        broken.produce()
+    fail_fatally(broken.made[0])
+    broken.serve_until(2)
+    wait_until(lambda: len(broken.reports) == 100, what="all are told")
+    assert all(error is not None for error in broken.reports)
+    assert "records are tried again: OUT_OF_ORDER_SEQUENCE_NUMBER" in caplog.text
+    broken.produce()
+    assert len(broken.made[1]) >= 1
+
+
+def test_an_error_that_is_not_fatal_does_not_replace_it_and_the_users_callback_is_called(broken: Broken) -> None:
+    def told() -> bool:
+        broken.producer.serve(0.01)
+        return broken.errors != []
+
+    wait_until(told, what="an error is told")
+    assert not any(error.fatal() for error in broken.errors)
+    assert len(broken.made) == 1
+
+
+def test_until_it_is_replaced_a_record_is_not_taken_and_may_come_again(broken: Broken) -> None:
+    fail_fatally(broken.made[0])
+    with pytest.raises(BufferError, match="about to be replaced"):
+        broken.produce()
+    broken.serve_until(2)
+    broken.produce()
+    assert broken.reports == []
+    assert len(broken.made[1]) >= 1
+
+
+def test_whoever_waits_for_all_hears_of_a_fatal_error_too(broken: Broken) -> None:
+    """It takes the error away from the one that serves."""
+    broken.produce()
+    fail_fatally(broken.made[0])
+    assert broken.producer.flush(10) > 0
+    broken.serve_until(2)
+    wait_until(lambda: broken.producer.flush(10) == 0, what="all are told")
+    assert len(broken.reports) == 1
+
+
+def test_it_can_be_closed_with_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Broken(monkeypatch)
+    broken.produce()
+    fail_fatally(broken.made[0])
+    broken.producer.close()
+    assert len(broken.reports) == 1

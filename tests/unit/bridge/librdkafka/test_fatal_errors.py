@@ -1,0 +1,86 @@
+"""What librdkafka's fatal errors come as, and that no report of a delivery is lost with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.librdkafka.fatal_errors import fatal_error, fatal_error_of, wait_for_reports
+from tests.support.fatal import fail_fatally
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+RECORDS = 5
+
+
+class Reports:
+    """Of a producer that reaches nobody."""
+
+    def __init__(self) -> None:
+        self.told: list[KafkaError | None] = []
+        self.producer = Producer(producer_settings(NOWHERE, "reports"))
+        for _ in range(RECORDS):
+            self.producer.produce("t", b"x", on_delivery=self.hear)
+
+    def hear(self, error: KafkaError | None, message: Message) -> None:
+        message.timestamp()
+        self.told.append(error)
+
+
+@pytest.fixture
+def reports() -> Iterator[Reports]:
+    one = Reports()
+    yield one
+    one.producer.purge()
+    wait_for_reports(one.producer, 10)
+    one.producer.close()
+
+
+def test_a_fatal_error_is_raised_and_all_reports_follow(reports: Reports) -> None:
+    fail_fatally(reports.producer)
+    reports.producer.purge()
+    with pytest.raises(KafkaException) as raised:
+        wait_for_reports(reports.producer, 10)
+    assert fatal_error(raised.value) == "OUT_OF_ORDER_SEQUENCE_NUMBER: test_fatal_error: planted"
+    assert wait_for_reports(reports.producer, 10) == 0
+    assert [error and error.code() for error in reports.told] == [KafkaError._PURGE_QUEUE] * RECORDS
+
+
+def test_flush_loses_reports_after_a_fatal_error(reports: Reports) -> None:
+    """Why `wait_for_reports` is there; should this fail one day, `flush` will do."""
+    fail_fatally(reports.producer)
+    reports.producer.purge()
+    with pytest.raises(SystemError):
+        reports.producer.flush(10)
+    wait_for_reports(reports.producer, 10)
+    assert len(reports.told) < RECORDS
+
+
+def test_it_says_how_many_reports_are_not_there_in_time(reports: Reports) -> None:
+    assert wait_for_reports(reports.producer, 0.05) == RECORDS
+
+
+def test_an_error_that_is_not_fatal_is_raised_again() -> None:
+    error = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    with pytest.raises(KafkaException) as raised:
+        fatal_error(error)
+    assert raised.value is error
+
+
+def _hidden(cause: BaseException | None) -> SystemError:
+    error = SystemError("<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+    error.__cause__ = cause
+    return error
+
+
+def test_the_fatal_error_that_a_system_error_comes_from_is_taken() -> None:
+    cause = KafkaException(KafkaError(KafkaError._FENCED, "", fatal=True))
+    assert fatal_error_of(_hidden(cause)) is cause
+
+
+def test_one_that_a_callback_has_cleared_is_fatal_all_the_same() -> None:
+    told = fatal_error_of(_hidden(None)).args[0]
+    assert (told.code(), told.fatal()) == (KafkaError._FATAL, True)
+    assert "returned NULL" in told.str()

@@ -1,0 +1,124 @@
+"""Settings: where they come from, which one wins, and what a wrong one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from reconsume.bridge.process.environment import read_environment
+from reconsume.bridge.process.settings import load_settings
+from reconsume.delay_levels.errors import IllegalSetting
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "reconsume.toml"
+    file.write_text('bootstrap_servers = "file:1"\ntopic_prefix = "f."\n[scheduler]\nmax_batch_records = 7\n')
+    environment = {"RECONSUME_BOOTSTRAP_SERVERS": "environment:1", "RECONSUME_TOPIC_PREFIX": "e."}
+    settings = load_settings(file, environment, {"bootstrap_servers": "line:1", "topic_prefix": None})
+    assert (settings.bootstrap_servers, settings.topic_prefix) == ("line:1", "e.")
+    assert settings.scheduler.max_batch_records == 7
+
+
+def test_librdkafkas_settings_come_from_all_three_places(tmp_path: Path) -> None:
+    file = tmp_path / "reconsume.toml"
+    file.write_text('[kafka]\n"security.protocol" = "SASL_SSL"\n"socket.keepalive.enable" = true\n')
+    environment = {"RECONSUME_KAFKA_SASL_USERNAME": "app"}
+    settings = load_settings(file, environment, {"kafka": {"client.rack": "a"}})
+    assert settings.client_settings() == {
+        "security.protocol": "SASL_SSL",
+        "socket.keepalive.enable": "true",
+        "sasl.username": "app",
+        "client.rack": "a",
+        "bootstrap.servers": "localhost:9092",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "name", "value"),
+    [
+        ("LOG_LEVEL", "log_level", "3"),
+        ("LOG_QUEUE", "log.queue", "false"),
+        ("SASL_OAUTHBEARER_CLIENT_ID", "sasl.oauthbearer.client.id", "app"),
+        ("ENABLE_SSL_CERTIFICATE_VERIFICATION", "enable.ssl.certificate.verification", "true"),
+        ("SSL_CA_LOCATION", "ssl.ca.location", "probe"),
+        ("_LOG_LEVEL", "log_level", "3"),
+        ("ENABLED_EVENTS", "enabled_events", "0"),
+    ],
+)
+def test_a_variable_is_the_name_that_librdkafka_knows(variable: str, name: str, value: str) -> None:
+    settings = load_settings(environment={f"RECONSUME_KAFKA_{variable}": value}).client_settings()
+    assert settings[name] == value
+    Producer(settings).close()  # librdkafka refuses a name that it does not know
+
+
+def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hunter2\n")
+    settings = load_settings(environment={"RECONSUME_KAFKA_SASL_PASSWORD_FILE": str(secret)})
+    assert settings.client_settings()["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(settings)
+    with pytest.raises(IllegalSetting) as wrong:
+        load_settings(environment={"RECONSUME_KAFKA_SASL_PASSWORD": "hunter2", "RECONSUME_SCHEDULER__DELIVERY": "x"})
+    assert "hunter2" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        (
+            {"RECONSUME_BOOTSTRP": "x"},
+            r"setting bootstrp \(environment\): unknown setting; known here: .*bootstrap_servers",
+        ),
+        ({"RECONSUME_SCHEDULER__ID": "1"}, r"setting scheduler\.id .*known here: .*instance_id"),
+        ({"RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "0"}, "greater than or equal to 1"),
+        ({"RECONSUME_SCHEDULER__TRANSACTION_TIMEOUT_MS": "60000"}, "less than or equal to 15000"),
+        (
+            {"RECONSUME_SCHEDULER__SESSION_TIMEOUT_MS": "90000"},
+            r"max_poll_interval_ms \(60000\) must be session_timeout_ms \(90000\) or more",
+        ),
+        ({"RECONSUME_MESSAGE_DELAY_LEVEL": "1s  5s"}, "put exactly one space between levels"),
+        ({"RECONSUME_TOPIC_PREFIX": "a b"}, "illegal in Kafka"),
+        ({"RECONSUME_ALLOWED_REAL_TOPICS": "ok ("}, "is not a regular expression"),
+        ({"RECONSUME_CONFIG_FILE": "/nowhere/at/all"}, "names a file that cannot be read"),
+        ({"RECONSUME_TOPIC_PREFIX": "a.", "RECONSUME_TOPIC_PREFIX_FILE": "x"}, "are both set; keep one of them"),
+    ],
+)
+def test_a_wrong_setting_is_told_what_where_and_what_is_allowed(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(IllegalSetting, match=said):
+        load_settings(environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = [", "is not TOML"),
+        ('levels = "1s"', r"setting levels \(file .*unknown setting"),
+        ("[topics]\nx=1", "topics.x"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "reconsume.toml"
+    file.write_text(text)
+    with pytest.raises(IllegalSetting, match=said):
+        load_settings(file, {})
+    with pytest.raises(IllegalSetting, match="cannot be read"):
+        load_settings(tmp_path / "missing.toml", {})
+
+
+def test_the_variables_of_a_kubernetes_service_are_not_settings() -> None:
+    services = {
+        "RECONSUME_SERVICE_HOST": "10.0.0.1",
+        "RECONSUME_SERVICE_PORT_HTTP": "80",
+        "RECONSUME_PORT": "tcp://10.0.0.1:80",
+        "RECONSUME_SCHEDULER_PORT_8081_TCP_ADDR": "10.0.0.1",
+        "RECONSUME_SCHEDULER_SERVICE_HOST": "10.0.0.1",
+    }
+    assert read_environment(services) == {}
+    assert load_settings(environment=services | {"RECONSUME_MANAGEMENT__PORT": "9"}).management.port == 9
+
+
+def test_patterns_are_parted_by_spaces_in_the_environment() -> None:
+    settings = load_settings(environment={"RECONSUME_ALLOWED_REAL_TOPICS": r"orders\..* payments"})
+    assert settings.allowed_real_topics == [r"orders\..*", "payments"]

@@ -1,0 +1,150 @@
+"""Where a partition goes on: at the committed offset, or at a position that is ahead of it and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Left
+from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.progress.done_apart import encode_apart
+from tests.support.positions import PositionsInMemory, Transaction
+
+LANE = ("reconsume.DELAY.1s", 0)
+OTHER = ("reconsume.DELAY.2s", 3)
+
+
+@dataclass
+class Owners:
+    """A group whose coordinator says what it is told to, and a clock that is set by hand."""
+
+    told: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
+    positions: PositionsInMemory = field(default_factory=PositionsInMemory)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.owners = EarlierOwners(cast("Any", self), self.positions, clock=lambda: self.now)
+
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        found = []
+        for one in partitions:
+            offset, metadata = self.told.get((one.topic, one.partition), (OFFSET_INVALID, ""))
+            found.append(TopicPartition(one.topic, one.partition, offset, metadata))
+        return found
+
+    def wrote(
+        self, offset: int, metadata: str = "", *, state: Any = "committed", where: Partition = LANE
+    ) -> Transaction:
+        return self.positions.write([TopicPartition(*where, offset, metadata)], Transaction(state))
+
+    def ask(self, *wheres: tuple[str, int]) -> tuple[dict[tuple[str, int], Left], set[tuple[str, int]]]:
+        return self.owners.ask(wheres or (LANE,))
+
+
+def test_a_position_behind_the_committed_offset_is_not_looked_at_twice() -> None:
+    """The usual case; also after workers of an earlier version, or after somebody moved the group on."""
+    group = Owners({LANE: (7, "")})
+    for offset in (5, 7):
+        group.wrote(offset)
+    assert group.ask(LANE, OTHER) == ({LANE: Left(7)}, set())
+    assert group.positions.reads == {"uncommitted": 1, "committed": 0}
+
+
+@pytest.mark.parametrize("told", [{}, {LANE: (3, "")}], ids=["all offsets lost", "old offsets"])
+def test_a_position_ahead_of_what_the_coordinator_says_holds(told: dict[Any, Any]) -> None:
+    group, metadata = Owners(told), encode_apart(7, [9, 12])
+    group.wrote(5)
+    group.wrote(7, metadata)
+    assert group.ask() == ({LANE: Left(7, metadata, frozenset({9, 12}), is_restored=True)}, set())
+
+
+def test_at_the_same_offset_more_records_may_be_done() -> None:
+    group = Owners({LANE: (7, encode_apart(7, [9]))})
+    group.wrote(7, encode_apart(7, [9]))
+    assert not group.ask()[0][LANE].is_restored
+    group.wrote(7, encode_apart(7, [9, 10]))
+    assert group.ask()[0][LANE].done == {9, 10}
+
+
+def test_a_position_of_a_transaction_that_was_aborted_does_not_count() -> None:
+    group = Owners({LANE: (3, "")})
+    group.wrote(5)
+    group.wrote(8, state="aborted")
+    assert group.ask()[0][LANE] == Left(5, is_restored=True)
+    group.told[LANE] = 6, ""
+    assert group.ask()[0][LANE] == Left(6)
+
+
+def test_a_transaction_that_is_open_holds_up_only_partitions_with_a_later_position_behind_it() -> None:
+    group = Owners({LANE: (3, ""), OTHER: (9, "")})
+    stranger = group.wrote(1, state="open", where=("reconsume.DELAY.9s", 1))
+    group.wrote(9, where=OTHER)
+    group.wrote(5)
+    assert group.ask(LANE, OTHER) == ({OTHER: Left(9)}, {LANE})
+    stranger.state = "aborted"
+    assert group.ask() == ({LANE: Left(5, is_restored=True)}, set())
+
+
+def test_a_position_in_front_of_the_open_transaction_is_known() -> None:
+    group = Owners()
+    group.wrote(5)
+    group.wrote(1, state="open", where=("reconsume.DELAY.9s", 1))
+    assert group.ask() == ({LANE: Left(5, is_restored=True)}, set())
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["not to be read", "hidden"])
+def test_after_30_s_the_committed_offset_holds(caplog: pytest.LogCaptureFixture, *, away: bool) -> None:
+    group = Owners({LANE: (3, "")})
+    group.wrote(5, state="open")
+    group.positions.refusal = KafkaNotReachable("away") if away else None
+    for group.now in (1_000, 30_999):
+        assert group.ask() == ({}, {LANE})
+    assert "using the committed offset" not in caplog.text
+    group.now = 31_000
+    assert group.ask() == ({LANE: Left(3)}, set())
+    assert "using the committed offset: reconsume.DELAY.1s-0" in caplog.text
+    assert group.ask() == ({}, {LANE}), "the next owner has its own 30 s"
+
+
+def test_a_partition_that_was_decided_or_went_away_has_its_30_s_again() -> None:
+    group = Owners()
+    group.wrote(5, state="open")
+    group.ask()
+    group.owners.forget([LANE])
+    group.now = 29_000
+    assert group.ask(LANE, OTHER) == ({}, {LANE})
+    group.now = 58_999
+    assert group.ask() == ({}, {LANE})
+
+
+def test_a_topic_that_was_made_again_begins_anew() -> None:
+    group = Owners()
+    group.wrote(5)
+    group.positions.ids[LANE[0]] = "2"
+    assert group.ask() == ({}, set())
+    group.wrote(2)
+    assert group.ask()[0][LANE].offset == 2
+
+
+def test_a_position_that_was_reset_leaves_the_committed_offset() -> None:
+    group = Owners({LANE: (3, "")})
+    group.wrote(5)
+    group.positions.reset(LANE)
+    assert group.ask() == ({LANE: Left(3)}, set())
+    group.told.clear()
+    assert group.ask() == ({}, set())
+
+
+def test_malformed_metadata_is_taken_as_empty(caplog: pytest.LogCaptureFixture) -> None:
+    group = Owners({LANE: (3, "of another tool")})
+    assert group.ask() == ({LANE: Left(3)}, set())
+    assert "metadata ignored topic=reconsume.DELAY.1s partition=0" in caplog.text
+
+
+def test_without_positions_the_committed_offset_is_believed() -> None:
+    group = Owners({LANE: (3, "")})
+    assert EarlierOwners(cast("Any", group), None).ask([LANE, OTHER]) == ({LANE: Left(3)}, set())

@@ -1,0 +1,151 @@
+"""What a worker holds in memory: a bounded head of each partition, delivered in order and never early."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
+from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
+from tests.support.read_ahead import add
+
+
+def message(topic: str, partition: int, offset: int, stored_ms: int, value: bytes = b"v") -> Message:
+    return Message(
+        topic=topic, partition=partition, offset=offset, value=value, timestamp=(TIMESTAMP_LOG_APPEND_TIME, stored_ms)
+    )
+
+
+def offsets(runs: list[DueRun]) -> dict[tuple[str, int], list[int | None]]:
+    return {(run.queue.topic, run.queue.partition): [one.offset() for _, one in run.records] for run in runs}
+
+
+def reading(*partitions: tuple[str, int, int], records: int = 100, total: int = 10**9) -> ReadAhead:
+    ahead = ReadAhead(records, total)
+    for topic, partition, delay_ms in partitions:
+        ahead.assign(topic, partition, delay_ms)
+    return ahead
+
+
+@pytest.mark.rule("SC-03", "SC-04", "T-22")
+def test_the_head_of_a_partition_holds_up_what_is_behind_it() -> None:
+    ahead = reading(("d", 0, 1_000))
+    for offset, stored in enumerate([0, 10, 20, 15]):
+        add(ahead, message("d", 0, offset, stored))
+    assert ahead.next_due_ms() == 1_000
+    assert ahead.take_due(999, 10) == []
+    assert offsets(ahead.take_due(1_010, 10)) == {("d", 0): [0, 1]}
+    assert offsets(ahead.take_due(1_016, 10)) == {("d", 0): [0, 1]}
+    assert offsets(ahead.take_due(1_020, 10)) == {("d", 0): [0, 1, 2, 3]}
+
+
+def test_what_is_taken_stays_until_it_is_dropped() -> None:
+    ahead = reading(("d", 0, 0))
+    for offset in range(5):
+        add(ahead, message("d", 0, offset * 2, 0))
+    (run,) = ahead.take_due(1, 3)
+    assert (run.position.offset, len(run.queue)) == (5, 5)
+    run.drop()
+    assert offsets(ahead.take_due(1, 3)) == {("d", 0): [6, 8]}
+
+
+def test_a_flooded_partition_leaves_room_for_the_others() -> None:
+    ahead = reading(("flood", 0, 0), ("quiet", 0, 0))
+    for offset in range(100):
+        add(ahead, message("flood", 0, offset, 0))
+    add(ahead, message("quiet", 0, 0, 50))
+    taken = offsets(ahead.take_due(60, 10))
+    assert taken["quiet", 0] == [0]
+    assert len(taken["flood", 0]) == 5
+
+
+def test_a_batch_is_bounded_in_bytes_and_one_record_larger_than_that_goes_alone() -> None:
+    ahead = reading(("small", 0, 0), ("large", 0, 0), ("huge", 0, 0))
+    for offset in range(10):
+        add(ahead, message("large", 0, offset, 5, b"x" * 100))
+        add(ahead, message("small", 0, offset, 10, b"x"))
+    add(ahead, message("huge", 0, 0, 7, b"x" * 5_000))
+    first = ahead.take_due(60, 100, 900)
+    assert offsets(first) == {("large", 0): [0, 1, 2], ("small", 0): list(range(10))}
+    for run in first:
+        run.drop()
+    assert offsets(ahead.take_due(60, 100, 900)) == {("large", 0): [3, 4, 5, 6]}
+    ahead.revoke([("large", 0)])
+    assert offsets(ahead.take_due(60, 100, 900)) == {("huge", 0): [0]}
+
+
+def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
+    ahead = reading(("d", 0, 1_000), records=10)
+    for offset in range(10):
+        add(ahead, message("d", 0, offset, 0))
+    assert ahead.to_pause(1_500) == []
+    (queue,) = ahead.to_pause(500)
+    queue.paused = True
+    assert (ahead.to_pause(500), ahead.to_resume()) == ([], [])
+    queue.drop(queue.due(9_999, 6))
+    assert ahead.to_resume() == [queue]
+
+
+def test_memory_is_shared_between_the_partitions() -> None:
+    ahead = reading(("a", 0, 9), ("b", 0, 9), records=10**6, total=100_000)
+    for offset in range(5):
+        add(ahead, message("a", 0, offset, 10**9, b"x" * 10_000))
+    assert [queue.topic for queue in ahead.to_pause(0)] == ["a"]
+
+
+def test_a_partition_that_is_held_is_not_due_until_then() -> None:
+    ahead = reading(("d", 0, 0))
+    add(ahead, message("d", 0, 0, 0))
+    next(iter(ahead)).held_until_ms = 500
+    assert (ahead.take_due(499, 1), ahead.next_due_ms()) == ([], 500)
+    assert len(ahead.take_due(500, 1)) == 1
+
+
+@pytest.mark.rule("T-29")
+def test_a_revoked_partition_is_forgotten_and_its_late_records_too() -> None:
+    ahead = reading(("d", 0, 0))
+    add(ahead, message("d", 0, 0, 0))
+    ahead.revoke([("d", 0)])
+    add(ahead, message("d", 0, 1, 0))
+    assert (len(ahead), ahead.next_due_ms(), ahead.owns(("d", 0))) == (0, None, False)
+
+
+def test_a_record_that_is_given_again_is_kept_once() -> None:
+    ahead = reading(("d", 0, 0))
+    for offset in (5, 6, 5, 6, 7):
+        add(ahead, message("d", 0, offset, 0))
+    assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5, 6, 7]}
+    ahead.assign("d", 0, 0)
+    add(ahead, message("d", 0, 5, 0))
+    assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5]}, "an assignment begins anew"
+
+
+def test_a_record_is_new_if_its_partition_was_read_to_its_end_and_not_paused_since() -> None:
+    saw: list[tuple[int, bool]] = []
+    ahead = ReadAhead(100, 10**9, saw=lambda append_ms, is_new: saw.append((append_ms, is_new)))
+    ahead.assign("d", 0, 1_000)
+    (queue,) = ahead
+    add(ahead, message("d", 0, 0, 10))
+    add(ahead, message("d", 0, 1, 20))
+    ahead.reached_end(("d", 0), 2)
+    ahead.add(("d", 0), [message("d", 0, 2, 30), message("d", 0, 3, 40)])
+    add(ahead, message("d", 0, 4, 50))
+    ahead.reached_end(("d", 0), 5)
+    queue.paused = True
+    ahead.reached_end(("d", 0), 5)
+    queue.paused = False
+    add(ahead, message("d", 0, 5, 60))
+    assert saw == [(10, False), (20, False), (40, True), (50, False), (60, False)]
+
+
+@pytest.mark.parametrize("created_ms", [5, 90_000], ids=["behind", "ahead"])
+def test_a_record_with_its_producers_timestamp_waits_from_when_it_was_read_among_others_too(
+    created_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = ReadAhead(100, 10**9, clock=lambda: 20_000.0)
+    ahead.assign("d", 0, 1_000)
+    created = Message(topic="d", partition=0, offset=1, value=b"v", timestamp=(TIMESTAMP_CREATE_TIME, created_ms))
+    ahead.add(("d", 0), [message("d", 0, 0, 10), created, message("d", 0, 2, 20)])
+    add(ahead, Message(topic="d", partition=0, offset=3, timestamp=(TIMESTAMP_CREATE_TIME, created_ms)))
+    assert [due for run in ahead.take_due(10**6, 10) for due, _ in run.records] == [1_010, 21_000, 1_020, 21_000]
+    assert offsets(ahead.take_due(20_999, 10)) == {("d", 0): [0]}
+    assert "records of topic d have their producers' timestamps" in caplog.text

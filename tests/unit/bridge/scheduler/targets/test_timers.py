@@ -1,0 +1,109 @@
+"""Which lanes a delayed message may take, and when a record leaves the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
+from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.wire.names import TopicNames
+
+NAMES = TopicNames()
+NOW = 1_700_000_000_000
+
+
+@dataclass
+class FakeAdmin:
+    """Knows these topics; `away` makes it as a cluster that does not answer."""
+
+    delays_ms: list[int]
+    away: bool = False
+    asked: list[list[str]] = field(default_factory=list)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        self.asked.append(list(topics))
+        if self.away:
+            raise KafkaNotReachable("away")
+        return {NAMES.delay(delay_ms): 4 for delay_ms in self.delays_ms}
+
+
+def lanes(admin: FakeAdmin, table: str = "1s 0s 10s 1m 10s") -> Lanes:
+    return Lanes(NAMES, cast("Any", admin), lambda: Groups(SystemConfig(message_delay_level=table)))
+
+
+def timers(admin: FakeAdmin) -> Timers:
+    return Timers(NAMES, lanes(admin), cast("Any", None), clock=lambda: NOW)
+
+
+def record(**properties: str) -> Message:
+    headers: list[tuple[str, str | bytes | None]] = [(name, text.encode()) for name, text in properties.items()]
+    return Message(topic=NAMES.delay(0), headers=headers, timestamp=(TIMESTAMP_LOG_APPEND_TIME, NOW - 20))
+
+
+def test_only_lanes_that_are_there_are_used_and_missing_ones_are_looked_for_again() -> None:
+    admin = FakeAdmin([1_000, 60_000])
+    there = lanes(admin)
+    assert there.delays_ms(0) == (1_000, 60_000)
+    admin.delays_ms.append(10_000)
+    assert there.delays_ms(59_999) == (1_000, 60_000)
+    assert there.delays_ms(60_000) == (1_000, 10_000, 60_000)
+    assert admin.asked[0] == [NAMES.delay(delay_ms) for delay_ms in (1_000, 10_000, 60_000)]
+
+
+def test_a_lane_that_is_gone_is_looked_for_at_once_when_told() -> None:
+    admin = FakeAdmin([1_000, 60_000])
+    there = lanes(admin)
+    there.delays_ms(0)
+    admin.delays_ms = [1_000]
+    there.forget()
+    assert there.delays_ms(1) == (1_000,)
+
+
+def test_while_nobody_answers_what_was_known_is_used() -> None:
+    admin = FakeAdmin([1_000])
+    there = lanes(admin)
+    there.delays_ms(0)
+    admin.away = True
+    assert (there.delays_ms(60_000), there.delays_ms(64_999)) == ((1_000,), (1_000,))
+    assert len(admin.asked) == 2
+    admin.away = False
+    admin.delays_ms.append(10_000)
+    assert there.delays_ms(65_000) == (1_000, 10_000)
+
+
+def test_without_any_lane_a_message_is_held_to_its_moment() -> None:
+    deliver_ms = NOW + 3_600_000
+    one = timers(FakeAdmin([]))
+    assert one.next_lane(deliver_ms, NOW) == NAMES.delay(0)
+    assert one.due_ms(record(REAL_TOPIC="orders", TIMER_DELIVER_MS=str(deliver_ms))) == deliver_ms
+
+
+@pytest.mark.parametrize(
+    ("properties", "due_ms"),
+    [
+        ({"REAL_TOPIC": "orders", "TIMER_DELIVER_MS": str(NOW + 700)}, NOW + 700),
+        ({"REAL_TOPIC": "orders", "TIMER_DELIVER_MS": str(NOW + 1_499)}, NOW + 1_499),
+        ({"REAL_TOPIC": "orders", "TIMER_DELIVER_MS": str(NOW + 1_500)}, NOW - 20),
+        ({"REAL_TOPIC": "orders", "TIMER_DELIVER_MS": str(NOW - 900)}, NOW - 20),
+        ({"REAL_TOPIC": "orders"}, NOW - 20),
+        ({"REAL_TOPIC": "%DLQ%g", "TIMER_DELIVER_MS": str(NOW + 700)}, NOW - 20),
+        ({"REAL_TOPIC": "orders", "TIMER_DELIVER_MS": "soon"}, NOW - 20),
+        ({"REAL_TOPIC": "orders", "TIMER_DELIVER_MS": "9" * 18}, NOW - 20),
+    ],
+)
+def test_only_the_last_stretch_of_a_delayed_message_is_held(properties: dict[str, str], due_ms: int) -> None:
+    assert timers(FakeAdmin([1_000, 10_000])).due_ms(record(**properties)) == due_ms
+
+
+@pytest.mark.parametrize("created_ms", [NOW - 5_000, NOW + 5_000])
+def test_what_leaves_the_last_lane_at_once_does_so_whatever_its_producers_clock_says(created_ms: int) -> None:
+    dead = Message(
+        topic=NAMES.delay(0), headers=[("REAL_TOPIC", b"%DLQ%g")], timestamp=(TIMESTAMP_CREATE_TIME, created_ms)
+    )
+    assert timers(FakeAdmin([1_000])).due_ms(dead) == NOW

@@ -1,0 +1,87 @@
+"""What a scheduler worker says of its partitions."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.delay_levels.wire.names import TopicNames
+
+
+@dataclass
+class Watched:
+    """An observer on a clock that goes on by a second at each look."""
+
+    total: int = 80
+    now: float = 0.0
+    observer: WorkerObserver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.observer = WorkerObserver(TopicNames(), SchedulerMetrics(), lambda: self.now, lambda: self.total)
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += 1_000
+            self.observer.look(cast("Any", []))
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconsume.bridge.scheduler.observer")
+
+
+def test_before_its_first_assignment_it_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
+    Watched().look(3)
+    assert caplog.messages == []
+
+
+def test_it_says_its_partitions_once_and_when_they_change(caplog: pytest.LogCaptureFixture) -> None:
+    one = Watched()
+    one.observer.assigned(80, 0)
+    one.look(3)
+    one.observer.assigned(40, 0)
+    one.look(3)
+    one.total = 84
+    one.look(3)
+    assert caplog.messages == ["ready, 80 of 80 partitions", "ready, 40 of 80 partitions", "ready, 40 of 84 partitions"]
+
+
+def test_the_steps_of_one_rebalance_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    one = Watched()
+    one.observer.assigned(80, 0)
+    one.look()
+    one.observer.assigned(20, 0)
+    one.observer.assigned(40, 0)
+    one.look()
+    assert caplog.messages == ["ready, 80 of 80 partitions", "ready, 40 of 80 partitions"]
+
+
+@pytest.mark.parametrize(
+    ("own", "refused", "total", "line"),
+    [
+        (0, 0, 80, "ready, 0 of 80 partitions"),
+        (40, 0, 0, "ready, 40 partitions"),
+        (40, 4, 80, "ready, 40 of 80 partitions, 4 are not scheduled from"),
+        (80, 4, 80, "ready, 80 partitions, 4 are not scheduled from"),
+    ],
+)
+def test_what_it_says(own: int, refused: int, total: int, line: str, caplog: pytest.LogCaptureFixture) -> None:
+    one = Watched(total)
+    one.observer.assigned(own, refused)
+    one.look()
+    assert caplog.messages == [line]
+
+
+def test_the_next_life_says_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    one = Watched()
+    for _ in range(2):
+        one.observer.assigned(40, 0)
+        one.look()
+        one.observer.not_ready()
+        one.look()
+    assert caplog.messages == ["ready, 40 of 80 partitions"] * 2

@@ -1,0 +1,539 @@
+"""The worker's decisions: what it does after a batch is committed, refused, or not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import (
+    OFFSET_INVALID,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
+from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
+from reconsume.bridge.scheduler.targets.routing import Delivery, Router
+from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
+from reconsume.bridge.scheduler.worker import Worker
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.wire.names import TopicNames
+from tests.support.positions import PositionsInMemory, Transaction
+
+NAMES = TopicNames()
+TOPIC = NAMES.delay(1_000)
+
+
+@dataclass
+class FakeConsumer:
+    """Gives what it is fed; our own logic is tested here, Kafka's behaviour in the integration tests."""
+
+    fed: list[Message] = field(default_factory=list)
+    at: int = OFFSET_INVALID
+    asked: list[set[int]] = field(default_factory=list)
+    refusal: KafkaError | None = None
+    paused: set[tuple[str, int]] = field(default_factory=set)
+    restored: list[TopicPartition] = field(default_factory=list)
+    sought: list[TopicPartition] = field(default_factory=list)
+
+    def poll(self, _timeout: float) -> Message | None:
+        return self.fed.pop(0) if self.fed else None
+
+    def consume(self, _count: int, _timeout: float) -> list[Message]:
+        fed, self.fed = self.fed, []
+        return fed
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {(one.topic, one.partition) for one in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {(one.topic, one.partition) for one in partitions}
+
+    def incremental_assign(self, _partitions: list[TopicPartition]) -> None: ...
+
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        self.asked.append({one.partition for one in partitions})
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
+        return [TopicPartition(one.topic, one.partition, self.at) for one in partitions]
+
+    def seek(self, position: TopicPartition) -> None:
+        self.sought.append(position)
+
+    def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
+        assert not asynchronous
+        self.restored += offsets
+
+
+@dataclass
+class FakeWriter:
+    """Keeps what is written; `refuse` says what happens to a batch instead."""
+
+    refuse: Callable[[Sequence[Delivery]], Exception | None] = lambda _batch: None
+    written: list[Delivery] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+    recovered: int = 0
+    away: int = 0
+    asked_time: int = 0
+    answers_time: bool = True
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def ask_time(self) -> None:
+        self.asked_time += 1
+        if not self.answers_time:
+            raise KafkaNotReachable("away")
+
+    def recover(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise KafkaNotReachable("away")
+        self.recovered += 1
+
+    def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
+        self.batches.append(len(batch))
+        error = self.refuse(batch)
+        if error is not None:
+            raise error
+        self.written.extend(one for one in batch if one.outcome != "dropped")
+        self.committed.update({(one.topic, one.partition): one.offset for one in offsets()})
+
+
+class FakeRouter:
+    """Delivers everything to one topic, and quarantines as the real one does."""
+
+    forgotten = 0
+    timers = SimpleNamespace(due_ms=lambda _message: 0.0)
+
+    def __init__(self) -> None:
+        self.met: list[bytes | None] = []
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+    def committed(self, batch: Sequence[Delivery]) -> None:
+        self.met += [one.key for one in batch if one.outcome == "cancelled"]
+
+    def route(self, message: Message, *, inbox: bool) -> Delivery:
+        assert not inbox
+        return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
+
+    def quarantine(self, message: Message, reason: str) -> Delivery:
+        return Router(NAMES, cast("Any", None), cast("Any", None), cast("Any", None)).quarantine(message, reason)
+
+
+class Bench:
+    """A worker with two partitions and a clock that is set by hand."""
+
+    def __init__(self, writer: FakeWriter) -> None:
+        self.now = 0.0
+        self.is_time_in_doubt = False
+        self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
+        self.positions = PositionsInMemory()
+        self.worker = Worker(
+            cast("Any", self.consumer),
+            writer,
+            router=cast("Any", self.router),
+            names=NAMES,
+            read_ahead=ReadAhead(1_000, 10**9),
+            observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.now),
+            refused=lambda _topic: None,
+            max_batch_records=100,
+            clock=lambda: self.now,
+            is_time_in_doubt=lambda: self.is_time_in_doubt,
+            positions=self.positions,
+        )
+        self.worker._assigned(cast("Any", self.consumer), [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+
+    def feed(self, *values: bytes, partition: int = 0) -> None:
+        self.feed_from(0, *values, partition=partition)
+
+    def feed_from(self, first: int, *values: bytes, partition: int = 0) -> None:
+        stored = (TIMESTAMP_LOG_APPEND_TIME, 0)
+        self.consumer.fed += [
+            Message(topic=TOPIC, partition=partition, offset=offset, value=value, timestamp=stored)
+            for offset, value in enumerate(values, start=first)
+        ]
+
+    def turn(self, times: int = 1) -> int:
+        return sum(self.worker.run_once(0) for _ in range(times))
+
+    def values(self, outcome: str = "delivered") -> list[bytes | None]:
+        return [one.value for one in self.writer.written if one.outcome == outcome]
+
+
+def refusing(*poison: bytes) -> Callable[[Sequence[Delivery]], Exception | None]:
+    """As a broker that takes no batch with one of these in it, but lets them into the quarantine."""
+
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        if any(one.value in poison and one.outcome == "delivered" for one in batch):
+            return BatchAborted(KafkaRefused("too large"), passing=False)
+        return None
+
+    return refuse
+
+
+@pytest.mark.rule("SC-03", "SC-14", "T-24")
+def test_nothing_leaves_before_it_is_due_and_offsets_follow_what_was_written() -> None:
+    bench = Bench(FakeWriter())
+    bench.feed(b"a", b"b")
+    bench.now = 999
+    assert (bench.turn(2), bench.writer.committed) == (0, {})
+    bench.now = 1_000
+    assert bench.turn() == 2
+    assert (bench.values(), bench.writer.committed) == ([b"a", b"b"], {(TOPIC, 0): 2})
+    assert bench.turn() == 0
+
+
+def test_nothing_is_delivered_while_the_brokers_do_not_tell_a_time_that_is_in_doubt() -> None:
+    bench = Bench(FakeWriter(answers_time=False))
+    bench.feed(b"a")
+    bench.is_time_in_doubt, bench.now = True, 1_000
+    assert bench.turn(5) == 0
+    assert bench.writer.asked_time == 1, "it is asked again after a moment"
+    bench.now += 500
+    assert bench.turn(5) == 0
+    assert bench.writer.asked_time == 2
+    bench.writer.answers_time, bench.now = True, bench.now + 500
+    assert (bench.turn(), bench.values()) == (1, [b"a"])
+
+
+@pytest.mark.rule("SC-11", "SC-12")
+def test_a_batch_that_was_not_committed_is_delivered_again_after_a_moment() -> None:
+    answers: list[Exception | None] = [BatchAborted(KafkaNotReachable("away"), passing=True), None]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
+    bench.feed(b"a", b"b")
+    bench.now = 1_000
+    assert (bench.turn(), bench.writer.committed) == (0, {})
+    assert bench.turn() == 0, "it is held for half a second"
+    bench.now = 1_500
+    assert bench.turn() == 2
+    assert bench.values() == [b"a", b"b"]
+    assert bench.router.forgotten == 1, "a target that is gone looks like a broker that does not answer"
+
+
+@pytest.mark.rule("SC-19", "T-26")
+def test_one_refused_record_is_singled_out_and_quarantined_and_all_others_are_delivered_once() -> None:
+    bench = Bench(FakeWriter(refuse=refusing(b"bad")))
+    bench.feed(*(b"%d" % number for number in range(20)), b"bad", *(b"%d" % number for number in range(20, 40)))
+    bench.now = 1_000
+    bench.turn(60)
+    assert bench.values() == [b"%d" % number for number in range(40)]
+    assert bench.values("quarantined") == [b"bad"]
+    assert bench.writer.committed == {(TOPIC, 0): 41}
+    (kept,) = [one for one in bench.writer.written if one.outcome == "quarantined"]
+    assert dict(kept.headers)["QUARANTINE_REASON"] == b"too large"
+
+
+def test_a_record_that_not_even_the_quarantine_takes_holds_up_only_its_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        bad = any(one.value == b"bad" for one in batch)
+        return BatchAborted(KafkaRefused("too large"), passing=False) if bad else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.feed(b"bad", b"behind")
+    bench.feed(b"a", b"b", b"c", partition=1)
+    bench.now = 1_000
+    bench.turn(30)
+    assert bench.values() == [b"a", b"b", b"c"]
+    assert bench.writer.committed == {(TOPIC, 1): 3}
+    assert "is stuck: too large" in caplog.text
+
+
+def test_what_was_stored_without_a_transaction_is_not_written_again() -> None:
+    answers: list[Exception | None] = [
+        BatchAborted(KafkaNotReachable("away"), passing=True, written=frozenset({0, 2})),
+        None,
+    ]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
+    bench.feed(b"a", b"b", b"c")
+    bench.now = 1_000
+    bench.turn()
+    bench.now = 2_000
+    bench.turn()
+    assert (bench.values(), bench.writer.committed) == ([b"b"], {(TOPIC, 0): 3})
+
+
+@pytest.mark.rule("T-29")
+def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
+    bench = Bench(FakeWriter())
+    bench.feed(b"a")
+    bench.turn()
+    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.now = 5_000
+    assert (bench.turn(), bench.writer.written) == (0, [])
+
+
+def test_a_partition_that_nobody_may_commit_for_waits_and_none_of_its_records_is_to_blame() -> None:
+    taken = True
+
+    def refuse(_batch: Sequence[Delivery]) -> Exception | None:
+        return BatchAborted(KafkaRefused("no right to use the topic"), passing=False) if taken else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.feed(b"a", b"b")
+    for bench.now in range(1_000, 40_000, 1_000):
+        bench.turn()
+    taken = False
+    bench.now += 10_000
+    bench.turn(2)
+    assert (bench.values(), bench.values("quarantined")) == ([b"a", b"b"], [])
+
+
+def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
+    bench = Bench(FakeWriter())
+    there = [TopicPartition(TOPIC, 0)]
+    bench.worker._revoked(cast("Any", bench.consumer), there)
+    bench.worker._assigned(cast("Any", bench.consumer), there)
+    bench.consumer.at = 2
+    bench.feed(b"delivered elsewhere", b"this too", b"next")
+    bench.now = 2_000
+    bench.turn(2)
+    assert bench.values() == [b"next"]
+    assert bench.consumer.restored == []
+
+
+def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_the_next_owner() -> None:
+    bench = Bench(FakeWriter())
+    there = [TopicPartition(TOPIC, 0)]
+    bench.worker._revoked(cast("Any", bench.consumer), there)
+    bench.worker._assigned(cast("Any", bench.consumer), there)
+    bench.positions.write([TopicPartition(TOPIC, 0, 2)], Transaction("committed"))
+    bench.feed(b"a", b"b", b"c")
+    bench.now = 4_000
+    bench.turn(2)
+    assert bench.values() == [b"c"]
+    assert bench.consumer.restored == bench.consumer.sought == [TopicPartition(TOPIC, 0, 2)]
+
+
+def test_a_partition_whose_position_is_hidden_waits_and_the_others_go_on() -> None:
+    bench = Bench(FakeWriter())
+    dead = bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction())
+    bench.feed(b"a", b"b")
+    bench.feed(b"x", partition=1)
+    bench.now = 2_000
+    bench.turn(2)
+    assert (bench.values(), bench.consumer.paused) == ([b"x"], {(TOPIC, 0)})
+    bench.feed_from(2, b"c")
+    bench.now = 2_400
+    bench.turn(2)
+    dead.state = "committed"
+    reads = dict(bench.positions.reads)
+    bench.turn(2)
+    assert bench.positions.reads == reads, "it is asked twice a second"
+    bench.now = 2_500
+    bench.turn(2)
+    assert (bench.values(), bench.consumer.paused) == ([b"x", b"b", b"c"], set())
+
+
+def test_a_partition_whose_position_is_hidden_may_go_to_another_worker() -> None:
+    bench = Bench(FakeWriter())
+    bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction())
+    bench.feed(b"a", b"b")
+    bench.turn(2)
+    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.now = 60_000
+    bench.turn(2)
+    assert bench.values() == []
+
+
+def test_the_end_of_an_empty_partition_is_enough_to_ask_where_it_goes_on() -> None:
+    """So the first record for days does not wait for the answer."""
+    bench = Bench(FakeWriter())
+    bench.consumer.fed = [
+        Message(topic=TOPIC, partition=0, offset=3, error=KafkaError(KafkaError._PARTITION_EOF)),
+        Message(topic=TOPIC, partition=1, offset=0, error=KafkaError(KafkaError._TRANSPORT)),
+    ]
+    bench.turn(2)
+    bench.feed_from(3, b"a")
+    bench.turn(2)
+    assert bench.consumer.asked == [{0}]
+
+
+@pytest.mark.rule("TM-13")
+@pytest.mark.parametrize(
+    ("error", "held_ms"),
+    [
+        (CancelsNotRead("not read lately"), 50),
+        (LookUpsSpent("no time left"), 50),
+        (KafkaNotReachable("looking for topic retry"), 500),
+    ],
+)
+def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_go_on(
+    error: Exception, held_ms: int
+) -> None:
+    bench = Bench(FakeWriter())
+    unknown, route = {b"b"}, FakeRouter().route
+
+    def asking(message: Message, *, inbox: bool) -> Delivery:
+        if message.value() in unknown:
+            raise error
+        return route(message, inbox=inbox)
+
+    bench.worker._router.route = asking  # type: ignore[method-assign]
+    bench.feed(b"a", b"b", b"c")
+    bench.feed(b"x", b"y", partition=1)
+    bench.now = 1_000
+    assert bench.turn() == 3, "all in one turn"
+    assert (bench.values(), bench.writer.committed) == ([b"a", b"x", b"y"], {(TOPIC, 0): 1, (TOPIC, 1): 2})
+    unknown.clear()
+    bench.now += held_ms - 1
+    assert bench.turn() == 0
+    bench.now += 1
+    bench.turn(2)
+    assert (bench.values(), bench.writer.committed[TOPIC, 0]) == ([b"a", b"x", b"y", b"b", b"c"], 3)
+
+
+@pytest.mark.rule("TM-13")
+def test_a_withdrawal_is_done_when_the_drop_of_its_message_is_committed() -> None:
+    refusals = [BatchAborted(KafkaNotReachable("away"), passing=True), BatchInDoubt(KafkaNotReachable("no answer"))]
+    bench = Bench(FakeWriter(lambda _batch: refusals.pop() if refusals else None))
+    route = FakeRouter().route
+
+    def withdrawn(message: Message, *, inbox: bool) -> Delivery:
+        if message.value() == b"a":
+            return Delivery("", -1, b"id of a", None, [], "cancelled", "")
+        return route(message, inbox=inbox)
+
+    bench.worker._router.route = withdrawn  # type: ignore[method-assign]
+    bench.feed(b"a", b"b")
+    bench.now = 1_000
+    for _ in range(10):
+        assert bench.writer.committed or bench.router.met == []
+        bench.turn()
+        bench.now += 3_000
+    assert (refusals, bench.router.met) == ([], [b"id of a"])
+
+
+def test_records_that_overtake_and_must_wait_hold_up_none_in_front_of_them() -> None:
+    """An abort holds their run, not the whole partition."""
+    answers: list[Exception | None] = [BatchAborted(KafkaNotReachable("away"), passing=True)]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0) if answers else None))
+    bench.feed(b"a", b"b", b"few")
+    bench.turn()
+    (queue,) = (one for one in bench.worker._read_ahead if len(one))
+    queue.overtake([(1_000, Message(topic=TOPIC, partition=0, offset=2, value=b"few"))])
+    bench.worker._deliver(bench.worker._read_ahead.take_overtaking(1_000, 10))
+    assert bench.writer.batches == [1]
+    bench.now = 1_000
+    bench.turn()
+    assert bench.values() == [b"a", b"b", b"few"]
+
+
+def test_batches_that_take_too_long_shrink_until_they_are_committed() -> None:
+    """Whether a transaction fails, or nobody knows what became of it."""
+    fates = [
+        BatchAborted(KafkaNotReachable("timed out"), passing=True),
+        BatchInDoubt(KafkaNotReachable("no answer")),
+    ]
+
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        bench.now += 100 * len(batch)
+        return fates[len(bench.writer.batches) % 2] if len(batch) > 40 else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.feed(*(b"%d" % number for number in range(200)))
+    bench.now = 1_000
+    while len(bench.writer.written) < 200:
+        bench.now += 1_000
+        bench.turn()
+        assert len(bench.writer.batches) < 30
+    assert bench.writer.batches[:3] == [100, 50, 25]
+    assert all(batch <= 40 for batch in bench.writer.batches[2:])
+    assert bench.values() == [b"%d" % number for number in range(200)]
+
+
+def test_a_consumer_that_kafka_has_done_with_ends_this_life_of_the_worker() -> None:
+    bench = Bench(FakeWriter())
+    bench.consumer.fed.append(Message(error=KafkaError(KafkaError._FATAL, "fenced")))
+    with pytest.raises(KafkaNotReachable, match="fenced"):
+        bench.turn()
+
+
+def in_doubt(*fates: str) -> Callable[[Sequence[Delivery]], Exception | None]:
+    """Batches without an answer, in turn; then all is well."""
+    left = list(fates)
+
+    def refuse(_batch: Sequence[Delivery]) -> Exception | None:
+        return BatchInDoubt(KafkaNotReachable(left.pop(0))) if left else None
+
+    return refuse
+
+
+@pytest.mark.parametrize("told_by", ["the coordinator", "the position"])
+def test_a_batch_in_doubt_is_looked_up_and_not_delivered_again_if_it_counts(told_by: str) -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.feed(b"a", b"b")
+    bench.now = 1_000
+    assert bench.turn() == 0
+    if told_by == "the coordinator":
+        bench.consumer.at = 2
+    else:
+        bench.positions.write([TopicPartition(TOPIC, 0, 2)], Transaction("committed"))
+    bench.feed_from(2, b"c")
+    assert bench.turn() == 3
+    assert bench.writer.recovered == 1
+    assert bench.values() == [b"c"]
+
+
+def test_a_batch_in_doubt_that_is_undone_is_delivered_when_nothing_hides_its_position() -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.feed(b"a")
+    bench.now = 1_000
+    assert bench.turn() == 0
+    dead = bench.positions.write([TopicPartition("reconsume.DELAY.9s", 0, 1)], Transaction())
+    bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction("aborted"))
+    for bench.now in (1_000, 1_600, 2_400):
+        assert bench.turn() == 0
+    assert bench.values() == []
+    dead.state = "aborted"
+    bench.now = 3_100
+    bench.turn()
+    assert bench.values() == [b"a"]
+    assert bench.writer.committed == {(TOPIC, 0): 1}
+
+
+def test_while_a_batch_is_in_doubt_nothing_is_delivered_and_reading_has_a_limit() -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.writer.away = 3
+    bench.feed(b"a")
+    bench.now = 1_000
+    bench.turn()
+    bench.feed_from(1, *[b"%d" % number for number in range(1_200)])
+    for _ in range(3):
+        bench.turn()
+        bench.now += 600
+    assert (bench.values(), bench.consumer.paused) == ([], {(TOPIC, 0)})
+    for _ in range(30):
+        bench.now += 1_000
+        bench.turn()
+    assert len(bench.values()) == 1_201
+    assert bench.consumer.paused == set()
+
+
+def test_of_a_batch_in_doubt_what_went_to_another_worker_is_left_to_it() -> None:
+    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench.feed(b"a")
+    bench.feed(b"b", partition=1)
+    bench.now = 1_000
+    bench.turn()
+    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.consumer.asked.clear()
+    for _ in range(4):
+        bench.now += 1_000
+        bench.turn()
+    assert (bench.consumer.asked, bench.values()) == ([{1}], [b"b"])

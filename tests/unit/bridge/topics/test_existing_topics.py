@@ -1,0 +1,78 @@
+"""Whether a topic exists: what is asked of Kafka to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from reconsume.bridge.topics.existing_topics import ExistingTopics
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+
+
+class FakeAdmin:
+    """Knows no topic, or raises."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked = 0
+        self.error: ReconsumeError | None = None
+        self.found: dict[str, int] = {}
+
+    def partitions(self, _topics: Iterable[str]) -> dict[str, int]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin()
+
+
+@pytest.fixture
+def existing(admin: FakeAdmin) -> ExistingTopics:
+    return ExistingTopics(cast("Any", admin), "make it", lambda: admin.now)
+
+
+@pytest.mark.parametrize("error", [None, KafkaRefused("no right to see it")])
+def test_a_topic_that_is_missing_or_hidden_is_asked_for_every_5_s(
+    admin: FakeAdmin, existing: ExistingTopics, error: ReconsumeError | None
+) -> None:
+    admin.error = error
+    for _ in range(1_000):
+        with pytest.raises(TopicNotReady if error is None else KafkaRefused):
+            existing.require("orders")
+    assert admin.asked == 1
+    admin.error, admin.found, admin.now = None, {"orders": 1}, 5.0
+    existing.require("orders")
+    assert existing.knows("orders")
+
+
+def test_without_an_answer_nothing_is_known(admin: FakeAdmin, existing: ExistingTopics) -> None:
+    admin.error = KafkaNotReachable("away")
+    for _ in range(2):
+        with pytest.raises(KafkaNotReachable):
+            existing.require("orders")
+    assert admin.asked == 2
+
+
+def test_what_is_to_be_forgotten_is_asked_for_at_once(admin: FakeAdmin, existing: ExistingTopics) -> None:
+    with pytest.raises(TopicNotReady, match="topic orders does not exist; make it"):
+        existing.require("orders")
+    existing.forget("orders")
+    admin.found = {"orders": 1}
+    existing.require("orders")
+
+
+def test_what_is_remembered_is_bounded(admin: FakeAdmin, existing: ExistingTopics) -> None:
+    for number in range(5_000):
+        with pytest.raises(TopicNotReady):
+            existing.require(f"orders-{number}")
+    assert len(existing._failed) == 1_000
+    admin.now = 5.0
+    with pytest.raises(TopicNotReady):
+        existing.require("orders")
+    assert len(existing._failed) == 1

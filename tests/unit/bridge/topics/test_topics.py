@@ -1,0 +1,107 @@
+"""Our topics as they should be, and the plan that makes what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin
+from reconsume.bridge.process.settings import TopicSettings
+from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.delay_levels.wire.names import TopicNames
+
+DAY_MS = 86_400_000
+
+
+def maker(monkeypatch: pytest.MonkeyPatch, brokers: int = 1, factor: int = 1, **settings: float) -> TopicMaker:
+    facts = ClusterFacts(brokers, factor, 1_048_588)
+    monkeypatch.setattr(TopicMaker, "facts", property(lambda _self: facts))
+    # No request is made: the facts are all that making a plan asks for.
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    return TopicMaker(admin, TopicNames(), TopicSettings.model_validate(settings))
+
+
+def test_all_topics_of_the_table_the_policies_and_the_groups_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = (
+        Groups()
+        .with_record(b"%SYS%", b'{"messageDelayLevel": "5s 1s 60s 1m"}')
+        .with_record(b"g", b'{"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1500]}}}')
+    )
+    names = [topic.name.removeprefix("reconsume.") for topic in wanted_topics(maker(monkeypatch), groups)]
+    delays = ["DELAY.0s", "DELAY.1s", "DELAY.1500ms", "DELAY.5s", "DELAY.1m"]
+    single = ["GROUPS", "SEND_BACK", "QUARANTINE", "CANCEL", "POSITIONS", "WITHDRAWN"]
+    assert names == [*single, *delays, "RETRY.g", "DLQ.g"]
+
+
+@pytest.mark.rule("T-21")
+def test_one_clock_and_a_retention_of_twice_the_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = maker(monkeypatch, retention_days=7)
+    assert make.delay_topic(7_200_000).settings["retention.ms"] == str(7 * DAY_MS)
+    assert make.delay_topic(10 * DAY_MS).settings["retention.ms"] == str(20 * DAY_MS)
+    assert make.dead_letter_topic("g").settings["retention.ms"] == "-1"
+    for topic in wanted_topics(make, Groups()):
+        assert topic.settings["message.timestamp.type"] == "LogAppendTime"
+        assert int(topic.settings["max.message.bytes"]) > 1_048_588
+
+
+@pytest.mark.parametrize(("brokers", "factor", "replicas"), [(1, 1, -1), (2, 2, -1), (3, 1, 3), (5, 4, 4)])
+def test_three_replicas_where_there_are_three_brokers(
+    monkeypatch: pytest.MonkeyPatch, brokers: int, factor: int, replicas: int
+) -> None:
+    topic = maker(monkeypatch, brokers, factor).send_back_topic()
+    assert topic.replication_factor == replicas
+    assert ("min.insync.replicas" in topic.settings) == (replicas >= 3)
+
+
+def test_an_explicit_replication_factor_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert maker(monkeypatch, 3, replication_factor=1).send_back_topic().replication_factor == 1
+
+
+def test_published_settings_hold_for_all_who_make_topics(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    published = b'{"topicSettings": {"maxMessageBytes": 6000000, "replicationFactor": 2}}'
+    known = [Groups()]
+    make = maker(monkeypatch, retention_days=30, replication_factor=2)
+    make._groups = lambda: known[0]
+    own = make.retry_topic("g", known[0])
+    assert (own.settings["max.message.bytes"], own.settings["retention.ms"]) == ("1114124", str(30 * DAY_MS))
+    known[0] = Groups().with_record(b"%SYS%", published)
+    for topic in (make.retry_topic("g", known[0]), make.delay_topic(1_000), make.dead_letter_topic("g")):
+        assert (topic.settings["max.message.bytes"], topic.replication_factor) == ("6000000", 2)
+    assert make.retry_topic("g", known[0]).settings["retention.ms"] == str(7 * DAY_MS)
+    assert caplog.text.count("settings of this process are ignored") == 1
+    assert "topics.retention_days 30" in caplog.text
+    assert "replication_factor" not in caplog.text, "they are the same"
+
+
+def plan_with(monkeypatch: pytest.MonkeyPatch, partitions: int, **changed: str) -> TopicPlan:
+    topic = maker(monkeypatch).delay_topic(1_000)
+    settings = dict(topic.settings) | {name.replace("_", "."): value for name, value in changed.items()}
+    return plan_topics([topic], {topic.name: partitions}, {topic.name: settings})
+
+
+def test_what_is_as_it_should_be_or_more_generous_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan_with(monkeypatch, 4).differences == []
+    assert plan_with(monkeypatch, 9, retention_ms="-1", max_message_bytes="9999999").differences == []
+
+
+def test_a_difference_is_shown_with_its_remedy_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_with(monkeypatch, 2, message_timestamp_type="CreateTime", retention_ms="1000")
+    assert plan.missing == []
+    assert [(one.setting, one.breaks) for one in plan.differences] == [
+        ("partitions", False),
+        ("message.timestamp.type", True),
+        ("retention.ms", False),
+    ]
+    assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[1].remedy
+    assert "--partitions 4" in plan.differences[0].remedy
+
+
+@pytest.mark.rule("BR-06", "BR-07", "NM-08")
+def test_a_retry_topic_has_as_many_partitions_as_the_group_has_retry_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = Groups().with_record(b"g", b'{"retryQueueNums": 4}').with_record(b"none", b'{"retryQueueNums": 0}')
+    make = maker(monkeypatch)
+    assert make.retry_topic("g", groups).partitions == 4
+    assert make.retry_topic("none", groups).partitions == 1
+    assert make.dead_letter_topic("g").partitions == 1

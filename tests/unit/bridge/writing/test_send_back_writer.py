@@ -1,0 +1,174 @@
+"""The writer of send-backs while a topic is looked up; what Kafka does with them is in the integration tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.writing.send_back import SendBackWriter
+from reconsume.delay_levels.errors import KafkaNotReachable, SendBackFailed
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
+from tests.support.waiting import wait_until
+
+NAMES = TopicNames()
+REQUEST = SendBackRequest("departures", [], Stored.first_copy(Position("flights", 3, 42), 0))
+
+
+class Lookups:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer = threading.Event()
+        self.found: dict[str, int] | KafkaNotReachable = {}
+        self.untold = ""
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        self.asked += topics
+        assert self.answer.wait(30)
+        if self.untold in topics:
+            raise KafkaNotReachable("no answer for this topic")
+        if isinstance(self.found, KafkaNotReachable):
+            raise self.found
+        return self.found
+
+
+class Full:
+    """A producer whose queue has no room."""
+
+    def __init__(self) -> None:
+        self.room = False
+        self.taken: list[Callable[[None, None], None]] = []
+
+    def __len__(self) -> int:
+        return len(self.taken)
+
+    def produce(self, _topic: str, on_delivery: Callable[[None, None], None], **_more: object) -> None:
+        if not self.room:
+            raise BufferError
+        self.taken.append(on_delivery)
+
+    def poll(self, _seconds: float) -> None:
+        while self.taken:
+            self.taken.pop()(None, None)
+
+    def flush(self, _seconds: float) -> int:
+        return len(self)
+
+    def purge(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def lookups() -> Lookups:
+    return Lookups()
+
+
+def writer_with(lookups: Lookups) -> SendBackWriter:
+    one = SendBackWriter({"bootstrap.servers": "127.0.0.1:9"}, NAMES, Groups, "writer-under-test")
+    one._existing._admin = cast("Any", lookups)
+    return one
+
+
+@pytest.fixture
+def writer(lookups: Lookups) -> Iterator[SendBackWriter]:
+    one = writer_with(lookups)
+    yield one
+    lookups.answer.set()
+    one.close()
+
+
+def send_back(writer: SendBackWriter, times: int = 1) -> list[SendBackFailed | None]:
+    outcomes: list[SendBackFailed | None] = []
+    for _ in range(times):
+        writer.send_back(REQUEST, b"key", b"value", outcomes.append)
+    return outcomes
+
+
+def test_send_back_waits_for_no_lookup_and_what_waits_is_counted(writer: SendBackWriter, lookups: Lookups) -> None:
+    outcomes = send_back(writer, 3)  # it would hang here: nothing is answered before the next line but one
+    assert (outcomes, writer.flush(0)) == ([], 3)
+    lookups.answer.set()
+    wait_until(lambda: len(outcomes) == 3, what="all failed, the inbox does not exist either")
+    missing = "topic {} does not exist; make it: reconsume topics apply"
+    both = "; then ".join(missing.format(topic) for topic in (NAMES.delay(10_000), NAMES.send_back))
+    assert {str(one) for one in outcomes} == {both}
+    assert lookups.asked == [NAMES.delay(10_000), NAMES.send_back], "one lookup serves all that wait for it"
+    assert writer.flush(0) == 0
+
+
+@pytest.mark.rule("SB-13")
+def test_while_no_broker_answers_a_lookup_nothing_fails(
+    writer: SendBackWriter, lookups: Lookups, caplog: pytest.LogCaptureFixture
+) -> None:
+    lookups.found = KafkaNotReachable("no answer from Kafka")
+    lookups.answer.set()
+    outcomes = send_back(writer, 2)
+    wait_until(lambda: len(lookups.asked) >= 2, what="it is asked again")
+    assert "no answer from Kafka; trying again" in caplog.text
+    assert (outcomes, len(writer._waiting[NAMES.delay(10_000)])) == ([], 2)
+    lookups.found = {NAMES.delay(10_000): 1}
+    wait_until(lambda: not writer._waiting, what="both are in the producer")
+    assert (outcomes, set(lookups.asked)) == ([], {NAMES.delay(10_000)})
+
+
+def test_a_topic_that_nobody_tells_of_holds_up_no_other(writer: SendBackWriter, lookups: Lookups) -> None:
+    hidden = NAMES.delay(10_000)
+    lookups.untold = hidden
+    lookups.found = {NAMES.delay(30_000): 1}
+    outcomes = send_back(writer)
+    later: list[SendBackFailed | None] = []
+    writer.send_back(replace(REQUEST, delay_level=4), b"key", b"value", later.append)
+    lookups.answer.set()
+    wait_until(lambda: NAMES.delay(30_000) not in writer._waiting, what="the other is in the producer")
+    assert lookups.asked[:2] == [hidden, NAMES.delay(30_000)]
+    assert (outcomes, list(writer._waiting)) == ([], [hidden])
+    lookups.untold = ""
+
+
+def test_what_was_found_is_produced_and_known_from_then_on(writer: SendBackWriter, lookups: Lookups) -> None:
+    lookups.found = {NAMES.delay(10_000): 1}
+    outcomes = send_back(writer, 2)
+    lookups.answer.set()
+    wait_until(lambda: not writer._waiting, what="both are in the producer, which finds no broker")
+    send_back(writer)
+    assert not writer._waiting
+    assert writer.flush(0) >= 3, "the producer counts its own errors too"
+    assert (outcomes, lookups.asked) == ([], [NAMES.delay(10_000)])
+
+
+def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Full()
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", lambda _settings: full)
+    writer = writer_with(lookups)
+    lookups.found = {NAMES.delay(10_000): 1}
+    lookups.answer.set()
+    outcomes = send_back(writer, 2)
+    wait_until(lambda: writer._existing.knows(NAMES.delay(10_000)), what="the topic is known")
+    send_back(writer)  # it would hang here
+    assert (outcomes, writer.flush(0)) == ([], 3)
+    full.room = True
+    wait_until(lambda: outcomes == [None] * 2 and writer.flush(0) == 0, what="all are acknowledged")
+    writer.close()
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_what_still_waits_when_it_is_closed_is_told_so_once(lookups: Lookups, found: bool) -> None:
+    writer = writer_with(lookups)
+    outcomes = send_back(writer, 3)
+    wait_until(lambda: lookups.asked, what="the lookup is under way")
+    writer.close()
+    assert [str(one) for one in outcomes] == ["shut down before it was sent back"] * 3
+    if found:
+        lookups.found = {NAMES.delay(10_000): 1}
+    lookups.answer.set()
+    writer._lookups.join(20)
+    assert len(outcomes) == 3
+    assert [str(one) for one in send_back(writer)] == ["shut down before it was sent back"]
