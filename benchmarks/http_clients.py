@@ -20,9 +20,9 @@ import httpx2
 import urllib3
 import uvloop
 
-from reconsume.consumers.sidecar.push.http1_client import Http1Client
-from reconsume.consumers.sidecar.push.requests import AppRequest
-from reconsume.consumers.sidecar.push.settings import PushSettings
+from reconsume.sidecar.push.http.http1_client import Http1Client
+from reconsume.sidecar.push.requests.requests import AppRequest
+from reconsume.sidecar.push.settings import PushSettings
 
 KINDS: Final = ("sidecar, uvloop", "sidecar", "aiohttp, uvloop", "aiohttp", "httpx2", "urllib3", "http.client")
 AT_ONCE: Final = 32

@@ -74,9 +74,9 @@ asyncio.run(main())
 
 _SIDECAR = """
 import sys
-from reconsume.consumers.sidecar.life_cycle import Life
-from reconsume.consumers.sidecar.push.settings import PushSettings
-from reconsume.consumers.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.life_cycle import Life
+from reconsume.sidecar.push.settings import PushSettings
+from reconsume.sidecar.push.subscription import make_subscription
 servers, prefix, topic, url, group, order = sys.argv[1:]
 settings = PushSettings(group=group, topics={topic: "*"}, url=url, order=order)
 conf = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}

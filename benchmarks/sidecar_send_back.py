@@ -24,8 +24,8 @@ from benchmarks.installation import PAYLOAD, fill_ordinary, install
 from reconsume.bridge.process.settings import ManagementSettings, Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
-from reconsume.consumers.sidecar.process import Sidecar
-from reconsume.consumers.sidecar.settings import ListenSettings, ProcessSettings, SidecarSettings
+from reconsume.sidecar.process.process import Sidecar
+from reconsume.sidecar.settings import ListenSettings, ProcessSettings, SidecarSettings
 
 RECORDS = 6_000
 WARM_UP = 200

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deploy.generate.values import Value
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
-from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["values_schema"]
 

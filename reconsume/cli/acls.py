@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.rights import ROLES, Role, acl_commands, rights_of, unsayable
 from reconsume.cli.output import print_json, print_line, tell
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.rights import ROLES, Role, acl_commands, rights_of, unsayable
 
 __all__ = ["role_of", "show_acls"]
 

@@ -86,11 +86,11 @@ def _kind(process: str) -> type[Settings]:
 
         return Settings
     if process == "sidecar":
-        from reconsume.consumers.sidecar.settings import ProcessSettings
+        from reconsume.sidecar.settings import ProcessSettings
 
         return ProcessSettings
     if process == "console":
-        from reconsume.bridge.console.settings import ConsoleProcessSettings
+        from reconsume.console.settings import ConsoleProcessSettings
 
         return ConsoleProcessSettings
     raise IllegalSetting(f"--process {process!r}: use scheduler, sidecar or console")

@@ -22,8 +22,8 @@ if any(find_spec(needed) is None for needed in ("httptools", "jinja2", "starlett
         "the console needs Jinja2, Starlette, uvicorn and more: pip install '.[cli,console]' in the checkout"
     )
 
-from reconsume.bridge.console.process import Console
-from reconsume.bridge.console.settings import ConsoleProcessSettings
+from reconsume.console.process import Console
+from reconsume.console.settings import ConsoleProcessSettings
 
 __all__ = ["read_console_settings", "run_console"]
 

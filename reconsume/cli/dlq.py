@@ -9,12 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.bridge.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
-from reconsume.bridge.moments import parse_moment
-from reconsume.bridge.place import Place
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.resend import MOST, REASONS, SEND, Verdict, new_replay_id, plan_resend, resend
 from reconsume.cli.common import confirm, shown_text
 from reconsume.cli.output import (
     counted,
@@ -28,6 +24,10 @@ from reconsume.cli.output import (
     print_table,
 )
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.points_in_time import parse_moment
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import MOST, REASONS, SEND, Verdict, new_replay_id, plan_resend, resend
 
 __all__ = ["export_letters", "list_letters", "make_filter", "resend_letters", "show_letter"]
 

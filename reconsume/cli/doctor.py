@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from reconsume.bridge.doctor.report import Report
-from reconsume.bridge.doctor.run import examine
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.rights import Role, rights_of
 from reconsume.cli.acls import role_of
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.doctor.report import Report
+from reconsume.operations.doctor.run import examine
+from reconsume.operations.rights import Role, rights_of
 
 __all__ = ["run_doctor"]
 

@@ -10,7 +10,6 @@ import yaml
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
-from reconsume.bridge.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
@@ -19,6 +18,7 @@ from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.operations.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
 
 __all__ = ["apply_groups", "changed_line", "going_down", "show_groups_plan"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from reconsume.bridge.position_list import list_positions, parse_partition, reset_positions
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import confirm
 from reconsume.cli.output import print_json, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.position_list import list_positions, parse_partition, reset_positions
 
 __all__ = ["reset", "show"]
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from reconsume.bridge.place import Place
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
 from reconsume.cli.common import confirm, shown_text
 from reconsume.cli.output import counted, print_facts, print_json, print_json_list, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
+from reconsume.operations.record_address import Place
 
 __all__ = ["list_quarantine", "release_records", "show_record"]
 

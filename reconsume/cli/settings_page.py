@@ -10,8 +10,8 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from reconsume.bridge.console.settings import ConsoleSettings
 from reconsume.bridge.process.settings import Settings
+from reconsume.console.settings import ConsoleSettings
 
 __all__ = ["settings_page"]
 

@@ -18,8 +18,8 @@ from reconsume.delay_levels.errors import IllegalSetting
 if any(find_spec(needed) is None for needed in ("fastapi", "uvicorn", "httptools", "uvloop")):
     raise IllegalSetting("the sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout")
 
-from reconsume.consumers.sidecar.process import Sidecar
-from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.sidecar.process.process import Sidecar
+from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["read_sidecar_settings", "run_sidecar"]
 

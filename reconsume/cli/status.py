@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
-from reconsume.bridge.status import collect_status
 from reconsume.cli.output import clear_screen, print_json, print_line, print_table
 from reconsume.delay_levels.rules.durations import format_duration
+from reconsume.operations.status import collect_status
 
 __all__ = ["run_status", "show_status", "watch_status"]
 

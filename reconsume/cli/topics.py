@@ -7,12 +7,12 @@ from typing import Any
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, write_system
-from reconsume.bridge.groups_file import Change, changes
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.operations.groups_file import Change, changes
 
 __all__ = ["InstallationPlan", "apply_plan", "make_plan", "show_plan"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from deploy.generate.values import CHART
 from reconsume.bridge.process.settings import load_settings
-from reconsume.consumers.sidecar.push.settings import Profile
-from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.sidecar.push.settings import Profile
+from reconsume.sidecar.settings import ProcessSettings
 from tests.deploy.api_server import ApiServer, running
 from tests.deploy.charts import SCENARIOS, find, render, run_helm
 from tests.deploy.test_render import CUSTOM

@@ -11,7 +11,7 @@ import yaml
 
 from deploy.generate.values import CHART
 from reconsume.bridge.process.settings import load_settings
-from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.sidecar.settings import ProcessSettings
 from tests.deploy.charts import find, helm_template, pod_specs, render
 from tests.deploy.test_render import problems, restricted
 

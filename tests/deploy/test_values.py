@@ -11,7 +11,6 @@ import yaml
 
 from deploy.generate.values import read_values
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.groups_file import parse_groups_file
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.metrics.catalogue import CATALOGUE
 from reconsume.bridge.process.ports import (
@@ -22,10 +21,11 @@ from reconsume.bridge.process.ports import (
     SIDECAR_MANAGEMENT,
 )
 from reconsume.bridge.process.settings import Settings, TopicSettings, load_settings
-from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.operations.groups_file import parse_groups_file
+from reconsume.operations.rights import Role, rights_of
 from tests.deploy.charts import SCENARIOS, find, helm_template, render
 
 CONSOLE = "console.enabled=true,console.auth.existingSecret=token"

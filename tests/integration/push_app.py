@@ -16,10 +16,10 @@ from typing import Any
 
 from aiohttp import web
 
-from reconsume.consumers.sidecar.life_cycle import Life, Part
-from reconsume.consumers.sidecar.push.app_gate import AppGate
-from reconsume.consumers.sidecar.push.settings import PushSettings
-from reconsume.consumers.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.life_cycle import Life, Part
+from reconsume.sidecar.push.app_gate import AppGate
+from reconsume.sidecar.push.settings import PushSettings
+from reconsume.sidecar.push.subscription import make_subscription
 from tests.integration.installation import Installation
 from tests.support.waiting import wait_until
 

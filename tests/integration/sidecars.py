@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reconsume.bridge.process.settings import ManagementSettings, Settings
-from reconsume.consumers.sidecar.process import Sidecar
-from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.sidecar.process.process import Sidecar
+from reconsume.sidecar.settings import ProcessSettings
 from tests.support.waiting import wait_until
 
 __all__ = ["Answered", "Running", "b64", "call", "running_sidecar", "sidecar_settings"]

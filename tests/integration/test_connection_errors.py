@@ -19,10 +19,10 @@ from reconsume.bridge.reading.range_reader import SpanReader
 from reconsume.bridge.reading.read_again import read_again
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.consumers import DelayProducer
-from reconsume.consumers.sidecar.kafka_watch import KafkaWatch
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.sidecar.process.kafka_watch import KafkaWatch
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge import dead_letters
-from reconsume.bridge import resend as resend_module
-from reconsume.bridge.dead_letters import Filter, Page, read_one, read_page
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
-from reconsume.bridge.place import Place
-from reconsume.bridge.resend import Verdict, plan_resend, resend
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.cli.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
+from reconsume.operations import dead_letters
+from reconsume.operations import resend as resend_module
+from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import Verdict, plan_resend, resend
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 

@@ -17,17 +17,17 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from reconsume.bridge.doctor.report import Report
-from reconsume.bridge.doctor.run import examine
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups.groups_store import write_group, write_system
-from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.report import Report
+from reconsume.operations.doctor.run import examine
+from reconsume.operations.rights import Right, Role, rights_of
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.kafka import local_kafka
 from tests.support.kafka_tools import run_kafka_tool

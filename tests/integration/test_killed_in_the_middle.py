@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.doctor.report import Report
-from reconsume.bridge.doctor.rights_check import check_rights
-from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.kafka.clients import Clients
-from reconsume.bridge.place import Place
-from reconsume.bridge.quarantine import read_quarantine, release
-from reconsume.bridge.resend import plan_resend, resend
-from reconsume.bridge.rights import Role, rights_of
 from reconsume.bridge.writing import exclusive_writer
 from reconsume.bridge.writing import transactions as transactions_module
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.report import Report
+from reconsume.operations.doctor.rights_check import check_rights
+from reconsume.operations.quarantine import read_quarantine, release
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import plan_resend, resend
+from reconsume.operations.rights import Role, rights_of
 from tests.integration.installation import Installation, settings_for
 from tests.support.consoles import console_settings, running_console
 from tests.support.kafka import kafka_to_kill

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.dead_letters import read_page
-from reconsume.bridge.open_dead_letters import OpenDeadLettersFollower
-from reconsume.bridge.place import Place
-from reconsume.bridge.resend import resend
+from reconsume.operations.dead_letters import read_page
+from reconsume.operations.open_dead_letters import OpenDeadLettersFollower
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import resend
 from tests.integration.installation import Installation, installation
 from tests.integration.test_dlq import headers_of, with_dead_letters
 from tests.support.consoles import console_settings, running_console

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from reconsume.consumers.sidecar.push import http1_client
-from reconsume.consumers.sidecar.push.answers import Answer, NoAnswer
-from reconsume.consumers.sidecar.push.app_client import AppClient
-from reconsume.consumers.sidecar.push.http1_client import Http1Client
-from reconsume.consumers.sidecar.push.http2_client import Http2Client
-from reconsume.consumers.sidecar.push.requests import AppRequest
-from reconsume.consumers.sidecar.push.settings import PushSettings
+from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.http import http1_client
+from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http.http1_client import Http1Client
+from reconsume.sidecar.push.http.http2_client import Http2Client
+from reconsume.sidecar.push.requests.requests import AppRequest
+from reconsume.sidecar.push.settings import PushSettings
 from tests.integration.h2_app import h2_app
 from tests.integration.push_app import app, free_port
 

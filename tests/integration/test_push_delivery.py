@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from reconsume.consumers.outcomes import NotNow
-from reconsume.consumers.sidecar.push import delivery
-from reconsume.consumers.sidecar.push.app_gate import Entry
+from reconsume.sidecar.push import delivery
+from reconsume.sidecar.push.app_gate import Entry
 from tests.integration.h2_app import h2_app
 from tests.integration.installation import Installation, installation
 from tests.integration.push_app import App, Delivered, app, free_port, pushing

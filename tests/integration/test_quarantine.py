@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from reconsume.bridge import quarantine
-from reconsume.bridge.place import Place
-from reconsume.bridge.quarantine import read_quarantine, release
-from reconsume.bridge.status import collect_status
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.cli.quarantine import list_quarantine, release_records, show_record
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
+from reconsume.operations import quarantine
+from reconsume.operations.quarantine import read_quarantine, release
+from reconsume.operations.record_address import Place
+from reconsume.operations.status import collect_status
 from tests.integration.installation import Installation, Record, installation
 from tests.support.waiting import wait_until
 

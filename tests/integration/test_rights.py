@@ -15,12 +15,8 @@ import pytest
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.place import Place
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.resend import SEND, resend
-from reconsume.bridge.rights import Right, Role, rights_of
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.bridge.status import collect_status
 from reconsume.cli.topics import apply_plan, make_plan
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
@@ -33,6 +29,10 @@ from reconsume.consumers import (
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import SEND, resend
+from reconsume.operations.rights import Right, Role, rights_of
+from reconsume.operations.status import collect_status
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until

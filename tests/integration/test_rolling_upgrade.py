@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from reconsume.bridge.inspection import Inspector
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
+from reconsume.operations.doctor.inspection import Inspector
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.rights import Role, rights_of
+from reconsume.operations.rights import Role, rights_of
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until

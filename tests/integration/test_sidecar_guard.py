@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from reconsume.bridge.process.settings import ManagementSettings
-from reconsume.consumers.sidecar.process import Sidecar
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.sidecar.process.process import Sidecar
 from tests.integration.installation import Installation, installation
 from tests.integration.sidecars import Answered, Running, b64, call, running_sidecar, sidecar_settings
 from tests.integration.test_cli import reconsume

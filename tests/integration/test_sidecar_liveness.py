@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from reconsume.consumers.sidecar.settings import ProcessSettings
+from reconsume.sidecar.settings import ProcessSettings
 from tests.integration.installation import Installation, installation, settings_for
 from tests.integration.push_app import app, free_port
 from tests.integration.sidecars import call, running_sidecar, sidecar_settings

@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from reconsume.bridge.place import Place
-from reconsume.bridge.quarantine import QuarantineRecord, read_quarantine
 from reconsume.cli.main import app
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import release_marker
+from reconsume.operations.quarantine import QuarantineRecord, read_quarantine
+from reconsume.operations.record_address import Place
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import read_ledger
 from reconsume.spark_connectors.reconcile.releases import Fates, Release, fates_of

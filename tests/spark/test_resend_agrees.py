@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from reconsume.bridge.place import Place
-from reconsume.bridge.resend import plan_resend, resend
 from reconsume.delay_levels.wire.properties import Header
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import plan_resend, resend
 from reconsume.spark_connectors.replay import plan_replay, run_replay
 from reconsume.spark_connectors.replay.plan import records
 from tests.integration.installation import Installation

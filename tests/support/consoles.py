@@ -12,11 +12,11 @@ from html.parser import HTMLParser
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from reconsume.bridge.console.cluster import Cluster
-from reconsume.bridge.console.process import Console
-from reconsume.bridge.console.settings import ConsoleProcessSettings
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import ManagementSettings, Settings
+from reconsume.console.cluster import Cluster
+from reconsume.console.process import Console
+from reconsume.console.settings import ConsoleProcessSettings
 from tests.support.waiting import wait_until
 
 __all__ = ["Answered", "Browser", "Form", "Seen", "basic", "console_settings", "running_console"]

@@ -23,9 +23,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from reconsume.bridge.rights import Right
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka, free_port
+from reconsume.operations.rights import Right
 
 __all__ = ["SecureKafka", "secure_kafka"]
 

@@ -15,7 +15,7 @@ import pytest
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
-from reconsume.consumers.sidecar.guard import Receive, Scope, Send
+from reconsume.sidecar.guarding.guard import Receive, Scope, Send
 from tests.support.waiting import wait_until
 
 REFUSALS = {status: raw_answer(status, "refused", "text/plain", b"no") for status in (400, 408, 431)}

@@ -10,16 +10,16 @@ import promql_parser
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.console.metrics import ConsoleMetrics
 from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, OTHER_GROUPS, ROCKETMQ_NAMES, Kind, metric
 from reconsume.bridge.metrics.registry import LevelWaiting, SchedulerMetrics
 from reconsume.cli.pages import metrics_page
+from reconsume.console.metrics import ConsoleMetrics
 from reconsume.consumers.circuit_metrics import CircuitMetrics
 from reconsume.consumers.consumer_metrics import ConsumerMetrics
-from reconsume.consumers.sidecar.metrics import SidecarMetrics
-from reconsume.consumers.sidecar.push.metrics import PushMetrics
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.sidecar.metrics import SidecarMetrics
+from reconsume.sidecar.push.metrics import PushMetrics
 
 ROOT = Path(__file__).parents[4] / "reconsume"
 OUTCOMES = ("delivered", "dead_lettered", "sent_back", "rolled", "quarantined", "dropped", "cancelled")

@@ -1,1 +1,0 @@
-"""`reconsume doctor`: what is wrong with an installation, and what mends it."""

@@ -1,0 +1,124 @@
+"""What the pages ask of Kafka. All of it blocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import Verdict, plan_resend, resend
+from reconsume.operations.status import collect_status
+
+__all__ = ["Cluster", "KafkaCluster", "Shared"]
+
+T = TypeVar("T")
+_KEPT_SECONDS: Final = 2.0
+
+
+class Cluster(Protocol):
+    """Who is asked; all may raise `ReconsumeError`."""
+
+    def status(self) -> Mapping[str, Any]:
+        """What waits and what is dead, at most 2 s old."""
+
+    def groups(self) -> Groups:
+        """Settings of the groups, at most 2 s old."""
+
+    def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
+        """Dead letters, newest first."""
+
+    def one(self, group: str, place: Place) -> DeadLetterRecord:
+        """One of them."""
+
+    def plan(self, group: str, places: Collection[Place]) -> list[Verdict]:
+        """What `resend` would do."""
+
+    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[Verdict]:
+        """Send them again, each once."""
+
+
+class KafkaCluster:
+    """The real one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._status: Shared[Mapping[str, Any]] = Shared(lambda: collect_status(settings))
+        self._groups: Shared[Groups] = Shared(lambda: read_groups(settings))
+        # Who resends at the same time is fenced; those of one console wait for each other instead.
+        self._resending = threading.Lock()
+
+    def status(self) -> Mapping[str, Any]:
+        """What waits and what is dead."""
+        return self._status.get()
+
+    def groups(self) -> Groups:
+        """Settings of the groups."""
+        return self._groups.get()
+
+    def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
+        """Dead letters, newest first."""
+        return read_page(self._settings, group, wanted, before=before, limit=limit)
+
+    def one(self, group: str, place: Place) -> DeadLetterRecord:
+        """One of them."""
+        return read_one(self._settings, group, place)
+
+    def plan(self, group: str, places: Collection[Place]) -> list[Verdict]:
+        """What `resend` would do."""
+        return plan_resend(self._settings, group, places)
+
+    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[Verdict]:
+        """Send them again, each once."""
+        with self._resending:
+            try:
+                return resend(self._settings, group, places, replay_id=replay_id)
+            finally:
+                self._status.forget()
+
+
+class Shared(Generic[T]):
+    """An answer that several ask for at once is fetched once, and kept for a moment; so is an error.
+
+    Args:
+        fetch: asks.
+        clock: gives seconds that only grow.
+    """
+
+    def __init__(self, fetch: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._until = float("-inf")
+        self._answer: Callable[[], T] = fetch
+
+    def get(self) -> T:
+        """The answer; raises what the fetching raised."""
+        with self._lock:
+            if self._clock() >= self._until:
+                self._answer = self._fetched()
+                self._until = self._clock() + _KEPT_SECONDS
+            return self._answer()
+
+    def forget(self) -> None:
+        """Ask again the next time."""
+        with self._lock:
+            self._until = float("-inf")
+
+    def _fetched(self) -> Callable[[], T]:
+        try:
+            found = self._fetch()
+        except ReconsumeError as error:
+            kind, text = type(error), str(error)
+
+            def refuse() -> T:
+                raise kind(text)
+
+            return refuse
+        return lambda: found

@@ -1,0 +1,78 @@
+"""The filter of the dead letters, as it stands in the address of a page: so an address is a filter that was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.dead_letters import Filter
+from reconsume.operations.points_in_time import parse_moment
+from reconsume.operations.record_address import Place
+
+__all__ = ["FIELDS", "FilterForm", "place_of", "places_of"]
+
+FIELDS: Final = ("text", "key", "message_id", "since", "until")
+MOST_PLACES: Final = 1_000
+"""Of one form; `reconsume dlq resend` and `reconsume replay` take more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterForm:
+    """What somebody has typed, field by field; empty ones ask for nothing."""
+
+    text: str = ""
+    key: str = ""
+    message_id: str = ""
+    since: str = ""
+    until: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """Of the address."""
+        found = {name: query.get(name, "") for name in FIELDS}
+        return cls(**{name: one if name == "key" else one.strip() for name, one in found.items()})
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands in the address of the same filter."""
+        return {name: getattr(self, name) for name in FIELDS if getattr(self, name)}
+
+    def wanted(self, now_ms: float) -> Filter:
+        """What it asks for.
+
+        Raises:
+            IllegalSetting: a moment is none.
+        """
+        return Filter(
+            text=self.text or None,
+            key=self.key or None,
+            message_id=self.message_id or None,
+            since_ms=parse_moment("since", self.since, now_ms) if self.since else None,
+            until_ms=parse_moment("until", self.until, now_ms) if self.until else None,
+        )
+
+
+def place_of(text: str) -> Place:
+    """Where a record stands, as an address or a form has it.
+
+    Raises:
+        IllegalSetting: it is no place.
+    """
+    return Place.parse(text, "reconsume dlq list")
+
+
+def places_of(texts: list[str]) -> list[Place]:
+    """What was chosen, each once, in order.
+
+    Raises:
+        IllegalSetting: nothing was chosen, too much, or what is no place.
+    """
+    if not texts:
+        raise IllegalSetting("no dead letter is chosen: go back and tick those that are to be sent again")
+    if len(texts) > MOST_PLACES:
+        raise IllegalSetting(
+            f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use reconsume dlq resend"
+        )
+    return sorted({place_of(one) for one in texts})

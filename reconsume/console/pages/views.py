@@ -1,0 +1,229 @@
+"""What the pages show, made of what Kafka tells. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.reading.counting import Count, total
+from reconsume.console.pages.bytes_shown import shorten
+from reconsume.delay_levels.errors import SubscriptionGroupNotExist
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.operations.dead_letters import DeadLetterRecord
+
+__all__ = [
+    "SHOWN_GROUPS",
+    "CauseRow",
+    "GroupRow",
+    "GroupView",
+    "LaneRow",
+    "Overview",
+    "Rung",
+    "causes_of",
+    "group_view",
+    "ladder",
+    "overview_of",
+]
+
+SHOWN_GROUPS: Final = 500
+_LONGEST_LADDER: Final = 40
+_CAUSE_CHARACTERS: Final = 160
+_SHORTEST_NEEDLE: Final = 4
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+class LaneRow(NamedTuple):
+    """A scheduled topic."""
+
+    topic: str
+    waiting: Count
+    overdue: Count
+    next_due_ms: int | None
+
+
+class GroupRow(NamedTuple):
+    """A group with retry or dead-letter topics."""
+
+    group: str
+    retry_lag: Count
+    dead_letters: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The first page.
+
+    Attributes:
+        groups: those that the filter takes, with those that need a human first.
+        all_groups: how many there are without the filter.
+        found_groups: how many the filter takes; the page shows the first of them.
+    """
+
+    at_ms: int
+    lanes: list[LaneRow]
+    groups: list[GroupRow]
+    all_groups: int
+    found_groups: int
+    waiting: Count
+    overdue: Count
+    retry_lag: Count
+    dead_letters: Count
+    quarantined: Count
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no number is an estimate."""
+        return all(
+            one.exact for one in (self.waiting, self.overdue, self.retry_lag, self.dead_letters, self.quarantined)
+        )
+
+
+def overview_of(report: Mapping[str, Any], part_of_name: str = "") -> Overview:
+    """Of what `collect_status` gives.
+
+    Args:
+        report: the status.
+        part_of_name: only groups whose names hold it, in whatever case.
+    """
+    lanes, groups = _lanes(report), _groups(report)
+    found = [one for one in groups if part_of_name.casefold() in one.group.casefold()]
+    found.sort(key=lambda one: (-one.dead_letters.number, -one.retry_lag.number, one.group))
+    return Overview(
+        report["at_ms"],
+        lanes,
+        found[:SHOWN_GROUPS],
+        len(groups),
+        len(found),
+        waiting=total(one.waiting for one in lanes),
+        overdue=total(one.overdue for one in lanes),
+        retry_lag=total(one.retry_lag for one in groups),
+        dead_letters=total(one.dead_letters for one in groups),
+        quarantined=_count(report, "quarantined"),
+    )
+
+
+def _lanes(report: Mapping[str, Any]) -> list[LaneRow]:
+    return [
+        LaneRow(one["topic"], _count(one, "waiting"), _count(one, "overdue"), one["next_due_ms"])
+        for one in report["waiting"]
+    ]
+
+
+def _groups(report: Mapping[str, Any]) -> list[GroupRow]:
+    return [GroupRow(one["group"], _count(one, "retry_lag"), _count(one, "dead_letters")) for one in report["groups"]]
+
+
+def _count(report: Mapping[str, Any], name: str) -> Count:
+    return Count(report[name], report[f"{name}_exact"])
+
+
+class Rung(NamedTuple):
+    """One retry: its number, the level and the wait before it, all waits up to it, and the topic where it waits."""
+
+    retry: int
+    level: int
+    wait_ms: int
+    together_ms: int
+    topic: str
+
+
+def ladder(policy: RetryPolicy, max_times: int, names: TopicNames) -> list[Rung]:
+    """The waits before each retry of a consumer that wishes no level; at most 40 of them."""
+    levels = [policy.automatic_level(times) for times in range(min(max_times, _LONGEST_LADDER))]
+    waits = [policy.delay_ms(level) for level in levels]
+    return [
+        Rung(number, level, wait, together, names.delay(wait))
+        for number, (level, wait, together) in enumerate(zip(levels, waits, accumulate(waits), strict=True), start=1)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group.
+
+    Attributes:
+        config: its settings, or the defaults; None where it is not registered and may not be served.
+        counts: its retries and dead letters; None where it has no topic of these.
+        rungs: its waits.
+        is_cut: there are more of them.
+        waiting: by topic, of all groups.
+    """
+
+    group: str
+    is_registered: bool
+    config: SubscriptionGroupConfig | None
+    counts: GroupRow | None
+    policy: str = ""
+    has_own_policy: bool = False
+    rungs: list[Rung] = field(default_factory=list)
+    is_cut: bool = False
+    waiting: Mapping[str, Count] = field(default_factory=dict)
+
+
+def group_view(group: str, groups: Groups, report: Mapping[str, Any], names: TopicNames) -> GroupView | None:
+    """None: nobody knows the group."""
+    counts = next((one for one in _groups(report) if one.group == group), None)
+    is_registered = group in groups.by_name
+    if counts is None and not is_registered:
+        return None
+    try:
+        config = groups.find(group)
+    except SubscriptionGroupNotExist:
+        return GroupView(group, is_registered, None, counts)
+    policy = config.policy(groups.table)
+    return GroupView(
+        group,
+        is_registered,
+        config,
+        counts,
+        str(policy),
+        config.group_retry_policy is not None,
+        ladder(policy, config.retry_max_times, names),
+        config.retry_max_times > _LONGEST_LADDER,
+        {one.topic: one.waiting for one in _lanes(report)},
+    )
+
+
+class CauseRow(NamedTuple):
+    """Dead letters of one cause.
+
+    Attributes:
+        exception_class: of the newest of them.
+        cause: of the newest of them, on one line.
+        needle: a text that each of them has, to filter by; empty if there is none.
+        number: of them.
+    """
+
+    exception_class: str
+    cause: str
+    needle: str
+    number: int
+    newest: DeadLetterRecord
+
+
+def causes_of(records: Iterable[DeadLetterRecord]) -> list[CauseRow]:
+    """The most frequent first; the same cause with another number in it is the same.
+
+    Args:
+        records: newest first.
+    """
+    found: dict[tuple[str, str], list[DeadLetterRecord]] = {}
+    for one in records:
+        cause = (one.letter.cause or "").partition("\n")[0].strip()
+        found.setdefault((one.letter.exception_class or "", _NUMBERS.sub("#", cause)), []).append(one)
+    rows = [_cause_row(of_cause) for of_cause in found.values()]
+    return sorted(rows, key=lambda one: -one.number)
+
+
+def _cause_row(records: Sequence[DeadLetterRecord]) -> CauseRow:
+    newest = records[0]
+    line = (newest.letter.cause or "").partition("\n")[0].strip()
+    needle = max(_NUMBERS.split(line), key=len).strip()
+    if len(needle) < _SHORTEST_NEEDLE:
+        needle = newest.letter.exception_class or ""
+    return CauseRow(newest.letter.exception_class or "", shorten(line, _CAUSE_CHARACTERS), needle, len(records), newest)

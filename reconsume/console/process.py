@@ -1,0 +1,83 @@
+"""One console process: the pages, and the management port beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from prometheus_client import ProcessCollector
+
+import reconsume
+from reconsume.bridge.http.management import LogLevel, ManagementServer
+from reconsume.bridge.metrics.catalogue import metric
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
+from reconsume.console.app import make_app
+from reconsume.console.cluster import Cluster, KafkaCluster
+from reconsume.console.metrics import ConsoleMetrics
+from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.console.web.server import PageServer
+from reconsume.operations.open_dead_letters import OpenDeadLettersFollower
+
+__all__ = ["Console"]
+
+
+class Console:
+    """What `reconsume console` runs; its address is taken at once, pages are served with `run`.
+
+    Args:
+        settings: of the process.
+        on_start: called with the addresses of the pages and of the management port when both are served.
+        log_level: what `/loglevel` of the management port shows and changes; None leaves that path out.
+        cluster: what the pages ask; None asks Kafka.
+        clock: gives the time in milliseconds.
+
+    Raises:
+        IllegalSetting: an address or the token cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ConsoleProcessSettings,
+        on_start: Callable[[str, str], None] = lambda _pages, _management: None,
+        log_level: LogLevel | None = None,
+        cluster: Cluster | None = None,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._settings = settings
+        self._on_start = on_start
+        self._log_level = log_level
+        self._metrics = ConsoleMetrics()
+        ProcessCollector(registry=self._metrics.registry)
+        metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
+        app = make_app(settings, cluster or KafkaCluster(settings), self._metrics, clock)
+        self._server = PageServer(app, settings.console.listen)
+        self._follows = cluster is None
+
+    def run(self, stop: threading.Event) -> None:
+        """Serve until told to stop; a resend in hand is left to its transaction, and the same form goes on with it.
+
+        Raises:
+            IllegalSetting: the management address cannot be used.
+        """
+        management = self._settings.management
+        try:
+            watch = ManagementServer(
+                *(management.host, management.port, self._metrics.registry, self._server, self._log_level),
+                default_port=CONSOLE_MANAGEMENT,
+            )
+            try:
+                self._server.start()
+                if self._follows:
+                    self._follow(stop)
+                self._on_start(self._server.address, watch.address)
+                stop.wait()
+            finally:
+                watch.close()
+        finally:
+            self._server.close()
+
+    def _follow(self, stop: threading.Event) -> None:
+        """Follow open dead letters in a daemon thread: the end of the process waits for no answer."""
+        follower = OpenDeadLettersFollower(self._settings, self._metrics.tell_oldest_open)
+        threading.Thread(target=follower.run, args=(stop,), name="reconsume-open-dead-letters", daemon=True).start()

@@ -1,0 +1,1 @@
+"""What every page has: sign-in, checks, errors, languages."""

@@ -1,0 +1,147 @@
+"""In front of the pages: who may ask, how much is read, what browsers are told to do; an ASGI middleware."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from reconsume.bridge.http.listening import is_loopback
+from reconsume.console.settings import ConsoleSettings
+from reconsume.console.web.checks import caller_of, host_is_allowed, is_from_another_site
+from reconsume.console.web.faults import Refusal
+
+__all__ = ["BODY_BYTES", "Guard"]
+
+BODY_BYTES: Final = 262_144
+_DROPPED_BYTES: Final = 8 * BODY_BYTES
+_OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg"})
+"""What the page that asks for the token needs itself."""
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_CHALLENGE: Final = 'Basic realm="reconsume console", charset="UTF-8"'
+_UNAUTHORIZED: Final = 401
+
+
+class Guard:
+    """Refuses before anything of a request is looked at, and puts the headers on every answer.
+
+    Args:
+        app: the pages; paths reach them as they were sent, with their escapes.
+        settings: of the console.
+        token: that browsers must show; None lets everybody in.
+        refuse: makes the page that tells why.
+        on_answered: told of each request: its page, the status that was answered, the seconds that it took.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ConsoleSettings,
+        token: str | None,
+        refuse: Callable[[Request, Refusal], Response],
+        on_answered: Callable[[str, int, float], None],
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._token = token
+        self._refuse = refuse
+        self._on_answered = on_answered
+        self._is_of_this_machine = is_loopback(settings.listen.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        # A group may be called `a/b`: its slash is `%2F`, and stays it until the page is found.
+        scope["path"] = scope["raw_path"].decode("ascii", errors="replace")
+        begun, status, has_begun = time.monotonic(), 500, False
+
+        async def with_headers(message: Message) -> None:
+            nonlocal status, has_begun
+            if message["type"] == "http.response.start":
+                status, has_begun = message["status"], True
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        request = Request(scope)
+        try:
+            refusal = self._refusal(request)
+            if refusal is None:
+                await self._app(scope, _Limited(receive).receive, with_headers)
+            else:
+                response = self._refuse(request, refusal)
+                if refusal.status == _UNAUTHORIZED:
+                    response.headers["www-authenticate"] = _CHALLENGE
+                response.headers["connection"] = "close"
+                await response(scope, receive, with_headers)
+        except asyncio.CancelledError:
+            # The process ends; the thread that asks Kafka ends with it.
+            if not has_begun:
+                await self._refuse(request, Refusal(503, "the process was told to end"))(scope, receive, with_headers)
+        finally:
+            page = getattr(scope.get("endpoint"), "__name__", "other")
+            self._on_answered(page, status, time.monotonic() - begun)
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        headers, host = request.headers, request.headers.get("host", "")
+        if self._is_of_this_machine and not host_is_allowed(host, self._settings.allowed_hosts):
+            return Refusal(
+                421,
+                f"this console listens on {self._settings.listen.host} and was asked for as {host[:80]!r}; ask for "
+                "127.0.0.1 or localhost, or name the proxy's host in the setting console.allowed_hosts",
+            )
+        if request.scope["path"] in _OPEN_PATHS:
+            return None
+        caller = caller_of(headers.get("authorization", ""), self._token)
+        if not caller.is_known:
+            return Refusal(
+                _UNAUTHORIZED,
+                "the password is missing or is not the token of console.token_file; any user name will do",
+            )
+        request.scope["caller"] = caller.name
+        return self._refusal_of_form(request) if request.method == "POST" else None
+
+    def _refusal_of_form(self, request: Request) -> Refusal | None:
+        headers = request.headers
+        if is_from_another_site(headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "")):
+            return Refusal(
+                403,
+                "the form was sent by a page of another site, and only this console's own pages may send forms; behind "
+                "a proxy, have it pass on the header `host` as the browser sent it",
+            )
+        if self._settings.read_only:
+            return Refusal(403, "this console is read-only: use reconsume dlq resend, or start one without --read-only")
+        return None
+
+
+class _Limited:
+    """The body of a request, up to a limit."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._read = 0
+
+    async def receive(self) -> Message:
+        """Raises `Refusal` beyond it, when the rest is read and dropped: a browser that still sends shows no answer."""
+        while True:
+            message = await self._receive()
+            self._read += len(message.get("body", b""))
+            if self._read <= BODY_BYTES:
+                return message
+            if not message.get("more_body", False) or self._read > _DROPPED_BYTES:
+                raise Refusal(413, f"the form has more than {BODY_BYTES:,} bytes: choose fewer dead letters")

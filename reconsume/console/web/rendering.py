@@ -1,0 +1,162 @@
+"""Templates and what they need: words, links, moments. Whatever comes from records is text, never markup."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from importlib.resources import files
+from types import SimpleNamespace
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from reconsume import __version__
+from reconsume.bridge.process.clock import Clock
+from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.console.web.language import choose_language
+from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
+from reconsume.delay_levels.human_text import visible
+
+__all__ = ["ICON", "STYLE", "Links", "Renderer", "spell", "utc"]
+
+_PACKAGE: Final = "reconsume.console"
+_COOKIE: Final = "lang"
+_YEAR_SECONDS: Final = 31_536_000
+_SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
+_KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
+
+
+def _static(name: str) -> bytes:
+    return files(_PACKAGE).joinpath("static", name).read_bytes()
+
+
+STYLE: Final = _static("style.css")
+ICON: Final = _static("icon.svg")
+
+
+class Links:
+    """Addresses of pages.
+
+    Args:
+        language: that the address of this page asks for; those of its links then do so too.
+    """
+
+    def __init__(self, language: str | None = None) -> None:
+        self._language = language
+
+    def to(self, path: str, **query: str | int | None) -> str:
+        """A page; what is None or empty is left out."""
+        asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        if self._language is not None:
+            asked.setdefault(_COOKIE, self._language)
+        return path + ("?" + urlencode(asked) if asked else "")
+
+    def group(self, group: str, *parts: object, **query: str | int | None) -> str:
+        """A page of a group."""
+        path = "/".join(["/groups", quote(group, safe=""), *(quote(str(part), safe="/") for part in parts)])
+        return self.to(path, **query)
+
+
+def utc(milliseconds: int | None) -> str | None:
+    """A moment as people read it; of a header it may be anything, and what no calendar has stays a number."""
+    if milliseconds is None:
+        return None
+    try:
+        moment = dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+    return moment.strftime("%Y-%m-%d %H:%M:%S") + " UTC"
+
+
+def spell(milliseconds: int, units: str = "d h m s") -> str:
+    """A span by its two largest units: `2h 5m`; below a second `0s`."""
+    left, names = abs(milliseconds), units.split()
+    words: list[str] = []
+    for size, unit in zip(_SIZES, names, strict=True):
+        if left >= size and len(words) < 2:  # noqa: PLR2004 - the two largest
+            words.append(f"{left // size}{unit}")
+            left %= size
+        elif words:
+            break
+    return " ".join(words) or f"0{names[-1]}"
+
+
+def displayed(value: object) -> object:
+    """What templates show of a value; markup of our own templates stays."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+class Renderer:
+    """Makes pages.
+
+    Args:
+        settings: of the process.
+        clock: gives the time in milliseconds.
+    """
+
+    def __init__(self, settings: ConsoleProcessSettings, clock: Clock) -> None:
+        self._console = settings.console
+        self._clock = clock
+        self._environment = Environment(
+            loader=PackageLoader(_PACKAGE),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=displayed,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell}
+        self._environment.globals |= {
+            "settings": {"read_only": self._console.read_only, "hide_values": self._console.hide_values},
+            "where": {"servers": settings.bootstrap_servers, "prefix": settings.topic_prefix, "version": __version__},
+            "style_version": hashlib.sha256(STYLE).hexdigest()[:12],
+            "names_of_languages": NAMES_OF_LANGUAGES,
+        }
+
+    def page(
+        self, request: Request, template: str, content: Mapping[str, Any], status: int = 200, here: str | None = None
+    ) -> HTMLResponse:
+        """A page in the language of the browser.
+
+        Args:
+            request: that is answered.
+            template: its file.
+            content: what the template shows.
+            status: of HTTP.
+            here: a path that shows the like to who chooses another language; None: this one.
+        """
+        asked = request.query_params.get(_COOKIE)
+        language = choose_language(asked, request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
+        words = SimpleNamespace(**WORDS[language])
+        text = self._environment.get_template(template).render(
+            content,
+            w=words,
+            language=language,
+            links=Links(asked if asked in LANGUAGES else None),
+            switches=_switches(request, here),
+            ago=partial(_ago, words, self._clock()),
+        )
+        response = HTMLResponse(text, status)
+        if asked in LANGUAGES:
+            response.set_cookie(_COOKIE, language, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
+        return response
+
+
+def _ago(words: SimpleNamespace, now_ms: float, milliseconds: int) -> str:
+    """When it was, or will be, as seen from now."""
+    left = milliseconds - int(now_ms)
+    pattern: str = words.from_now if left >= 0 else words.ago
+    return pattern.format(spell(left, words.units))
+
+
+def _switches(request: Request, here: str | None) -> dict[str, str]:
+    """This page in each language."""
+    path = "/" + quote(here or request.scope["path"], safe=_KEPT_IN_A_PATH).lstrip("/")
+    query = [] if here else [one for one in parse_qsl(request.url.query) if one[0] != _COOKIE]
+    return {language: f"{path}?{urlencode([*query, (_COOKIE, language)])}" for language in LANGUAGES}

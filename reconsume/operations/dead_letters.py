@@ -1,0 +1,264 @@
+"""Dead letters of a group: look through them, newest first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import Message
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.record_address import Place
+
+__all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", "read_page", "read_these", "record_of"]
+
+_LOOKED_AT: Final = 20_000
+"""Records that one page looks at."""
+_PAGE_BYTES: Final = 32 * 1024 * 1024
+"""Of keys and values, on one page: records may have a megabyte each."""
+_THESE_BYTES: Final = 256 * 1024 * 1024
+"""Of those that are read by their places, all together."""
+_WINDOWS: Final = (16, 512)
+"""Offsets that are read in one go, backwards: the fewest, and the most where records are small."""
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRecord:
+    """One of them.
+
+    Attributes:
+        headers: all, in their order.
+        stored_ms: when it became a dead letter.
+        letter: what the headers tell.
+    """
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    stored_ms: int
+    letter: DeadLetterInfo
+
+    @property
+    def at(self) -> tuple[int, int, int]:
+        """Of two dead letters of a message the one with the greater is newer."""
+        return self.stored_ms, self.place.partition, self.place.offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters are wanted; None takes any.
+
+    Attributes:
+        text: is in the cause, the exception's class or the stack trace; the case does not matter.
+        key: the record's key, as UTF-8.
+        message_id: the origin message id.
+        since_ms: it became a dead letter then or later.
+        until_ms: before that.
+    """
+
+    text: str | None = None
+    key: str | None = None
+    message_id: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, record: DeadLetterRecord) -> bool:
+        """Whether this one is wanted."""
+        letter = record.letter
+        told = "\n".join(filter(None, (letter.cause, letter.exception_class, letter.stacktrace)))
+        return (
+            (self.text is None or self.text.casefold() in told.casefold())
+            and (self.key is None or record.key == self.key.encode())
+            and (self.message_id is None or letter.origin_message_id == self.message_id)
+            and (self.since_ms is None or record.stored_ms >= self.since_ms)
+            and (self.until_ms is None or record.stored_ms < self.until_ms)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a group's dead letters.
+
+    Attributes:
+        records: newest first.
+        looked_at: so many records were read for it; a filter may have left out most.
+        older: where the next page begins; None when the first dead letter was reached.
+    """
+
+    records: list[DeadLetterRecord]
+    looked_at: int
+    older: str | None
+
+
+def read_page(
+    settings: Settings, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
+) -> Page:
+    """The newest dead letters, or those that are older than a page.
+
+    At most 20,000 records are looked at for one page, and large ones end it earlier; `older` goes on behind them.
+
+    Args:
+        settings: of the installation.
+        group: whose.
+        wanted: which; None takes all.
+        before: `older` of the page before.
+        limit: of the page.
+
+    Raises:
+        IllegalSetting: `before` is not what a page gave, or the group's name is illegal.
+        TopicNotReady: the group has no dead-letter topic.
+        KafkaNotReachable: no answer.
+        KafkaRefused: rights are missing.
+    """
+    wanted = wanted or Filter()
+    admin, partitions = find_partitions(settings, group)
+    spans = _spans(admin, partitions, wanted)
+    heads = {where: end for where, (_, end) in spans.items()}
+    for number, offset in _parse_cursor(before).items():
+        where = (settings.names.dead_letter(group), number)
+        if where in heads:
+            heads[where] = min(heads[where], offset)
+    records: list[DeadLetterRecord] = []
+    looked_at = size = 0
+    with SpanReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+        backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
+        for record in heapq.merge(*backwards, key=lambda one: one.at, reverse=True):
+            looked_at += 1
+            heads[(settings.names.dead_letter(group), record.place.partition)] = record.place.offset
+            if wanted.takes(record):
+                records.append(record)
+                size += record.size
+            if len(records) >= limit or looked_at >= _LOOKED_AT or size >= _PAGE_BYTES:
+                return Page(records, looked_at, _cursor(spans, heads))
+    return Page(records, looked_at, None)
+
+
+def read_one(settings: Settings, group: str, place: Place) -> DeadLetterRecord:
+    """The dead letter at this place.
+
+    Raises:
+        RecordNotFound: there is none.
+        TopicNotReady: the group has no dead-letter topic.
+    """
+    return read_these(settings, group, [place])[0]
+
+
+def find_partitions(settings: Settings, group: str) -> tuple[KafkaAdmin, list[Partition]]:
+    """The partitions of the group's dead-letter topic, and who was asked.
+
+    Raises:
+        TopicNotReady: the group has none.
+    """
+    topic = settings.names.dead_letter(group)
+    admin = KafkaAdmin(settings.client_settings(), f"{settings.names.prefix}dlq")
+    count = admin.partitions([topic]).get(topic)
+    if count is None:
+        raise TopicNotReady(
+            f"group {group!r} has no dead-letter topic ({topic}): no message of it has died yet, or its name is "
+            "written in another way; `reconsume status` shows the groups"
+        )
+    return admin, [(topic, one) for one in range(count)]
+
+
+def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> dict[Partition, tuple[int, int]]:
+    """Where those of the wanted time stand: dead-letter topics have the brokers' time, so it rises with the offset."""
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
+    if wanted.since_ms is not None:
+        starts |= admin.offsets_at(partitions, wanted.since_ms)
+    if wanted.until_ms is not None:
+        ends |= admin.offsets_at(partitions, wanted.until_ms)
+    return {where: (starts[where], max(starts[where], ends[where])) for where in partitions}
+
+
+def _backwards(reader: SpanReader, group: str, where: Partition, start: int, end: int) -> Iterator[DeadLetterRecord]:
+    """Newest first, window by window; more in one where records are small, for all of it is in memory."""
+    fewest, most = _WINDOWS
+    width = fewest
+    while end > start:
+        begin = max(start, end - width)
+        window = [record_of(group, one) for one in reader.read({where: (begin, end)})]
+        width = min(most, 2 * width) if sum(one.size for one in window) < _WINDOW_BYTES else fewest
+        end = begin
+        while window:
+            yield window.pop()
+
+
+def read_these(settings: Settings, group: str, places: Collection[Place]) -> list[DeadLetterRecord]:
+    """Those that are named, in the order of their places.
+
+    Raises:
+        IllegalSetting: they are too large for the memory, all together.
+        RecordNotFound: one is not there.
+        TopicNotReady: the group has no dead-letter topic.
+    """
+    admin, partitions = find_partitions(settings, group)
+    topic, wanted = settings.names.dead_letter(group), set(places)
+    spans = {}
+    for partition in {one.partition for one in wanted}:
+        offsets = [one.offset for one in wanted if one.partition == partition]
+        if (topic, partition) in partitions:
+            spans[topic, partition] = (min(offsets), max(offsets) + 1)
+    starts, ends = admin.end_offsets(spans, earliest=True), admin.end_offsets(spans)
+    kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
+    found: dict[Place, DeadLetterRecord] = {}
+    size = 0
+    with SpanReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+        for message in reader.read(kept):
+            place = Place(message.partition() or 0, message.offset() or 0)
+            if place in wanted:
+                found[place] = record_of(group, message)
+                size += found[place].size
+            if size > _THESE_BYTES:
+                raise IllegalSetting(
+                    f"the chosen dead letters of group {group!r} have more than {_THESE_BYTES >> 20} MiB: choose "
+                    "fewer, or use `reconsume replay`"
+                )
+    missing = sorted(wanted - found.keys())
+    if missing:
+        others = f" (nor at {counted(len(missing) - 1, 'other place')})" if len(missing) > 1 else ""
+        raise RecordNotFound(
+            f"{missing[0]} of group {group!r}: no dead letter is there{others}; `reconsume dlq list` shows those "
+            "that are"
+        )
+    return [found[place] for place in sorted(found)]
+
+
+def record_of(group: str, message: Message) -> DeadLetterRecord:
+    """Of a record of the group's dead-letter topic."""
+    place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
+    letter = DeadLetterInfo.of(group, Position(message.topic() or "", *place), headers)
+    return DeadLetterRecord(place, message.key(), message.value(), headers, message.timestamp()[1], letter)
+
+
+def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition, int]) -> str | None:
+    """Where the next page begins in each partition; None if there is nothing more."""
+    if all(heads[where] <= start for where, (start, _) in spans.items()):
+        return None
+    return ",".join(f"{partition}:{heads[topic, partition]}" for topic, partition in sorted(spans))
+
+
+def _parse_cursor(text: str | None) -> dict[int, int]:
+    found = {}
+    for part in (text or "").split(",") if text else ():
+        partition, colon, offset = part.partition(":")
+        if not (colon and partition.isdecimal() and offset.isdecimal()):
+            raise IllegalSetting(f"{text!r} is not where a page ended; begin again without it")
+        found[int(partition)] = int(offset)
+    return found

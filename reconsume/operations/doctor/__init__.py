@@ -1,0 +1,1 @@
+"""Examining an installation."""

@@ -1,0 +1,146 @@
+"""Can the brokers be reached, all of them, and which versions talk to each other."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import socket
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException
+
+import reconsume
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.connection_errors import ConnectionErrors, Trouble, nobody_at
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.human_text import counted
+from reconsume.operations.doctor.inspection import TopicState
+from reconsume.operations.doctor.report import Report
+
+__all__ = ["check_connection", "check_coordinators", "check_versions", "versions_of"]
+
+_SECONDS: Final = 10.0
+_SLICE_SECONDS: Final = 1.0
+_SOCKET_SECONDS: Final = 3.0
+_OLDEST: Final = (2, 5)
+"""KIP-447: offsets in a transaction are fenced by the group's generation."""
+_NEWER: Final = "4.0 or newer"
+_REPLICAS: Final = 3
+"""Kafka's own `offsets.topic.replication.factor`."""
+
+
+def check_connection(settings: Settings, report: Report) -> bool:
+    """Connect, then try each broker under the address that it gives; False ends the examination."""
+    base = settings.client_settings()
+    heard = ConnectionErrors(base, "reconsume-doctor", level=logging.DEBUG)
+    own = {"group.id": f"{settings.topic_prefix}doctor", "error_cb": heard, "logger": heard}
+    consumer = make_consumer(consumer_settings(base, "reconsume-doctor") | own)
+    try:
+        brokers = _brokers(consumer, heard)
+    finally:
+        consumer.close()
+    if brokers is None:
+        trouble = heard.trouble() or _look(settings.bootstrap_servers)
+        report.problem("connection", f"no connection to {settings.bootstrap_servers}: {trouble.what}", trouble.mend)
+        return False
+    unreachable = [f"{host}:{port}" for host, port in brokers if not _answers(host, port)]
+    for address in unreachable:
+        report.problem("connection", *nobody_at(address)[:2])
+    if not unreachable:
+        report.passed.append(f"connection: {counted(len(brokers), 'broker answers', 'brokers answer')}")
+    return not unreachable
+
+
+def _brokers(consumer: Consumer, heard: ConnectionErrors) -> list[tuple[str, int]] | None:
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        try:
+            metadata = consumer.list_topics(timeout=_SLICE_SECONDS)
+        except KafkaException:
+            consumer.poll(0)
+        else:
+            return [(one.host, one.port) for one in metadata.brokers.values()]
+        if heard.is_hopeless:
+            return None
+    return None
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), _SOCKET_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _look(servers: str) -> Trouble:
+    """Try the first address, of which librdkafka has told nothing."""
+    host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
+    if port.isdecimal() and _answers(host, int(port)):
+        return Trouble(
+            f"a program listens at {host}:{port}, and does not answer as Kafka does",
+            "check the port, and security.protocol: -X security.protocol=SASL_SSL, SASL_PLAINTEXT, SSL or PLAINTEXT",
+        )
+    return Trouble(
+        f"{host}:{port} does not answer at all",
+        f"check the network and firewalls between; try: nc -vz {host} {port}",
+    )
+
+
+def versions_of(broker: Mapping[str, str] | None) -> dict[str, str]:
+    """The versions of all that talk here.
+
+    Args:
+        broker: the settings of one, None if they may not be read. Kafka tells its version by a setting that is gone
+            since 4.0.
+    """
+    kafka = "unknown" if broker is None else broker.get("inter.broker.protocol.version", _NEWER)
+    return {
+        "reconsume": reconsume.__version__,
+        "python": platform.python_version(),
+        "confluent-kafka": str(confluent_kafka.__version__),
+        "librdkafka": str(confluent_kafka.libversion()[0]),
+        "kafka": kafka,
+    }
+
+
+def check_versions(versions: Mapping[str, str], report: Report) -> None:
+    """Say what is too old."""
+    kafka = versions["kafka"]
+    number = tuple(int(part) for part in kafka.partition("-")[0].split(".")[:2] if part.isdigit())
+    if len(number) == len(_OLDEST) and number < _OLDEST:
+        report.problem(
+            "versions",
+            f"Kafka {kafka} cannot fence a worker that lost its partitions (KIP-447), so records could be delivered "
+            "twice",
+            "upgrade the brokers to 2.5 or newer, or set scheduler.delivery=at_least_once",
+        )
+    else:
+        report.passed.append("versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def check_coordinators(broker: Mapping[str, str], offsets: TopicState | None, report: Report) -> None:
+    """Say where the start of a broker may take a group's offsets back.
+
+    The leader of a partition without other replicas is elected twice at each of its starts. A group coordinator of
+    Kafka 4 then may serve the first part of its log only: `CompleteLoad` of `CoordinatorRuntime` does not look at the
+    epoch.
+
+    Args:
+        broker: the settings of one.
+        offsets: the topic with the groups' offsets; None if this client may not see it: the brokers' setting counts.
+        report: what is found goes there.
+    """
+    replicas = offsets.replicas if offsets else int(broker.get("offsets.topic.replication.factor", _REPLICAS))
+    if versions_of(broker)["kafka"] == _NEWER and replicas == 1:
+        report.warning(
+            "coordinators",
+            "__consumer_offsets has one replica, so a broker of Kafka 4 may serve old offsets of a group for minutes "
+            "after it was started: workers that live restore them, workers that start just then deliver a second time",
+            "give it three (offsets.topic.replication.factor=3 before the first group comes, "
+            "kafka-reassign-partitions.sh after), or do not start workers in the minutes after a broker",
+        )

@@ -1,0 +1,147 @@
+"""Topics and their settings, the groups, the workers: is the installation as it should be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.human_text import counted
+from reconsume.operations.doctor.inspection import Inspector, TopicState
+from reconsume.operations.doctor.report import Report
+
+__all__ = ["check_groups", "check_topics", "check_transactions", "check_workers"]
+
+_JOINING_SECONDS: Final = 15.0
+_PAUSE_SECONDS: Final = 0.5
+_OPEN_SECONDS: Final = 60
+"""Longer than any transaction of ours lasts: the brokers end them after 15 s at most."""
+
+
+def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: Report) -> None:
+    """Compare the topics that are with those that should be."""
+    names, states = settings.names, admin.states()
+    wanted = wanted_topics(TopicMaker(admin, names, settings.topics, lambda: groups), groups)
+    found: dict[str, dict[str, str]] = {}
+    for topic in wanted:
+        if topic.name in states:
+            with report.looking_at(f"settings of {topic.name}"):
+                found |= admin.settings([topic.name])
+    plan = plan_topics(wanted, {name: state.partitions for name, state in states.items()}, found)
+    before = len(report.findings)
+    missing = []
+    for one in plan.missing:
+        # A topic that this client may not see is listed nowhere, and may be there.
+        with report.looking_at(f"topic {one.name}"):
+            if one.name not in admin.partitions([one.name]):
+                missing.append(one.name)
+    if missing:
+        others = f", and so {counted(len(missing) - 1, 'other is', 'others are')}" if len(missing) > 1 else ""
+        report.problem("topics", f"topic {missing[0]} is missing{others}", "reconsume topics apply")
+    for different in plan.differences:
+        what = f"topic {different.topic}: {different.setting} is {different.is_now}, it should be {different.should_be}"
+        tell = report.problem if different.breaks else report.warning
+        tell(
+            "topics", what, different.remedy.replace(".sh ", f".sh --bootstrap-server {settings.bootstrap_servers} ", 1)
+        )
+    for name, state in states.items():
+        if names.is_ours(name):
+            _check_state(settings, name, state, found.get(name, {}), report)
+    if len(report.findings) == before:
+        report.passed.append(f"topics: {len(plan.present)} are there and as they should be")
+
+
+def _check_state(settings: Settings, name: str, state: TopicState, found: Mapping[str, str], report: Report) -> None:
+    tool = f"--bootstrap-server {settings.bootstrap_servers}"
+    needed = int(found.get("min.insync.replicas", "1"))
+    if needed > state.replicas:
+        report.problem(
+            "topics",
+            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so no record is taken",
+            f"kafka-configs.sh {tool} --alter --entity-type topics --entity-name {name} "
+            f"--add-config min.insync.replicas={max(1, state.replicas - 1)}",
+        )
+    elif needed > state.in_sync:
+        report.problem(
+            "topics",
+            f"topic {name}: {state.in_sync} of {state.replicas} replicas are in sync, {needed} are needed to write",
+            f"start the brokers that are away: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
+        )
+    if settings.names.is_scheduled(name):
+        try:
+            settings.names.delay_ms(name)
+        except IllegalName as error:
+            report.warning("topics", str(error), f"kafka-topics.sh {tool} --delete --topic {name}")
+
+
+def check_transactions(settings: Settings, admin: Inspector, report: Report, clock: Clock) -> None:
+    """Look for partitions that nobody reads to their end, because a transaction was never ended there."""
+    topics = {name: count for name, count in admin.topics().items() if settings.names.is_ours(name)}
+    partitions = [(name, one) for name, count in topics.items() for one in range(count)]
+    found = admin.open_transactions(partitions, int(clock()) - _OPEN_SECONDS * 1000)
+    for (topic, partition), offset in sorted(found.items()):
+        report.problem(
+            "transactions",
+            f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
+            "what stands behind it waits (Kafka 4.2 and 4.3 leave one open where a broker was lost, KAFKA-20734)",
+            f"kafka-transactions.sh --bootstrap-server {settings.bootstrap_servers} abort --topic {topic} "
+            f"--partition {partition} --start-offset {offset}",
+        )
+    if not found:
+        report.passed.append(f"transactions: none is open for long in {counted(len(partitions), 'partition')}")
+
+
+def check_groups(groups: Groups, report: Report) -> None:
+    """What the GROUPS topic says, and what of it cannot be read."""
+    before = len(report.findings)
+    for key, why in groups.unreadable.items():
+        mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
+        report.problem("groups", f"the GROUPS topic holds what nobody can read: {why}; defaults hold", mend)
+    for config in groups.by_name.values():
+        name = config.group_name
+        if config.retry_queue_nums <= 0:
+            report.warning(
+                "groups",
+                f"group {name}: retryQueueNums is {config.retry_queue_nums}, so messages that fail are dropped",
+                f"reconsume groups set {name} --retry-queue-nums 1",
+            )
+        if not config.consume_enable:
+            report.warning("groups", f"group {name} may not consume", f"reconsume groups set {name} --consume-enable")
+    if len(report.findings) == before:
+        report.passed.append(f"groups: {len(groups.by_name)} registered; level table {groups.table}")
+
+
+def check_workers(settings: Settings, admin: Inspector, report: Report) -> bool:
+    """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
+    names, group = settings.names, settings.names.scheduler_group
+    topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic)}
+    scheduled = {(topic, one) for topic, count in topics.items() for one in range(count)}
+    deadline = time.monotonic() + _JOINING_SECONDS
+    while True:
+        members = admin.members(group)
+        left = scheduled - {where for partitions in members.values() for where in partitions}
+        if not left or not members or time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    if not members:
+        report.problem(
+            "workers",
+            f"no scheduler worker is a member of group {group}: nothing moves",
+            f"reconsume scheduler --bootstrap-servers {settings.bootstrap_servers}",
+        )
+        return False
+    if left:
+        some = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(left)[:3])
+        report.problem(
+            "workers",
+            f"{counted(len(left), 'partition has', 'partitions have')} no worker, such as {some}",
+            "restart the workers; they find new topics within 10 s: reconsume scheduler",
+        )
+        return False
+    report.passed.append(f"workers: {len(members)} for {counted(len(scheduled), 'partition')}")
+    return True

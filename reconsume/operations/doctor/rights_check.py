@@ -1,0 +1,95 @@
+"""Has this client the rights of its role: asked of the cluster, which knows best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaException
+
+from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.writing.transactions import Transactions
+from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.report import Report
+from reconsume.operations.rights import Right, acl_commands
+
+__all__ = ["check_rights", "principal_of"]
+
+_PROBE: Final = "doctor"
+_TIMEOUT_MS: Final = 10_000
+_SECONDS: Final = 10.0
+
+
+def principal_of(settings: Settings) -> str:
+    """Who the brokers take this client for, as far as its settings tell."""
+    user = settings.client_settings().get("sasl.username")
+    return f"User:{user or 'ANONYMOUS'}"
+
+
+def check_rights(settings: Settings, admin: Inspector, role: str, rights: Sequence[Right], report: Report) -> None:
+    """Compare what is granted with what the role needs."""
+    topics, before = list(admin.topics()), len(report.findings)
+    for right in rights:
+        lacking = _lacking(settings, admin, right, topics)
+        if lacking:
+            name = right.name + ("*" if right.prefixed else "")
+            missing = Right(right.resource, right.name, tuple(lacking), right.why, right.prefixed)
+            report.problem(
+                "rights",
+                f"role {role} may not {' and '.join(lacking)} on {right.resource} {name} ({right.why})",
+                acl_commands([missing], principal_of(settings), settings.bootstrap_servers)[0],
+            )
+    if len(report.findings) == before:
+        report.passed.append(f"rights: all {len(rights)} of role {role}")
+
+
+def _lacking(settings: Settings, admin: Inspector, right: Right, topics: Iterable[str]) -> list[str]:
+    if right.resource == "transactional-id":
+        return [] if _may_write_transactions(settings, right.name + _PROBE) else list(right.operations)
+    if right.resource == "group":
+        granted = admin.rights_on_group(f"{right.name.removesuffix('*')}{_PROBE}" if right.name == "*" else right.name)
+        return [one for one in right.operations if one not in granted]
+    if right.resource == "cluster":
+        return [] if _may_read_settings(admin) else list(right.operations)
+    return _lacking_on_topics(admin, right, topics)
+
+
+def _lacking_on_topics(admin: Inspector, right: Right, topics: Iterable[str]) -> list[str]:
+    """On each topic that there is; the right to make one is tried without making it."""
+    some = [one for one in topics if one.startswith(right.name)] if right.prefixed else [right.name]
+    lacking = set[str]()
+    if some:
+        for granted in admin.rights_on_topics(some).values():
+            lacking.update(one for one in right.operations if one not in granted and one != "Create")
+    elif right.prefixed and not admin.may_create(right.name + _PROBE):
+        # Topics that may not be seen look as if there were none.
+        lacking.update(right.operations)
+    if "Create" in right.operations and not admin.may_create(right.name + _PROBE):
+        lacking.add("Create")
+    return [one for one in right.operations if one in lacking]
+
+
+def _may_read_settings(admin: Inspector) -> bool:
+    """The only thing that any role does to the cluster; what may be done is not told without one more right."""
+    try:
+        admin.broker_settings()
+    except KafkaRefused:
+        return False
+    return True
+
+
+def _may_write_transactions(settings: Settings, transactional_id: str) -> bool:
+    transactions = Transactions(transactional_settings(settings.client_settings(), transactional_id, _TIMEOUT_MS))
+    try:
+        transactions.register(_SECONDS)
+    except KafkaException as error:
+        refusal = translate(error, f"registering the transactional id {transactional_id}")
+        if isinstance(refusal, KafkaRefused):
+            return False
+        raise refusal from error
+    finally:
+        transactions.close()
+    return True

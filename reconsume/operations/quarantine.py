@@ -1,0 +1,271 @@
+"""The quarantine: read it, however large, and give records back to the schedulers, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
+from reconsume.delay_levels.progress.offset_runs import OffsetRuns
+from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, released_offset
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.record_address import Place
+
+__all__ = ["QuarantineRecord", "count_quarantined", "find_quarantined", "read_quarantine", "release"]
+
+Span = tuple[int, int]
+"""The first offset, and the one behind the last."""
+
+_TOGETHER: Final = 500
+"""Records of one transaction."""
+_PART_BYTES: Final = 8 * 1024 * 1024
+"""Of keys and values in one transaction, which are held in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRecord:
+    """One of them.
+
+    Attributes:
+        stored_ms: when it came to the quarantine.
+        is_released: whether it was given back.
+    """
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    quarantined: Quarantined
+    stored_ms: int
+    is_released: bool
+
+
+def read_quarantine(settings: Settings) -> Iterator[QuarantineRecord]:
+    """Give all that was ever put there, in order, one by one; what no scheduler has written is left out.
+
+    The topic is read twice: whether a record was released stands behind it.
+
+    Raises:
+        KafkaNotReachable: the topic was not read to its end within 30 s without news.
+        KafkaRefused: rights are missing.
+    """
+    spans = _spans(settings)
+    waiting = _Waiting(spans)
+    for message in _read(settings, spans):
+        waiting.look(message)
+    yield from _records(settings, spans, waiting)
+
+
+def count_quarantined(settings: Settings) -> int:
+    """How many records are there that were not released."""
+    spans = _spans(settings)
+    waiting = _Waiting(spans)
+    return sum(waiting.look(message) for message in _read(settings, spans))
+
+
+def find_quarantined(settings: Settings, place: Place) -> QuarantineRecord | None:
+    """The record at this place; None if none is there."""
+    spans = {where: span for where, span in _spans(settings).items() if where[1] == place.partition}
+    spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
+    waiting, found = _Waiting(spans), None
+    for message in _read(settings, spans):
+        waiting.look(message)
+        if found is None and (found := _record(message, waiting)) is None:
+            return None
+        if found.place != place:
+            return None
+    return None if found is None else replace(found, is_released=place not in waiting)
+
+
+class _Waiting:
+    """The offsets that no mark of a release names; marks stand behind their records, in the same partition."""
+
+    def __init__(self, spans: Mapping[Partition, Span]) -> None:
+        self._offsets = {partition: OffsetRuns([range(*span)]) for (_, partition), span in spans.items()}
+
+    def look(self, message: Message) -> int:
+        """Take note of the next record: 1 if it waits, -1 if it marks one that waited, 0 if it is neither."""
+        headers, partition = headers_of(message), message.partition() or 0
+        released = released_offset(headers)
+        if released is not None:
+            return -self._offsets[partition].remove(range(released, released + 1))
+        return int(_is_quarantined(headers))
+
+    def __contains__(self, place: object) -> bool:
+        return isinstance(place, Place) and place.offset in self._offsets.get(place.partition, ())
+
+
+def _is_quarantined(headers: Headers) -> bool:
+    try:
+        Quarantined.of(headers)
+    except MalformedProperty:
+        return False
+    return True
+
+
+def _spans(settings: Settings, *, to_the_last: bool = False) -> dict[Partition, Span]:
+    """Where its records stand now.
+
+    Args:
+        settings: of the installation.
+        to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
+            before its end.
+    """
+    admin, topic = KafkaAdmin(settings.client_settings()), settings.names.quarantine
+    partitions = [(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))]
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions, uncommitted=to_the_last)
+    return {where: (starts[where], ends[where]) for where in partitions}
+
+
+def _read(settings: Settings, spans: Mapping[Partition, Span]) -> Iterator[Message]:
+    with SpanReader(settings.client_settings(), "reconsume-quarantine") as reader:
+        yield from reader.read(spans)
+
+
+def _records(settings: Settings, spans: Mapping[Partition, Span], waiting: _Waiting) -> Iterator[QuarantineRecord]:
+    return (record for one in _read(settings, spans) if (record := _record(one, waiting)) is not None)
+
+
+def _record(message: Message, waiting: _Waiting) -> QuarantineRecord | None:
+    """None of one that no scheduler has written."""
+    place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
+    try:
+        quarantined = Quarantined.of(headers)
+    except MalformedProperty:
+        return None
+    stored_ms = message.timestamp()[1]
+    return QuarantineRecord(place, message.key(), message.value(), quarantined, stored_ms, place not in waiting)
+
+
+def release(
+    settings: Settings,
+    chosen: Collection[Place] | None,
+    changes: Mapping[str, str],
+    told: Callable[[QuarantineRecord], None] = lambda _record: None,
+) -> int:
+    """Give records back to the schedulers, in transactions that also mark them as released; their number.
+
+    Whoever releases at the same time is fenced, and what was released before is refused, so each goes once.
+
+    Args:
+        settings: of the installation.
+        chosen: where they stand; None takes all that are not released.
+        changes: headers to set anew on each.
+        told: is given each that was released.
+
+    Raises:
+        IllegalSetting: one of the chosen is not there, or was released before; nothing was released.
+        KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
+    """
+    transactional_id, count = f"{settings.names.prefix}quarantine-release", 0
+    with ExclusiveWriter(settings.client_settings(), transactional_id, "releasing from the quarantine") as writer:
+        # First: from here on nobody else's release can be committed any more, so what is read is the last word.
+        writer.take_over()
+        choice = _Choice(settings, None if chosen is None else frozenset(chosen))
+        for read in _parts(choice.records()):
+            if not writer.is_alone:
+                writer.take_over()
+                choice.look_again()
+            part = choice.still_waiting(read)
+            if part:
+                writer.write(partial(_produce, settings=settings, records=part, changes=changes))
+            count += len(part)
+            for one in part:
+                told(one)
+    return count
+
+
+class _Choice:
+    """The records that are to be released; all of the chosen, or none.
+
+    Args:
+        settings: of the installation.
+        chosen: where they stand; None takes all that are not released.
+
+    Raises:
+        IllegalSetting: one of the chosen is not there, or was released before.
+    """
+
+    def __init__(self, settings: Settings, chosen: Collection[Place] | None) -> None:
+        self._settings, self._chosen = settings, chosen
+        self._spans = self._read = _spans(settings, to_the_last=True)
+        self._waiting, missing = _Waiting(self._spans), set(chosen or ())
+        for message in _read(settings, self._spans):
+            self._waiting.look(message)
+            if missing and (place := Place(message.partition() or 0, message.offset() or 0)) in missing:
+                missing -= {place} if _is_quarantined(headers_of(message)) else set()
+        for place in sorted(missing):
+            raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
+        for place in sorted(chosen or ()):
+            if place not in self._waiting:
+                raise IllegalSetting(f"{place}: it was released before, and none is released twice")
+
+    def records(self) -> Iterator[QuarantineRecord]:
+        """Read them, in order."""
+        for record in _records(self._settings, self._spans, self._waiting):
+            if not record.is_released if self._chosen is None else record.place in self._chosen:
+                yield record
+
+    def look_again(self) -> None:
+        """Take note of the releases that were committed since the last look."""
+        ends = _spans(self._settings, to_the_last=True)
+        added = {where: (end, ends[where][1]) for where, (_, end) in self._read.items() if where in ends}
+        self._read = self._read | added
+        for message in _read(self._settings, added):
+            self._waiting.look(message)
+
+    def still_waiting(self, records: Iterable[QuarantineRecord]) -> list[QuarantineRecord]:
+        """Return those that were not released meanwhile."""
+        return [one for one in records if one.place in self._waiting]
+
+
+def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecord]]:
+    """For one transaction each."""
+    part: list[QuarantineRecord] = []
+    size = 0
+    for one in records:
+        part.append(one)
+        size += len(one.key or b"") + len(one.value or b"")
+        if len(part) >= _TOGETHER or size >= _PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _produce(
+    producer: Producer, *, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
+) -> None:
+    stored: dict[Place, Position] = {}
+    failed: list[KafkaError] = []
+    for one in records:
+        topic, headers = one.quarantined.back(settings.names, changes)
+        told = partial(_tell, stored, failed, one.place)
+        producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
+    wait_for_reports(producer, TRANSACTION_SECONDS)
+    if len(stored) < len(records):
+        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+    for one in records:
+        # A mark says where the record went, so that a reader of both topics knows the two for one.
+        mark, value = release_marker(one.place.offset), str(stored[one.place]).encode()
+        producer.produce(settings.names.quarantine, value, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
+
+
+def _tell(
+    stored: dict[Place, Position], failed: list[KafkaError], place: Place, error: KafkaError | None, message: Message
+) -> None:
+    """Called by the producer for each record."""
+    if error is not None:
+        failed.append(error)
+        return
+    stored[place] = Position(message.topic() or "", message.partition() or 0, message.offset() or 0)

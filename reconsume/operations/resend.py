@@ -1,0 +1,164 @@
+"""Send dead letters again that somebody has picked, each once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, NamedTuple
+
+from confluent_kafka import Producer
+
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
+from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
+from reconsume.operations.record_address import Place
+
+__all__ = ["MOST", "REASONS", "SEND", "Verdict", "new_replay_id", "plan_resend", "resend"]
+
+MOST: Final = 10_000
+"""Dead letters that one call sends again: they are held in memory. Spark replays more."""
+_TOGETHER: Final = 500
+"""Records of one transaction."""
+
+
+class Verdict(NamedTuple):
+    """What becomes of a dead letter that is to be sent again; the status is a key of `REASONS`."""
+
+    record: DeadLetterRecord
+    status: str
+    times: int
+    """How often its message was sent again before."""
+
+
+def new_replay_id(by: str, now_ms: float) -> str:
+    """A `REPLAY_ID`: by which program, when, and a few characters that no other has."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def plan_resend(settings: Settings, group: str, places: Collection[Place], *, max_replays: int = 2) -> list[Verdict]:
+    """What `resend` would do now; writes nothing.
+
+    Raises:
+        IllegalSetting: too many are named, or none.
+        RecordNotFound: one is not there.
+        TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
+    """
+    return _judge(settings, group, places, max_replays, to_the_last=False)
+
+
+def _judge(
+    settings: Settings, group: str, places: Collection[Place], max_replays: int, *, to_the_last: bool
+) -> list[Verdict]:
+    if not places or len(places) > MOST:
+        raise IllegalSetting(
+            f"{len(places)} dead letters: name between 1 and {MOST:,}; `reconsume replay` sends as many as there are"
+        )
+    records = read_these(settings, group, places)
+    histories = _histories(settings, group, records, to_the_last=to_the_last)
+    found = []
+    for record in records:
+        history = histories[record.letter.origin_message_id]
+        status = resend_status(record.letter, record.at, history, max_replays)
+        found.append(Verdict(record, status, max(record.letter.replay_times, history.times)))
+    return found
+
+
+def resend(
+    settings: Settings, group: str, places: Collection[Place], *, replay_id: str, max_replays: int = 2
+) -> list[Verdict]:
+    """Send dead letters again to their group, through `DELAY.0s`, in transactions.
+
+    Whoever resends at the same time is fenced, and what was sent before is read back first, so each goes once; given
+    again, it sends what is missing.
+
+    Args:
+        settings: of the installation.
+        group: whose.
+        places: which.
+        replay_id: the header `REPLAY_ID` of what is sent.
+        max_replays: a message that was sent again so often is left out.
+
+    Returns:
+        What was decided of each; those with the status `send` were sent.
+
+    Raises:
+        IllegalSetting: as `plan_resend`.
+        KafkaNotReachable: an answer did not come; the same call goes on.
+        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+    """
+    lane, found, left = settings.names.delay(0), dict[Place, Verdict](), list(places)
+    transactional_id = f"{settings.names.prefix}dlq-resend"
+    with ExclusiveWriter(settings.client_settings(), transactional_id, "sending dead letters again") as writer:
+        while True:
+            # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
+            writer.take_over()
+            verdicts = _judge(settings, group, left, max_replays, to_the_last=True)
+            # Two dead letters of one message are never both sent: the older one is superseded.
+            chosen, sent = [one for one in verdicts if one.status == SEND], 0
+            while sent < len(chosen) and writer.is_alone:
+                part = chosen[sent : sent + _TOGETHER]
+                writer.write(partial(_produce, topic=lane, verdicts=part, replay_id=replay_id))
+                sent += len(part)
+            found |= {one.record.place: one for one in verdicts}
+            left = [one.record.place for one in chosen[sent:]]
+            if not left:
+                return [found[place] for place in sorted(found)]
+
+
+def _produce(producer: Producer, *, topic: str, verdicts: Iterable[Verdict], replay_id: str) -> None:
+    for record, _, times in verdicts:
+        headers = resend_headers(record.headers, record.letter, replay_id, times)
+        producer.produce(topic, record.value, record.key, headers=list(headers))
+
+
+def _histories(
+    settings: Settings, group: str, records: Collection[DeadLetterRecord], *, to_the_last: bool
+) -> dict[str, History]:
+    """What the topics tell of the messages since the first of these dead letters.
+
+    Args:
+        settings: of the installation.
+        group: whose they are.
+        records: the dead letters.
+        to_the_last: wait for transactions that are open now: what was sent again behind one is not seen before its end.
+    """
+    names, since_ms = settings.names, min(one.stored_ms for one in records)
+    found: dict[str, History] = {}
+    for one in records:
+        known = found.get(one.letter.origin_message_id, History(one.at))
+        found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
+    admin, dead = find_partitions(settings, group)
+    lane = names.delay(0)
+    count = admin.partitions([lane]).get(lane)
+    if count is None:
+        raise TopicNotReady(f"topic {lane} does not exist; `reconsume topics apply` makes what is missing")
+    partitions = [*dead, *((lane, one) for one in range(count))]
+    starts = admin.offsets_at(partitions, since_ms, uncommitted=True)
+    ends = admin.end_offsets(partitions, uncommitted=to_the_last)
+    retry = RETRY_PREFIX + group
+    with SpanReader(settings.client_settings(), f"{names.prefix}dlq") as reader:
+        for message in reader.read({where: (starts[where], ends[where]) for where in partitions}):
+            if message.topic() != lane:
+                record = record_of(group, message)
+                message_id = record.letter.origin_message_id
+                if message_id in found:
+                    found[message_id] = found[message_id].with_dead_letter(record.at, record.letter.replay_times)
+                continue
+            replayed = replayed_of(headers_of(message))
+            # One to an ordinary topic comes to every group.
+            if (
+                replayed is not None
+                and replayed.origin_message_id in found
+                and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
+            ):
+                message_id = replayed.origin_message_id
+                found[message_id] = found[message_id].with_replay(message.timestamp()[1], replayed.times)
+    return found

@@ -1,0 +1,289 @@
+"""The HTTP API as a FastAPI application: routes, their documents, and errors as problems."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Protocol
+
+from fastapi import FastAPI, Header, Request, Response
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from reconsume import __version__
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.sidecar.api.models import (
+    Answer,
+    Answers,
+    Batch,
+    GroupView,
+    NewMessage,
+    Outcome,
+    ProblemView,
+    RecordToSendBack,
+    SendBackBody,
+    SentMessage,
+)
+from reconsume.sidecar.guarding.callers import Caller
+from reconsume.sidecar.guarding.shares import Threads
+from reconsume.sidecar.metrics import SidecarMetrics
+from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
+
+__all__ = ["Backend", "make_api", "openapi_text", "write_openapi"]
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTION: Final = (
+    "Retries for a consumer in any language: send a record that failed back, and it comes again on the group's retry "
+    "topic after a delay, or rests in its dead-letter topic. A 2xx means that Kafka has acknowledged it."
+)
+_PROBLEMS: Final = {
+    400: "The body is no JSON",
+    401: "A token is needed",
+    403: "The token does not open it, the group may not consume, or schedulers do not deliver to the topic",
+    404: "There is no such group, record or topic",
+    409: "The record was sent back a different number of times",
+    413: "The body, or the record, is too large",
+    415: "The body is not declared as JSON",
+    422: "A value was refused",
+    429: "Too many requests",
+    502: "Kafka refuses the sidecar",
+    503: "Kafka has not acknowledged it; make the same call again after the header retry-after",
+}
+_JSON: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
+_NOT_FOUND: Final = 404
+_NOT_ALLOWED: Final = 405
+
+
+class Backend(Protocol):
+    """Who does what the API is asked for. All but `require_ready` may raise `Problem` and `ReconsumeError`."""
+
+    def require_ready(self) -> None:
+        """Raises `Problem` 503 while calls of a process before this one could not be recognised."""
+
+    def check_group(self, group: str) -> object:
+        """Whether the group is served."""
+
+    async def send_back(
+        self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
+    ) -> Answer:
+        """Send one record back."""
+
+    async def send(self, message: NewMessage, idempotency_key: str | None, caller: Caller) -> SentMessage:
+        """Send a message, delayed or at once."""
+
+    def view(self, group: str) -> GroupView:
+        """What consumers of a group have to know; blocks."""
+
+    def prepare(self, group: str) -> GroupView:
+        """Make its retry topic; blocks."""
+
+
+Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        description="decides alone whether a call is one that was made before; without it the record's position does",
+        min_length=1,
+        max_length=255,
+    ),
+]
+
+
+def make_api(backend: Backend, metrics: SidecarMetrics, threads: Threads) -> FastAPI:
+    """The application; `threads` are for calls that block."""
+    api = FastAPI(
+        title="reconsume sidecar",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        separate_input_output_schemas=True,
+        responses={status: _problem_document(text) for status, text in _PROBLEMS.items()},
+    )
+    _handle_errors(api)
+    _add_routes(api, backend, metrics, threads)
+    return api
+
+
+def openapi_text() -> str:
+    """The OpenAPI document, as `docs/openapi.json` keeps it."""
+    api = make_api(_NoBackend(), SidecarMetrics(), None)  # type: ignore[arg-type]  # nothing of it is called
+    return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+def write_openapi(file: Path) -> None:
+    """Write the document anew."""
+    file.write_text(openapi_text(), encoding="utf-8")
+
+
+def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads: Threads) -> None:
+    @api.post("/v1/groups/{group}/send-back", response_model=Answer | Answers, summary="Send records back")
+    async def send_back(
+        request: Request, group: Group, body: SendBackBody, idempotency_key: IdempotencyKey = None
+    ) -> Response:
+        """One record, or several with `ackIndex`; what was acknowledged before is not written a second time.
+
+        Of several that do not all succeed the answer is the problem of one, with an answer or a problem for each.
+        """
+        caller = _caller(request)
+        caller.require_group(group)
+        backend.require_ready()
+        backend.check_group(group)
+
+        async def one(record: RecordToSendBack, key: str | None) -> Answer:
+            answer = await backend.send_back(group, record, key, caller)
+            metrics.send_backs.labels(group, answer.outcome).inc()
+            return answer
+
+        if isinstance(body, Batch):
+            return _json(await _all_of(body, idempotency_key, one))
+        return _json(_dump(await one(body, idempotency_key)))
+
+    @api.get("/v1/groups/{group}", response_model=GroupView, summary="What a consumer of the group has to know")
+    async def get_group(request: Request, group: Group) -> Response:
+        """Subscribe to `retryTopic` beside the group's own topics."""
+        _caller(request).require_group(group)
+        return _json(_dump(await threads.run(_owner(group), lambda: backend.view(group))))
+
+    @api.put("/v1/groups/{group}", response_model=GroupView, summary="Make the group's retry topic")
+    async def prepare_group(request: Request, group: Group) -> Response:
+        """For consumers that cannot subscribe to a topic that is not there; a topic that is there stays as it is."""
+        _caller(request).require_group(group)
+        backend.require_ready()
+        return _json(_dump(await threads.run(_owner(group), lambda: backend.prepare(group))))
+
+    @api.post("/v1/messages", response_model=SentMessage, summary="Send a message, delayed or at once")
+    async def send(request: Request, message: NewMessage, idempotency_key: IdempotencyKey = None) -> Response:
+        """The schedulers deliver what is delayed; 403 for topics that their `allowed_real_topics` does not match."""
+        return _json(_dump(await backend.send(message, idempotency_key, _caller(request))))
+
+
+async def _all_of(
+    batch: Batch, key: str | None, send_back: Callable[[RecordToSendBack, str | None], Awaitable[Answer]]
+) -> dict[str, Any]:
+    """All records after `ackIndex`, side by side.
+
+    Raises:
+        Problem: one or more failed.
+    """
+
+    async def one(number: int, record: RecordToSendBack) -> dict[str, Any] | Problem:
+        if number <= batch.ack_index:
+            return _dump(Answer(outcome=Outcome.ACKNOWLEDGED))
+        try:
+            return _dump(await send_back(record, None if key is None else f"{key}/{number}"))
+        except Problem as problem:
+            return problem
+        except ReconsumeError as error:
+            return problem_of(error)
+
+    parts = await asyncio.gather(*(one(number, record) for number, record in enumerate(batch.records)))
+    if any(isinstance(part, Problem) for part in parts):
+        raise of_several(parts)
+    return {"records": parts}
+
+
+def _caller(request: Request) -> Caller:
+    """As the guard in front of the API has found."""
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+def _owner(group: str) -> str:
+    return f"group {group}"
+
+
+def _dump(told: Answer | GroupView | SentMessage) -> dict[str, Any]:
+    return told.model_dump(mode="json", by_alias=True)
+
+
+def _json(content: Any) -> Response:
+    return JSONResponse(content)
+
+
+def _handle_errors(api: FastAPI) -> None:
+    @api.exception_handler(Problem)
+    async def _problem(_request: Request, problem: Problem) -> Response:
+        return _answer(problem)
+
+    @api.exception_handler(ReconsumeError)
+    async def _ours(_request: Request, error: ReconsumeError) -> Response:
+        return _answer(problem_of(error))
+
+    @api.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, error: RequestValidationError) -> Response:
+        # A body that is declared as something else is never read as JSON, so it always comes here.
+        kind = request.headers.get("content-type", "")
+        wrong_kind = request.method == "POST" and not _JSON.fullmatch(kind)
+        return _answer(_not_json(kind) if wrong_kind else _invalid_request(error.errors()))
+
+    @api.exception_handler(Exception)
+    async def _unexpected(_request: Request, error: Exception) -> Response:
+        # The server logs it with its traceback.
+        kind = type(error).__name__
+        return _answer(
+            Problem(500, "unexpected", "The sidecar could not do it", f"{kind}; the sidecar's log says more")
+        )
+
+    @api.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
+        detail = f"{error.detail}; /openapi.json shows what there is"
+        answer = _answer(Problem(error.status_code, kind, str(error.detail), detail))
+        answer.headers.update(error.headers or {})
+        if error.status_code == _NOT_ALLOWED:
+            # The framework names the methods of the first route of a path alone.
+            answer.headers["allow"] = ", ".join(sorted(_methods(api, request.url.path)))
+        return answer
+
+
+def _methods(api: FastAPI, path: str) -> set[str]:
+    routes = [one for one in api.routes if isinstance(one, APIRoute) and one.path_regex.match(path)]
+    return {method for route in routes for method in route.methods or ()}
+
+
+def _not_json(kind: str) -> Problem:
+    return Problem(
+        415,
+        "unsupported-media-type",
+        "The body is not declared as JSON",
+        f"content-type is {kind[:80]!r}: send the header `content-type: application/json`"
+        if kind
+        else "content-type is missing: send the header `content-type: application/json`",
+    )
+
+
+def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
+    """What is wrong, by field; never what stood there, which may be a payload."""
+    if any(one["type"] == "json_invalid" for one in errors):
+        why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
+        return Problem(400, "no-json", "The body is no JSON", f"the body is no JSON: {why}; send application/json")
+    wrong = [
+        {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
+        for one in errors
+    ]
+    told = "; ".join(f"{one['field']}: {one['message']}" for one in wrong[:5])
+    return Problem(422, "illegal-value", "A value was refused", told, errors=wrong)
+
+
+def _answer(problem: Problem) -> Response:
+    return JSONResponse(problem.body, problem.status, problem.headers, media_type=PROBLEM_JSON)
+
+
+def _problem_document(description: str) -> dict[str, Any]:
+    return {"model": ProblemView, "description": description, "content": {PROBLEM_JSON: {}}}
+
+
+class _NoBackend:
+    """For the document alone."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)

@@ -1,0 +1,114 @@
+"""What the API tells of groups, and the making of their retry topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import TopicSettings
+from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.wire.names import TopicNames, check_group
+from reconsume.sidecar.api.models import GroupView
+from reconsume.sidecar.problems import Problem
+
+__all__ = ["GroupViews"]
+
+_PATIENCE_SECONDS = 4.0
+"""A cluster that cannot make the retry topic of one group now must not hold up the others for long."""
+_FOR_THE_RETRY_TOPIC = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+
+
+class GroupViews:
+    """Safe to use from several threads; `view` and `prepare` ask Kafka and block.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        topics: how a retry topic is made while no topic settings are published.
+        groups: the groups as known now.
+        served: the only groups that are served; none serves all.
+    """
+
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        names: TopicNames,
+        topics: TopicSettings,
+        groups: Callable[[], Groups],
+        served: Sequence[str],
+    ) -> None:
+        self._names = names
+        self._groups = groups
+        self._served = frozenset(served)
+        self._admin = KafkaAdmin(base, "reconsume-sidecar", patience=_PATIENCE_SECONDS)
+        self._maker = TopicMaker(self._admin, names, topics, groups)
+
+    def config_of(self, group: str) -> SubscriptionGroupConfig:
+        """The group's configuration.
+
+        Raises:
+            Problem: 404, this sidecar does not serve it, or nobody can; 403, it may not consume.
+            SubscriptionGroupNotExist: it must be registered first.
+        """
+        try:
+            check_group(group)
+            self._names.retry(group)
+            self._names.dead_letter(group)
+        except IllegalName as error:
+            raise Problem(404, "unknown-group", "The consumer group is not registered", str(error)) from None
+        if self._served and group not in self._served:
+            raise Problem(
+                404,
+                "unknown-group",
+                "The consumer group is not registered",
+                f"this sidecar serves {', '.join(sorted(self._served))} and not group {group!r}; start it with "
+                f"--group {group} too",
+            )
+        config = self._groups().find(group)
+        if not config.consume_enable:
+            raise Problem(
+                403,
+                "consume-disabled",
+                "The consumer group may not consume",
+                f"group {group!r} may not consume: its consumeEnable is false in topic {self._names.groups}; "
+                f"reconsume groups set {group} --consume-enable",
+            )
+        return config
+
+    def view(self, group: str) -> GroupView:
+        """What its consumers have to know.
+
+        Raises:
+            Problem: as `config_of`.
+            KafkaNotReachable: no broker answers.
+        """
+        config = self.config_of(group)
+        topic = self._names.retry(group)
+        return GroupView(
+            group=group,
+            retry_topic=topic,
+            retry_topic_exists=topic in self._admin.partitions([topic]),
+            dead_letter_topic=self._names.dead_letter(group),
+            retry_max_times=config.retry_max_times,
+            retry_queue_nums=config.retry_queue_nums,
+            consume_enable=config.consume_enable,
+            waits=config.waits(self._groups().table),
+            consumer_settings=dict(_FOR_THE_RETRY_TOPIC),
+        )
+
+    def prepare(self, group: str) -> GroupView:
+        """Make its retry topic, if it is missing and wanted: consumers must find it before the first retry comes.
+
+        Raises:
+            Problem: as `config_of`.
+            KafkaNotReachable: no broker answers.
+            KafkaRefused: the right to make topics is missing; then the scheduler makes it with the first retry.
+        """
+        config = self.config_of(group)
+        topic = self._names.retry(group)
+        if config.retry_queue_nums > 0 and topic not in self._admin.partitions([topic]):
+            self._maker.make(self._maker.retry_topic(group, self._groups()))
+        return self.view(group)

@@ -1,0 +1,93 @@
+"""Who calls the API: tokens, and the groups and topics that each of them opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from reconsume.sidecar.problems import Problem
+
+__all__ = ["ANYBODY", "Caller", "Callers", "unauthorized"]
+
+_BEARER: Final = b"bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who has shown a token.
+
+    Attributes:
+        name: in the settings.
+        groups: names, or beginnings of names with a `*` behind them; None opens all.
+        topics: likewise; topics of reconsume's own are never among them.
+    """
+
+    name: str
+    groups: Sequence[str] | None = None
+    topics: Sequence[str] | None = None
+
+    def require_group(self, group: str) -> None:
+        """Raises `Problem` 403 if the token does not open the group."""
+        if not _opens(self.groups, group):
+            raise self._refusal("group", group, self.groups)
+
+    def require_topic(self, topic: str, own_prefix: str) -> None:
+        """Raises `Problem` 403 if the token does not open the topic.
+
+        Args:
+            topic: in Kafka.
+            own_prefix: of the topics of reconsume's own, which hold records of all groups.
+        """
+        if self.topics is not None and (topic.startswith(own_prefix) or not _opens(self.topics, topic)):
+            raise self._refusal("topic", topic, self.topics)
+
+    def _refusal(self, kind: str, name: str, opened: Sequence[str] | None) -> Problem:
+        return Problem(
+            403,
+            "token-not-allowed",
+            "The token does not open it",
+            f"{kind} {name!r}: the token of {self.name} opens the {kind}s {', '.join(opened or ()) or '(none)'}; the "
+            f"operator of the sidecar adds others to sidecar.callers.{self.name}.{kind}s",
+        )
+
+
+ANYBODY: Final = Caller("anybody")
+"""Where no token is asked for, and for the token that opens all."""
+
+
+class Callers:
+    """Finds the caller of a token.
+
+    Args:
+        by_token: empty lets anybody in.
+    """
+
+    def __init__(self, by_token: Mapping[str, Caller]) -> None:
+        # How long it takes to find a hash tells nothing of the token.
+        self._by_hash = {sha256(token.encode()).digest(): caller for token, caller in by_token.items()}
+
+    def of(self, authorization: bytes) -> Caller | None:
+        """Who shows this header; None if nobody may show it."""
+        if not self._by_hash:
+            return ANYBODY
+        shown = authorization[len(_BEARER) :] if authorization[: len(_BEARER)].lower() == _BEARER else b""
+        return self._by_hash.get(sha256(shown.strip()).digest())
+
+
+def unauthorized() -> Problem:
+    """Told to callers that show no token, or a wrong one."""
+    return Problem(
+        401,
+        "unauthorized",
+        "A token is needed",
+        "the header `authorization: Bearer …` is missing or does not hold a token of sidecar.token_file or "
+        "sidecar.callers",
+    )
+
+
+def _opens(patterns: Sequence[str] | None, name: str) -> bool:
+    return patterns is None or any(
+        name.startswith(one.removesuffix("*")) if one.endswith("*") else name == one for one in patterns
+    )

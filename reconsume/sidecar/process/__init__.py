@@ -1,0 +1,1 @@
+"""The process: its parts, its health, its end."""

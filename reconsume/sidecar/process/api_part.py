@@ -1,0 +1,234 @@
+"""The API as a part of the process: what it needs from Kafka is begun, watched and ended here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Container
+from typing import Final
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.reading.recent_send_backs import recent_send_backs
+from reconsume.bridge.scheduler.service import starting_groups
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.sidecar.api.api import make_api
+from reconsume.sidecar.api.delayed_messages import DelayedMessages
+from reconsume.sidecar.api.group_views import GroupViews
+from reconsume.sidecar.api.models import Answer, GroupView, NewMessage, RecordToSendBack, SentMessage
+from reconsume.sidecar.api.send_backs import SendBacks
+from reconsume.sidecar.api.server import HttpServer
+from reconsume.sidecar.guarding.callers import Caller
+from reconsume.sidecar.guarding.guard import Guard, Rate
+from reconsume.sidecar.guarding.memory import Memory
+from reconsume.sidecar.guarding.shares import Threads
+from reconsume.sidecar.metrics import SidecarMetrics
+from reconsume.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.sidecar.process.kafka_watch import KafkaWatch
+from reconsume.sidecar.repeats.earlier import EarlierSendBacks
+from reconsume.sidecar.repeats.once import Once
+from reconsume.sidecar.settings import ProcessSettings
+
+__all__ = ["ApiPart"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 2.0
+_CLIENT_ID: Final = "reconsume-sidecar"
+_BLOCKING_CALLS: Final = 16
+_CLOCKS_APART_MS: Final = 60_000
+_ALIVE_SECONDS: Final = 5.0
+_LINGER_MS: Final = 1
+_MIB: Final = 1024 * 1024
+
+
+class ApiPart:
+    """The listener is made with the object, so that an address that cannot be had is told before anything runs.
+
+    Args:
+        settings: of the process.
+        metrics: what it counts.
+
+    Raises:
+        IllegalSetting: address, token or certificates cannot be used.
+    """
+
+    def __init__(self, settings: ProcessSettings, metrics: SidecarMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._preparing = "the send-backs of the last minutes are not read yet"
+        self._earlier = EarlierSendBacks(
+            settings.sidecar.remember_minutes * 60_000, has_one_group=len(settings.sidecar.groups) == 1
+        )
+        # One group may have all where no other calls.
+        has_one_owner = len(settings.sidecar.groups) == 1
+        self._memory = Memory(int(settings.sidecar.limits.memory_mib * _MIB), has_one_owner=has_one_owner)
+        self._threads = Threads(_BLOCKING_CALLS, settings.sidecar.answer_seconds / 2)
+        self._base = settings.client_settings()
+        self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
+        self._watch = KafkaWatch(self._base, settings.names, now_ms)
+        self._views = GroupViews(self._base, settings.names, settings.topics, self._groups, settings.sidecar.groups)
+        self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
+        self._server = self._make_server()
+        self._send_backs = self._make_send_backs()
+        self._messages = DelayedMessages(settings, self._threads, now_ms)
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the API."""
+        return self._server.address
+
+    def start(self) -> None:
+        """Answer from now on; send-backs are answered 503 until it is known what was written before."""
+        self._watch.start()
+        self._follower.start()
+        self._server.start()
+        self._thread.start()
+
+    def quiesce(self) -> None:
+        """Nothing ends: the app beside needs send-backs for what it has in hand."""
+
+    def close(self, seconds: float) -> None:
+        """Take no further request, finish those that have begun, and what they have left to Kafka."""
+        self._stop.set()
+        self._server.close(seconds)
+        self._send_backs.close(seconds)
+        self._messages.close()
+        self._threads.close()
+        self._watch.close()
+        self._follower.close()
+
+    def checks(self) -> dict[str, str | None]:
+        """What is wrong, by the name of the check."""
+        self._metrics.waiting.set(self._send_backs.waiting)
+        return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
+
+    def is_alive(self) -> bool:
+        """Whether the event loop of the API takes turns."""
+        return self._server.is_answering(_ALIVE_SECONDS)
+
+    def require_ready(self) -> None:
+        """Raises `Problem` 503 until it is known what processes before this one have written."""
+        if not self._ready.is_set():
+            raise Problem(
+                503,
+                "starting",
+                "The sidecar is starting",
+                f"{self._preparing}; make the same call again",
+                AGAIN_SECONDS,
+            )
+
+    def check_group(self, group: str) -> object:
+        """Whether the group is served."""
+        return self._views.config_of(group)
+
+    async def send_back(
+        self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
+    ) -> Answer:
+        """Send one record back."""
+        names = self._settings.names
+        if record.topic != names.retry(group):
+            caller.require_topic(record.topic, names.prefix)
+        return await self._send_backs.send_back(group, record, idempotency_key)
+
+    async def send(self, message: NewMessage, idempotency_key: str | None, caller: Caller) -> SentMessage:
+        """Send a message."""
+        caller.require_topic(message.topic, self._settings.names.prefix)
+        return await self._messages.send(message, idempotency_key, caller.name)
+
+    def view(self, group: str) -> GroupView:
+        """What consumers of a group have to know."""
+        return self._views.view(group)
+
+    def prepare(self, group: str) -> GroupView:
+        """Make its retry topic."""
+        return self._views.prepare(group)
+
+    def _groups(self) -> Groups:
+        return self._follower.groups
+
+    def _make_server(self) -> HttpServer:
+        sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
+        guard = Guard(
+            make_api(self, self._metrics, self._threads),
+            callers=sidecar.read_callers(),
+            body_bytes=int(limits.body_mib * _MIB),
+            memory=self._memory,
+            rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
+            clock=now_ms,
+            on_answered=self._count,
+        )
+        return HttpServer(guard, sidecar.listen, sidecar.tls, limits)
+
+    def _count(self, route: str, status: int, seconds: float) -> None:
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+
+    def _make_send_backs(self) -> SendBacks:
+        sidecar = self._settings.sidecar
+        once: Once[Answer] = Once(
+            sidecar.remember_minutes * 60_000,
+            sidecar.limits.records_in_flight,
+            now_ms,
+            has_one_owner=len(sidecar.groups) == 1,
+        )
+        return SendBacks(
+            # Somebody waits for each; benchmarks/sidecar_send_back.py.
+            {"linger.ms": _LINGER_MS} | self._base,
+            self._settings.names,
+            self._groups,
+            lambda attempt: self._earlier.get(attempt, now_ms()),
+            once,
+            self._threads,
+            self._memory,
+            dead_letter_on=sidecar.dead_letter_on,
+            answer_seconds=sidecar.answer_seconds,
+            clock=now_ms,
+            client_id=_CLIENT_ID,
+        )
+
+    def _prepare(self) -> None:
+        """Until Kafka has told what there is to know; a broker that is away is waited for."""
+        begun_ms = now_ms()
+        while not self._stop.is_set():
+            try:
+                if not self._follower.wait_until_loaded(self._stop):
+                    return
+                self._make_retry_topics()
+                self._read_earlier(begun_ms)
+            except ReconsumeError as error:
+                self._preparing = str(error)
+                logger.warning("%s; trying again", error)
+                self._stop.wait(_AGAIN_SECONDS)
+            else:
+                self._ready.set()
+                return
+
+    def _make_retry_topics(self) -> None:
+        for group in self._settings.sidecar.groups:
+            try:
+                self._views.prepare(group)
+            except Problem as problem:
+                logger.warning("group %s: %s", group, problem.detail)
+            except ReconsumeError as error:
+                logger.warning("group %s: its retry topic is not made now: %s", group, error)
+
+    def _read_earlier(self, begun_ms: float) -> None:
+        """What was answered before may be asked again now; the answer stands on the delay topics."""
+        minutes = self._settings.sidecar.remember_minutes
+        if minutes <= 0:
+            return
+        groups: Container[str] | None = self._settings.sidecar.groups or None
+        # The topics are stamped by the brokers' clock, which may not be ours.
+        since = int(begun_ms - minutes * 60_000 - _CLOCKS_APART_MS)
+        limit = int(self._settings.sidecar.limits.read_at_start_mib * _MIB)
+        found = recent_send_backs(
+            self._base, self._settings.names, since, groups, self._stop, now_ms=int(now_ms()), most_bytes=limit
+        )
+        # The newest come first.
+        for attempt, written in found:
+            self._earlier.add(attempt, written, now_ms())
+        self._earlier.log(minutes)

@@ -1,0 +1,167 @@
+"""The management port: probes, metrics, and how the process is told to quiesce and asked whether it has drained."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from reconsume.bridge.http.listening import is_loopback
+from reconsume.bridge.http.management import HttpServer, LogLevel
+from reconsume.bridge.http.wsgi_thread import WORKERS, Start
+from reconsume.bridge.process.ports import SIDECAR_MANAGEMENT
+from reconsume.bridge.process.settings import ManagementSettings
+from reconsume.sidecar.guarding.callers import ANYBODY, Callers, unauthorized
+from reconsume.sidecar.life_cycle import Life, Phase
+from reconsume.sidecar.problems import Problem
+
+__all__ = ["Management", "Probes"]
+
+_LONGEST_DRAIN_SECONDS: Final = 3600.0
+_MOST_DRAINS: Final = WORKERS // 2
+"""That wait at a time: the other threads answer probes."""
+_OK: Final = 200
+_NOT_NOW: Final = 503
+_REASONS: Final = {
+    200: "OK",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    422: "Unprocessable Content",
+    503: "Service Unavailable",
+}
+
+
+class Probes:
+    """What the probes of Kubernetes are answered.
+
+    Args:
+        life: of the process.
+        checks: gives what is wrong, by name; None where all is well.
+        is_alive: False asks for a restart.
+    """
+
+    def __init__(
+        self, life: Life, checks: Callable[[], Mapping[str, str | None]], is_alive: Callable[[], bool]
+    ) -> None:
+        self._life = life
+        self._checks = checks
+        self._is_alive = is_alive
+
+    def started(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the app beside may start: it stays so until the end."""
+        return self._life.phase is not Phase.STARTING, {}
+
+    def alive(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the process does its work; Kafka that is away is no reason for a restart."""
+        return self._is_alive(), {}
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether to send requests here; an app that fails is never a reason against it."""
+        checks = dict(self._checks())
+        return self._life.phase is Phase.RUNNING and not any(checks.values()), {
+            "checks": {name: wrong or "ok" for name, wrong in checks.items()}
+        }
+
+    @property
+    def phase(self) -> str:
+        """Of the process."""
+        return self._life.phase.value
+
+
+class Management(HttpServer):
+    """The port of a sidecar.
+
+    `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.
+    `/loglevel` is a scheduler's.
+
+    Raises:
+        IllegalSetting: the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ManagementSettings,
+        registry: CollectorRegistry,
+        life: Life,
+        probes: Probes,
+        *,
+        quiesce: Callable[[], None],
+        token: str | None,
+        from_network: bool,
+        log_level: LogLevel | None,
+    ) -> None:
+        self._metrics = make_wsgi_app(registry)
+        self._life = life
+        self._probes = probes
+        self._quiesce = quiesce
+        self._token = token
+        self._from_network = from_network
+        self._drains = threading.BoundedSemaphore(_MOST_DRAINS)
+        super().__init__(settings.host, settings.port, self._answer, log_level, SIDECAR_MANAGEMENT)
+
+    def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD", "POST"):
+            return _json(start, 405, {"error": "use GET"})
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self._metrics(environ, start)  # type: ignore[no-any-return]  # wsgiref has no types for apps
+        query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+        probes = {"/startupz": self._probes.started, "/livez": self._probes.alive, "/readyz": self._probes.ready}
+        if path in probes:
+            well, more = probes[path]()
+            body = {"status": "ok" if well else "not yet", "phase": self._probes.phase}
+            return _json(start, _OK if well else _NOT_NOW, body | (more if "verbose" in query else {}))
+        if path in ("/quiesce", "/drain"):
+            refusal = self._refusal(environ)
+            if refusal is not None:
+                return _json(start, refusal.status, refusal.body)
+            return self._end(start, path, query)
+        paths = "/startupz, /livez, /readyz, /metrics, /loglevel, /quiesce and /drain"
+        return _json(start, 404, {"error": f"there are {paths}"})
+
+    def _end(self, start: Start, path: str, query: Mapping[str, list[str]]) -> Iterable[bytes]:
+        if path == "/quiesce":
+            self._quiesce()
+            return _json(start, _OK, {"phase": self._probes.phase, "inFlight": self._life.in_flight})
+        text = query.get("wait", ["0"])[-1]
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= _LONGEST_DRAIN_SECONDS:
+            return _json(start, 422, {"error": "wait takes seconds, from 0 to 3600, as in /drain?wait=25"})
+        drained = self._wait_drained(seconds)
+        return _json(start, _OK if drained else _NOT_NOW, {"drained": drained, "inFlight": self._life.in_flight})
+
+    def _wait_drained(self, seconds: float) -> bool:
+        """Wait, unless as many callers as may already do; they are answered at once."""
+        if not self._drains.acquire(blocking=False):
+            return self._life.wait_drained(0)
+        try:
+            return self._life.wait_drained(seconds)
+        finally:
+            self._drains.release()
+
+    def _refusal(self, environ: Mapping[str, Any]) -> Problem | None:
+        if self._from_network or is_loopback(environ.get("REMOTE_ADDR", "")):
+            return None
+        if self._token is None:
+            return Problem(
+                401,
+                "unauthorized",
+                "Not from another machine",
+                "quiesce and drain are for this machine; from another one they need the token, or the setting "
+                "sidecar.quiesce_from_network",
+            )
+        known = Callers({self._token: ANYBODY}).of(environ.get("HTTP_AUTHORIZATION", "").encode())
+        return unauthorized() if known is None else None
+
+
+def _json(start: Start, status: int, body: Mapping[str, Any]) -> list[bytes]:
+    start(f"{status} {_REASONS[status]}", [("Content-Type", "application/json")])
+    return [json.dumps(body).encode() + b"\n"]

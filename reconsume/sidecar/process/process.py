@@ -1,0 +1,129 @@
+"""One sidecar process: its parts, the management port, and the order in which they begin and end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from reconsume.bridge.http.management import LogLevel
+from reconsume.sidecar.life_cycle import Life, Part, Phase
+from reconsume.sidecar.metrics import SidecarMetrics
+from reconsume.sidecar.process.api_part import ApiPart
+from reconsume.sidecar.process.management import Management, Probes
+from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.settings import ProcessSettings
+
+__all__ = ["Sidecar"]
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_SECONDS: Final = 5.0
+
+
+class Sidecar:
+    """What `reconsume sidecar` runs; addresses are taken at once, work begins with `run`.
+
+    Args:
+        settings: of the process.
+        on_start: called with the addresses of the API and of the management port when both are served.
+        log_level: what `/loglevel` of the management port shows and changes; None leaves that path out.
+
+    Raises:
+        IllegalSetting: an address, the token or certificates, or a subscription cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        on_start: Callable[[str, str], None] = lambda _api, _management: None,
+        log_level: LogLevel | None = None,
+    ) -> None:
+        self._settings = settings
+        self._on_start = on_start
+        self._log_level = log_level
+        self._life = Life()
+        self._metrics = SidecarMetrics()
+        self._api = ApiPart(settings, self._metrics)
+        pushed = PushMetrics(self._metrics.registry) if settings.subscriptions else None
+        self._parts: Sequence[Part] = (
+            self._api,
+            *(
+                make_subscription(
+                    one,
+                    settings.client_settings(),
+                    self._life,
+                    topic_prefix=settings.topic_prefix,
+                    metrics=pushed,
+                )
+                for one in settings.subscriptions
+            ),
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop, then end in order: nothing new, what is in hand, what Kafka has to acknowledge.
+
+        Raises:
+            ReconsumeError: a part cannot begin.
+        """
+        management = self._serve_management()
+        started: list[Part] = []
+        try:
+            for part in self._parts:
+                part.start()
+                started.append(part)
+            self._on_start(self._api.address, management.address)
+            # The app beside starts now, whether Kafka answers or not: send-backs are answered 503 until it does.
+            self._life.run()
+            stop.wait()
+        finally:
+            self._end(started)
+            management.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all parts have begun, and the end has not."""
+        return self._life.phase is Phase.RUNNING
+
+    def quiesce(self) -> None:
+        """Begin no further delivery; send-backs are taken until the end."""
+        if not self._life.is_quiescing:
+            logger.info("quiescing: no further delivery begins, %d are in flight", self._life.in_flight)
+        self._life.quiesce()
+        for part in self._parts:
+            part.quiesce()
+
+    def _serve_management(self) -> Management:
+        sidecar = self._settings.sidecar
+        return Management(
+            self._settings.management,
+            self._metrics.registry,
+            self._life,
+            Probes(self._life, self._checks, self._is_alive),
+            quiesce=self.quiesce,
+            token=sidecar.read_token(),
+            from_network=sidecar.quiesce_from_network,
+            log_level=self._log_level,
+        )
+
+    def _is_alive(self) -> bool:
+        return all(part.is_alive() for part in self._parts)
+
+    def _checks(self) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for part in self._parts:
+            found |= part.checks()
+        return found
+
+    def _end(self, started: Sequence[Part]) -> None:
+        self.quiesce()
+        deadline = time.monotonic() + self._settings.sidecar.drain_seconds
+        if not self._life.wait_drained(self._settings.sidecar.drain_seconds):
+            logger.warning("%d deliveries have not ended; their records come again", self._life.in_flight)
+        # The API last: what the app is still doing may need it.
+        for part in reversed(started):
+            part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))
+        self._life.stop()

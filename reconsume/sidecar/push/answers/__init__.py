@@ -1,0 +1,1 @@
+"""What an application answers and what it means."""

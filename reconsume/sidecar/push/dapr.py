@@ -1,0 +1,60 @@
+"""What an app of Dapr says that it subscribes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.sidecar.push.answers.answers import Answer
+from reconsume.sidecar.push.requests.cloud_events import parsed
+from reconsume.sidecar.push.requests.requests import DaprRoute
+
+__all__ = ["routes_of"]
+
+
+def routes_of(answer: Answer, pubsub: str) -> dict[str, DaprRoute]:
+    """The subscriptions of one component, by topic; an app without `/dapr/subscribe` has none.
+
+    Raises:
+        IllegalSetting: it asks for what we would not do: routing by content, bulk delivery, a topic twice.
+    """
+    if answer.status == 404:  # noqa: PLR2004 - as HTTP numbers its answers
+        return {}
+    said = parsed(answer.body)
+    if answer.status != 200 or not isinstance(said, list):  # noqa: PLR2004
+        raise IllegalSetting(f"GET /dapr/subscribe: the app answered {answer.status}, not 200 with a JSON list")
+    routes: dict[str, DaprRoute] = {}
+    for one in said:
+        if not isinstance(one, Mapping) or one.get("pubsubname", pubsub) != pubsub:
+            continue
+        route = _route(one)
+        if route.topic in routes:
+            raise IllegalSetting(f"GET /dapr/subscribe: topic {route.topic!r} stands twice; give it one route")
+        routes[route.topic] = route
+    return routes
+
+
+def _route(one: Mapping[str, Any]) -> DaprRoute:
+    topic = one.get("topic")
+    if not isinstance(topic, str) or not topic:
+        raise IllegalSetting("GET /dapr/subscribe: a subscription names no topic")
+    routes = one.get("routes")
+    routes = routes if isinstance(routes, Mapping) else {}
+    if routes.get("rules"):
+        raise IllegalSetting(
+            f"GET /dapr/subscribe: topic {topic!r} has routes.rules, which are not supported: a message that matched "
+            "another rule would reach the wrong route; use one route, and tell the messages apart in the app"
+        )
+    bulk = one.get("bulkSubscribe")
+    if isinstance(bulk, Mapping) and bulk.get("enabled"):
+        raise IllegalSetting(
+            f"GET /dapr/subscribe: topic {topic!r} has bulkSubscribe, which is not supported; leave it out"
+        )
+    route = routes.get("default") or one.get("route")
+    if not isinstance(route, str) or not route:
+        raise IllegalSetting(f"GET /dapr/subscribe: topic {topic!r} has no route")
+    metadata = one.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    raw = str(metadata.get("rawPayload", "")).lower() == "true"
+    return DaprRoute(topic, route if route.startswith("/") else f"/{route}", raw)

@@ -1,0 +1,296 @@
+"""Deliver messages to the app, as the listener of a PushConsumer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import uvloop
+
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.event_loops import takes_turns
+from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL
+from reconsume.consumers.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+)
+from reconsume.consumers.listener_pool import cut_off
+from reconsume.consumers.message import Message
+from reconsume.consumers.outcomes import NotNow, SendBack
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.send_back_copy import Cause
+from reconsume.sidecar.life_cycle import Life
+from reconsume.sidecar.push.answers.answers import Answer, Meaning, NoAnswer, Row, was_cut_off
+from reconsume.sidecar.push.answers.verdicts import Verdict, judge
+from reconsume.sidecar.push.app_gate import AppGate, Entry
+from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.push.missing_routes import MissingRoutes
+from reconsume.sidecar.push.requests.requests import AppRequest, Requests
+from reconsume.sidecar.push.settings import Drop, PushSettings
+from reconsume.sidecar.push.trace import current_trace
+
+__all__ = ["ConcurrentDelivery", "Delivery", "OrderlyDelivery"]
+
+logger = logging.getLogger(__name__)
+
+_NEVER_MS: Final = 86_400_000.0
+"""A process that quiesces lives no day longer."""
+_PROBE_EVERY_SECONDS: Final = 5.0
+_PROBE_SECONDS: Final = 0.5
+_PROBE_FAILURES: Final = 3
+
+
+class Delivery:
+    """One try of the messages of a batch; all of it in the event loop of its consumer.
+
+    Guarantees:
+        1. Whether the app could not be asked or the process quiesces: a message that did not get an answer then is
+           held, never counted, never dead-lettered. Sent back is one that ends the app whenever it is alone with it.
+        2. A success counts whenever it comes.
+
+    Args:
+        settings: of the subscription.
+        client: to the app.
+        requests: of the profile.
+        life: of the process.
+        policy: gives the group's levels as they stand now.
+        metrics: are told.
+        clock: gives milliseconds.
+    """
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        client: AppClient,
+        requests: Requests,
+        life: Life,
+        policy: Callable[[], RetryPolicy],
+        metrics: PushMetrics,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._requests = requests
+        self._life = life
+        self._policy = policy
+        self._clock = clock
+        self._seconds = settings.timeout.total_seconds()
+        self._gate = AppGate(settings.group, clock)
+        self._missing = MissingRoutes(settings.missing_route_grace_seconds * 1000)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._probing: asyncio.Task[None] | None = None
+        self._metrics = metrics
+        self._outcomes = {meaning: metrics.deliveries.labels(settings.group, meaning.value) for meaning in Meaning}
+        self._duration = metrics.seconds.labels(settings.group)
+        self._in_flight = metrics.in_flight.labels(settings.group)
+        self._down_since = metrics.app_down_since.labels(settings.group)
+        self._warned: set[Row] = set()
+
+    async def deliver(self, messages: Sequence[Message]) -> Verdict:
+        """What becomes of them by the app's answer.
+
+        Raises:
+            NotNow: there is no outcome; try again later.
+        """
+        self._begin_in_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await self._try(messages)
+        finally:
+            self._tasks.discard(task)
+
+    async def _try(self, messages: Sequence[Message]) -> Verdict:
+        entry = await self._gate.enter(lambda: messages[0].msg_id)
+        try:
+            with self._life.delivery():
+                # Asked inside, so that whoever waits for deliveries to end sees all that began.
+                if self._life.is_quiescing:
+                    raise self._quiescing()
+                request = self._requests.of(messages, current_trace())
+                answer = await self._ask(request)
+            return self._judged(answer, request, messages, entry)
+        finally:
+            self._gate.leave(entry)
+            self._tell_down()
+
+    def _tell_down(self) -> None:
+        self._down_since.set((self._gate.down_since or 0) / 1000)
+
+    def is_alive(self, seconds: float) -> bool:
+        """Whether its event loop takes turns, within so long; asked from any other thread."""
+        return self._loop is None or takes_turns(self._loop, seconds)
+
+    def give_up(self) -> None:
+        """Cut off what the app still has, from any thread; that is no outcome."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            cut_off(task)
+
+    @staticmethod
+    def new_event_loop() -> asyncio.AbstractEventLoop:
+        """For the deliveries: uvloop's costs a third of asyncio's own, see docs/sizing.md."""
+        return uvloop.new_event_loop()
+
+    async def aclose(self) -> None:
+        """The consumer has ended."""
+        if self._probing is not None:
+            self._probing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._probing
+        await self._client.aclose()
+
+    async def _ask(self, request: AppRequest) -> Answer | NoAnswer:
+        began = time.perf_counter()
+        self._in_flight.inc()
+        try:
+            return await self._client.send("POST", request, self._seconds)
+        finally:
+            self._in_flight.dec()
+            self._duration.observe(time.perf_counter() - began)
+
+    def _judged(
+        self, answer: Answer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
+    ) -> Verdict:
+        now = self._clock()
+        verdict = self._judge(answer, len(messages), now)
+        if verdict.meaning is Meaning.HOLD:
+            verdict = self._held(answer, messages, entry, now)
+        elif isinstance(answer, Answer):
+            self._gate.answered(lambda: messages[0].msg_id)
+        self._outcomes[verdict.meaning].inc()
+        if verdict.meaning is not Meaning.ACK and self._life.is_quiescing:
+            raise self._quiescing(verdict.acknowledged)
+        verdict = self._with_missing_route(verdict, request.path, messages[0], now)
+        self._warn(verdict)
+        return verdict
+
+    def _judge(self, answer: Answer | NoAnswer, size: int, now: float) -> Verdict:
+        return judge(
+            answer,
+            self._settings.profile,
+            size=size,
+            now_ms=now,
+            policy=self._policy,
+            dead_letter_on=self._settings.dead_letter_on,
+        )
+
+    def _held(self, answer: Answer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> Verdict:
+        """The verdict on a message that ends the app; any other waits.
+
+        Raises:
+            NotNow: the app could not be asked.
+        """
+        reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
+        away = self._gate.is_away(reason, probe=entry.probe)
+        if was_cut_off(answer) and self._gate.cut_off(messages[0].msg_id, entry):
+            logger.warning(
+                "group %s: the app ends on a message and answers others, the message is sent back: %s/%d/%d",
+                *(self._settings.group, *messages[0].kafka[:3]),
+            )
+            reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
+            return self._judge(NoAnswer(reason, repeated=True), len(messages), now)
+        self._outcomes[Meaning.HOLD].inc()
+        raise self._quiescing() if self._life.is_quiescing else away
+
+    def _with_missing_route(self, verdict: Verdict, path: str, first: Message, now: float) -> Verdict:
+        if verdict.meaning is not Meaning.MISSING_ROUTE:
+            self._missing.found(path, first.kafka[:3])
+            return verdict
+        again = self._missing.missing(path, first.kafka[:3], now)
+        if again is not None:
+            raise NotNow(again)
+        return Verdict(verdict.row, Meaning.DEAD_LETTER, cause=verdict.cause)
+
+    def _quiescing(self, acknowledged: int = 0) -> NotNow:
+        return NotNow(self._clock() + _NEVER_MS, acknowledged)
+
+    def _warn(self, verdict: Verdict) -> None:
+        """What is wrong with the app or the settings is said once; the counters go on. No payload goes into the log."""
+        if verdict.row is Row.UNKNOWN:
+            self._metrics.unknown_statuses.labels(self._settings.group).inc()
+        elif verdict.row is Row.REDIRECT:
+            self._metrics.redirects.labels(self._settings.group).inc()
+        else:
+            return
+        if verdict.row not in self._warned:
+            self._warned.add(verdict.row)
+            logger.warning(
+                "group %s: the app answers %s, see docs/sidecar-push.md", self._settings.group, verdict.row.value
+            )
+
+    def _begin_in_loop(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            if self._settings.probe_route is not None:
+                self._probing = self._loop.create_task(self._probe(self._settings.probe_route))
+
+    async def _probe(self, route: str) -> None:
+        failures = 0
+        while True:
+            answer = await self._client.send("GET", AppRequest(route, [], b""), _PROBE_SECONDS)
+            green = isinstance(answer, Answer) and 200 <= answer.status < 300  # noqa: PLR2004
+            failures = 0 if green else failures + 1
+            if green:
+                self._gate.turned_green()
+            elif failures >= _PROBE_FAILURES:
+                self._gate.turned_red(f"GET {route} failed {failures} times")
+            self._tell_down()
+            await asyncio.sleep(_PROBE_EVERY_SECONDS)
+
+
+def _cause(verdict: Verdict) -> Cause:
+    return verdict.cause or Cause(verdict.row.value)
+
+
+def _outcome(verdict: Verdict, settings: PushSettings, metrics: PushMetrics, size: int) -> SendBack | None:
+    """The send-back that a verdict asks for; None for an acknowledgement."""
+    if verdict.meaning is Meaning.ACK:
+        return None
+    if verdict.meaning is Meaning.DROP and settings.drop is Drop.DISCARD:
+        metrics.discarded.labels(settings.group).inc(size)
+        return None
+    level = verdict.level if verdict.meaning is Meaning.RETRY else DEAD_LETTER_LEVEL
+    return SendBack(_cause(verdict), level, verdict.acknowledged, one_by_one=verdict.one_by_one)
+
+
+class ConcurrentDelivery(Delivery):
+    """For `order: none`."""
+
+    async def __call__(
+        self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext
+    ) -> ConsumeConcurrentlyStatus:
+        """As a concurrent listener."""
+        verdict = await self.deliver(messages)
+        outcome = _outcome(verdict, self._settings, self._metrics, len(messages))
+        if outcome is not None:
+            raise outcome
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+class OrderlyDelivery(Delivery):
+    """For `order: key` and `order: partition`."""
+
+    async def __call__(self, messages: Sequence[Message], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
+        """As an orderly listener."""
+        verdict = await self.deliver(messages)
+        if verdict.meaning is Meaning.RETRY and verdict.suspend_ms is not None:
+            context.suspend_current_queue_time_millis = verdict.suspend_ms
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        outcome = _outcome(verdict, self._settings, self._metrics, len(messages))
+        if outcome is not None:
+            raise outcome
+        return ConsumeOrderlyStatus.SUCCESS

@@ -1,0 +1,1 @@
+"""What a pushed message looks like."""

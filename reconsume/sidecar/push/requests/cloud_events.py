@@ -1,0 +1,195 @@
+"""Messages as CloudEvents: those that are some already keep every attribute, of the others we make one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from reconsume.consumers.message import Message
+from reconsume.sidecar.push.requests.percent import header_value
+
+__all__ = [
+    "BATCH_TYPE",
+    "OCTETS",
+    "STRUCTURED_TYPE",
+    "Event",
+    "binary_headers",
+    "carried",
+    "content_type_of",
+    "guessed_type",
+    "is_json",
+    "is_structured",
+    "made",
+    "parsed",
+    "rfc3339",
+    "structured",
+]
+
+STRUCTURED_TYPE: Final = "application/cloudevents+json"
+BATCH_TYPE: Final = "application/cloudevents-batch+json"
+OCTETS: Final = "application/octet-stream"
+_TYPE: Final = "reconsume.message"
+_PREFIX: Final = "ce_"
+_LAST_MS: Final = 253_402_300_799_000
+_REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
+_DATA: Final = frozenset({"data", "datacontenttype"})
+"""No attributes of an event in Kafka's binary mode: value and `content-type` are."""
+_ATTRIBUTE: Final = re.compile(r"[a-z0-9]+", re.ASCII)
+_MEDIA_TYPE: Final = re.compile(r"[!-~][ -~]*", re.ASCII)
+_JSON: Final = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE | re.ASCII)
+_TEXT: Final = re.compile(r"(?:text/|application/(?:[\w.-]+\+)?xml\s*(?:;|$))", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A CloudEvent.
+
+    Attributes:
+        attributes: all but `datacontenttype`; text.
+        content_type: None if nobody says.
+        data: None for a tombstone.
+    """
+
+    attributes: Mapping[str, str]
+    content_type: str | None
+    data: bytes | None
+
+
+def rfc3339(moment_ms: float) -> str:
+    """A moment in UTC with milliseconds; what no calendar has becomes the nearest that it has."""
+    return (
+        datetime.fromtimestamp(max(0, min(moment_ms, _LAST_MS)) / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
+
+
+def content_type_of(message: Message) -> str | None:
+    """The record's own, if it can stand in an HTTP header."""
+    for name, value in message.headers:
+        if value is not None and name.lower() == "content-type":
+            text = value.decode("ascii", "replace").strip()
+            return text if _MEDIA_TYPE.fullmatch(text) else None
+    return None
+
+
+def is_structured(content_type: str | None) -> bool:
+    """Whether the body is a whole CloudEvent, in whatever format."""
+    return content_type is not None and content_type.lower().startswith("application/cloudevents")
+
+
+def carried(message: Message) -> Event | None:
+    """The CloudEvent that a record is in its `ce_` headers; None if it lacks a required attribute."""
+    attributes = {}
+    for name, value in message.headers:
+        attribute = name[len(_PREFIX) :]
+        if (
+            name.startswith(_PREFIX)
+            and value is not None
+            and _ATTRIBUTE.fullmatch(attribute)
+            and attribute not in _DATA
+        ):
+            attributes[attribute] = value.decode(errors="surrogateescape")
+    if not attributes.keys() >= _REQUIRED:
+        return None
+    return Event(attributes, content_type_of(message), message.body)
+
+
+def made(message: Message, group: str) -> Event:
+    """An event for an ordinary record; `source` and `id` are the same over all its deliveries."""
+    attributes = {
+        "specversion": "1.0",
+        "id": message.stored.origin_message_id,
+        "source": _source(message.topic),
+        "type": _TYPE,
+        "time": rfc3339(message.born_timestamp),
+        "retrygroup": group,
+        "reconsumetimes": str(message.reconsume_times),
+    }
+    if message.key is not None:
+        attributes["partitionkey"] = message.key.decode(errors="surrogateescape")
+    return Event(attributes, content_type_of(message), message.body)
+
+
+@cache
+def _source(topic: str) -> str:
+    return f"/kafka/topics/{quote(topic)}"
+
+
+def binary_headers(event: Event) -> list[tuple[str, str]]:
+    """The attributes as `ce-` headers."""
+    return [("ce-" + name, header_value(value)) for name, value in event.attributes.items()]
+
+
+def structured(event: Event, more: Mapping[str, Any] | None = None) -> bytes:
+    """The event in JSON; data that is JSON stands in it byte for byte.
+
+    Bytes that are no UTF-8 become `data_base64`; in an attribute they are percent-encoded.
+    """
+    attributes: dict[str, Any] = {name: _json_text(value) for name, value in event.attributes.items()}
+    content_type = event.content_type or guessed_type(event.data)
+    if event.data is not None:
+        attributes["datacontenttype"] = content_type
+    head = json.dumps(attributes | dict(more or {}))[:-1].encode()
+    return b"%s, %s}" % (head, _data(event.data, content_type))
+
+
+def _data(data: bytes | None, content_type: str) -> bytes:
+    if data is None:
+        return b'"data": null'
+    if is_json(content_type) and parsed(data) is not _NO_JSON:
+        return b'"data": ' + data
+    if is_json(content_type) or _TEXT.match(content_type):
+        try:
+            return b'"data": ' + json.dumps(data.decode()).encode()
+        except UnicodeDecodeError:
+            pass
+    return b'"data_base64": "%s"' % base64.b64encode(data)
+
+
+_NO_JSON: Final = object()
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON value, or something that is no dict where it is not JSON in UTF-8."""
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return _NO_JSON
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def is_json(content_type: str) -> bool:
+    """Whether data of this type can stand in a JSON event as it is."""
+    return _JSON.match(content_type) is not None
+
+
+def guessed_type(data: bytes | None) -> str:
+    """For data of which nobody says the type: an object or array in JSON, text, or anything."""
+    if data is None:
+        return OCTETS
+    if data[:1] in (b"{", b"[") and parsed(data) is not _NO_JSON:
+        return "application/json"
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return OCTETS
+    return "text/plain"
+
+
+def _json_text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return header_value(value)
+    return value

@@ -1,0 +1,229 @@
+"""What is sent to the app, by profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
+
+from reconsume.consumers.message import Message
+from reconsume.sidecar.push.requests.cloud_events import (
+    BATCH_TYPE,
+    OCTETS,
+    STRUCTURED_TYPE,
+    Event,
+    binary_headers,
+    carried,
+    content_type_of,
+    is_structured,
+    made,
+    parsed,
+    rfc3339,
+    structured,
+)
+from reconsume.sidecar.push.requests.facts import Facts, HttpHeaders, kafka_headers, trace_headers
+from reconsume.sidecar.push.requests.percent import header_value
+
+__all__ = ["AppRequest", "BatchRequests", "DaprRequests", "DaprRoute", "KnativeRequests", "NativeRequests", "Requests"]
+
+_REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
+
+
+@dataclass(frozen=True, slots=True)
+class AppRequest:
+    """A POST.
+
+    Attributes:
+        path: empty for the URL as it is.
+    """
+
+    path: str
+    headers: HttpHeaders
+    body: bytes
+
+
+class Requests(Protocol):
+    """Makes requests of messages."""
+
+    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
+        """The request for these; one message, unless the profile has batches.
+
+        Args:
+            messages: of one partition, in the order of their offsets.
+            trace: headers of the current span.
+        """
+
+
+class _Binary(Protocol):
+    """A profile with CloudEvents in binary mode."""
+
+    @property
+    def facts(self) -> Facts:
+        """Of its subscription."""
+
+    @property
+    def route(self) -> Callable[[str], str]:
+        """The path for a topic."""
+
+
+def _binary(message: Message, event: Event, profile: _Binary, trace: HttpHeaders, *, untyped: str | None) -> AppRequest:
+    """The event in binary mode; a record that holds a whole event passes as it is.
+
+    Args:
+        message: what is delivered.
+        event: it as an event.
+        profile: of the subscription.
+        trace: headers of the current span.
+        untyped: the content type where the event has none; None sends none.
+    """
+    content_type = content_type_of(message)
+    attributes: HttpHeaders = []
+    if not is_structured(content_type):
+        attributes, content_type = binary_headers(event), event.content_type or untyped
+    return AppRequest(
+        profile.route(message.topic),
+        [
+            *([] if content_type is None else [("content-type", content_type)]),
+            *attributes,
+            *profile.facts.of_request(),
+            *profile.facts.of_message(message),
+            *kafka_headers(message, without_events=True),
+            *trace_headers([message], trace),
+        ],
+        message.body or b"",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRequests:
+    """CloudEvents in binary mode: the body is the record's value."""
+
+    facts: Facts
+    route: Callable[[str], str]
+
+    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
+        """One message."""
+        [message] = messages
+        return _binary(message, carried(message) or made(message, self.facts.group), self, trace, untyped=OCTETS)
+
+
+@dataclass(frozen=True, slots=True)
+class KnativeRequests:
+    """What Knative's Kafka source sends; `source` is its own without `#topic`."""
+
+    facts: Facts
+    source: str
+    route: Callable[[str], str]
+
+    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
+        """One message."""
+        [message] = messages
+        return _binary(message, carried(message) or self._mapped(message), self, trace, untyped=None)
+
+    def _mapped(self, message: Message) -> Event:
+        first = message.origin
+        attributes = {
+            "specversion": "1.0",
+            "id": f"partition:{first.partition}/offset:{first.offset}",
+            "time": rfc3339(message.born_timestamp),
+            "type": "dev.knative.kafka.event",
+            "source": f"{self.source}#{quote(message.topic)}",
+            "subject": f"partition:{first.partition}#{first.offset}",
+        }
+        if message.key is not None:
+            attributes["partitionkey"] = attributes["key"] = message.key.decode(errors="surrogateescape")
+        for name, value in message.headers:
+            if name.lower() != "content-type" and value is not None:
+                letters = "".join(one for one in name.lower() if one.isascii() and one.isalnum())
+                attributes["kafkaheader" + letters] = value.decode(errors="surrogateescape")
+        content_type = content_type_of(message)
+        return Event(attributes, None if content_type is None else content_type.lower(), message.body)
+
+
+class DaprRoute(NamedTuple):
+    """One subscription of an app of Dapr."""
+
+    topic: str
+    route: str
+    raw_payload: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DaprRequests:
+    """CloudEvents in structured mode, with the attributes and metadata headers that Dapr sends."""
+
+    facts: Facts
+    pubsub: str
+    routes: Mapping[str, DaprRoute]
+    otherwise: Callable[[str], str]
+
+    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
+        """One message."""
+        [message] = messages
+        route = self.routes.get(message.topic)
+        traced = trace_headers(messages, trace)
+        envelope: dict[str, Any] = {"topic": message.topic, "pubsubname": self.pubsub} | dict(traced)
+        return AppRequest(
+            self.otherwise(message.topic) if route is None else route.route,
+            [
+                ("content-type", STRUCTURED_TYPE),
+                *self._metadata(message),
+                *self.facts.of_request(),
+                *self.facts.of_message(message),
+                *kafka_headers(message, without_events=True),
+                *traced,
+            ],
+            self._body(message, envelope, raw=route is not None and route.raw_payload),
+        )
+
+    def _body(self, message: Message, envelope: dict[str, Any], *, raw: bool) -> bytes:
+        if raw:
+            event = self._wrapped(message)
+            return structured(replace(event, content_type=OCTETS), envelope)
+        whole = parsed(message.body) if message.body is not None else None
+        if isinstance(whole, dict) and whole.keys() >= _REQUIRED:
+            return json.dumps(whole | envelope).encode()
+        return structured(carried(message) or self._wrapped(message), envelope)
+
+    def _wrapped(self, message: Message) -> Event:
+        event = made(message, self.facts.group)
+        return replace(event, attributes=dict(event.attributes) | {"type": "com.dapr.event.sent", "source": "Dapr"})
+
+    def _metadata(self, message: Message) -> HttpHeaders:
+        kafka = message.kafka
+        headers = [
+            ("__topic", header_value(message.topic)),
+            ("__partition", str(message.origin.partition)),
+            ("__offset", str(message.origin.offset)),
+            ("__timestamp", str(message.born_timestamp if message.is_retry else kafka.timestamp)),
+        ]
+        if message.key is not None:
+            headers.append(("__key", header_value(message.key)))
+        return headers
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequests:
+    """Several CloudEvents in a JSON array, in the order of the queue."""
+
+    facts: Facts
+    route: Callable[[str], str]
+
+    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
+        """All of them in one request."""
+        same = self.facts.of_message(messages[0]) if len(messages) == 1 else []
+        return AppRequest(
+            self.route(messages[0].topic),
+            [("content-type", BATCH_TYPE), *self.facts.of_request(), *same, *trace_headers(messages, trace)],
+            b"[" + b",\n".join(self._event(message) for message in messages) + b"]",
+        )
+
+    def _event(self, message: Message) -> bytes:
+        facts = self.facts.of_event(message)
+        if is_structured(content_type_of(message)) and message.body is not None:
+            whole = parsed(message.body)
+            if isinstance(whole, dict):
+                return json.dumps(whole | facts).encode()
+        return structured(carried(message) or made(message, self.facts.group), facts)

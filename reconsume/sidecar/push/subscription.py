@@ -1,0 +1,268 @@
+"""One push subscription as a part of the process: a PushConsumer that delivers to the app."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from reconsume.consumers.hooks import ConsumeMessageHook
+from reconsume.consumers.push_consumer import PushConsumer
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
+from reconsume.sidecar.life_cycle import Life, Part
+from reconsume.sidecar.push.answers.answers import NoAnswer
+from reconsume.sidecar.push.dapr import routes_of
+from reconsume.sidecar.push.delivery import ConcurrentDelivery, Delivery, OrderlyDelivery
+from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http.http1_client import Http1Client
+from reconsume.sidecar.push.metrics import PushMetrics, push_metrics
+from reconsume.sidecar.push.requests.facts import Facts
+from reconsume.sidecar.push.requests.requests import (
+    AppRequest,
+    BatchRequests,
+    DaprRequests,
+    DaprRoute,
+    KnativeRequests,
+    NativeRequests,
+    Requests,
+)
+from reconsume.sidecar.push.settings import Order, Profile, PushSettings
+
+__all__ = ["make_subscription"]
+
+logger = logging.getLogger(__name__)
+
+_FOR_EVER: Final = timedelta(days=3_650)
+"""Delivery has a timeout of its own, which does not run while a message is held."""
+_QUEUE_MIB: Final = 16
+_READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384}
+"""librdkafka's own 64 MiB are half of what a sidecar has; a second of deliveries is enough."""
+_ASK_AGAIN_SECONDS: Final = 1.0
+_ASK_SECONDS: Final = 5.0
+_TAKEN_SECONDS: Final = 1.0
+_ALIVE_SECONDS: Final = 5.0
+
+
+def make_subscription(
+    settings: PushSettings,
+    kafka_conf: Mapping[str, Any],
+    life: Life,
+    *,
+    topic_prefix: str = "reconsume.",
+    hooks: Sequence[ConsumeMessageHook] = (),
+    metrics: PushMetrics | None = None,
+) -> Part:
+    """A subscription that is not started.
+
+    Args:
+        settings: of the subscription.
+        kafka_conf: librdkafka's, `bootstrap.servers` among them.
+        life: of the process.
+        topic_prefix: of the installation's topics.
+        hooks: are told of deliveries and send-backs, as with PushConsumer.
+        metrics: None takes those of the process.
+
+    Raises:
+        IllegalSetting: one that cannot be, or a file that cannot be read.
+    """
+    return _Subscription(settings, kafka_conf, life, topic_prefix, hooks, metrics or push_metrics())
+
+
+class _Subscription:
+    """Starts in a thread of its own: it waits for Kafka, and an app of Dapr starts after its sidecar."""
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        kafka_conf: Mapping[str, Any],
+        life: Life,
+        topic_prefix: str,
+        hooks: Sequence[ConsumeMessageHook],
+        metrics: PushMetrics,
+    ) -> None:
+        self._settings = settings
+        self._life = life
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._wrong: str | None = "it is starting"
+        self._cannot_start = False
+        self._client = _client_of(settings)
+        self._delivery: Delivery | None = None
+        conf = _READ_AHEAD | dict(kafka_conf)
+        bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
+        self._consumer = PushConsumer(
+            settings.group,
+            bootstrap_servers=bootstrap_servers,
+            conf=conf,
+            consume_from_where=settings.consume_from_where,
+            max_reconsume_times=settings.max_reconsume_times,
+            consume_message_batch_max_size=settings.consume_message_batch_max_size,
+            consume_thread_nums=settings.max_in_flight,
+            consume_timeout=_FOR_EVER,
+            pull_threshold_size_for_queue=_QUEUE_MIB,
+            exactly_once=settings.exactly_once,
+            message_model=settings.message_model,
+            offset_store=settings.offset_store,
+            await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
+            topic_prefix=topic_prefix,
+        )
+        for hook in hooks:
+            self._consumer.register_consume_message_hook(hook)
+        self._thread = threading.Thread(target=self._run, name=f"reconsume-push-{settings.group}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to start; `checks` tells when it is done."""
+        self._thread.start()
+
+    def quiesce(self) -> None:
+        """Deliveries ask the life of the process by themselves."""
+
+    def close(self, seconds: float) -> None:
+        """Stop; the app has so long for what it has. What it does not answer by then stays uncommitted."""
+        self._stop.set()
+        late = threading.Timer(seconds, self._give_up)
+        late.daemon = True
+        late.start()
+        try:
+            self._consumer.shutdown()
+            if self._thread.ident is not None:
+                # It may have been about to start, and to make what has to be closed.
+                self._thread.join()
+                self._consumer.shutdown()
+        except ReconsumeError as error:
+            logger.warning("group %s: it had ended before: %s", self._settings.group, error)
+        finally:
+            late.cancel()
+
+    def checks(self) -> dict[str, str | None]:
+        """Whether it consumes; an app that is away is nothing wrong here."""
+        wrong = self._wrong
+        if wrong is None and not self._consumer.running:
+            wrong = "its consumer has ended, see the log"
+        return {f"push {self._settings.group}": wrong}
+
+    def is_alive(self) -> bool:
+        """False once its consumer has ended by an error or could not begin, or its event loop hangs.
+
+        None of these mends itself.
+        """
+        if self._stop.is_set() or (self._wrong is not None and not self._cannot_start):
+            return True
+        if self._cannot_start or not self._consumer.running:
+            return False
+        return self._delivery is None or self._delivery.is_alive(_ALIVE_SECONDS)
+
+    def _give_up(self) -> None:
+        if self._delivery is not None:
+            self._delivery.give_up()
+
+    def _run(self) -> None:
+        try:
+            routes = self._routes()
+            if self._stop.is_set():
+                return
+            self._register(routes)
+            self._consumer.start()
+            self._wrong = None
+        except ReconsumeError as error:
+            logger.error("group %s: push cannot start: %s", self._settings.group, error)  # noqa: TRY400 - says all
+            self._wrong, self._cannot_start = str(error), True
+        except Exception as error:
+            logger.exception("group %s: push cannot start", self._settings.group)
+            self._wrong, self._cannot_start = repr(error), True
+
+    def _register(self, routes: Mapping[str, DaprRoute]) -> None:
+        settings, requests = self._settings, self._requests(routes)
+        for topic, tags in (settings.topics or dict.fromkeys(routes, "*")).items():
+            self._consumer.subscribe(topic, tags)
+        if settings.order is Order.NONE:
+            concurrent = ConcurrentDelivery(settings, self._client, requests, self._life, self._policy, self._metrics)
+            self._consumer.register_message_listener(concurrent)
+            self._delivery = concurrent
+        else:
+            orderly = OrderlyDelivery(settings, self._client, requests, self._life, self._policy, self._metrics)
+            self._consumer.register_message_listener(orderly, orderly=True, per_key=settings.order is Order.KEY)
+            self._delivery = orderly
+
+    def _requests(self, routes: Mapping[str, DaprRoute]) -> Requests:
+        settings = self._settings
+        template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
+
+        @cache
+        def route(topic: str) -> str:
+            return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
+
+        facts = Facts(settings.group, self._max_times, round(settings.timeout.total_seconds() * 1000))
+        if settings.profile is Profile.DAPR:
+            return DaprRequests(facts, settings.pubsub, routes, route)
+        if settings.profile is Profile.KNATIVE:
+            source = settings.knative_source or f"/apis/v1/namespaces/default/kafkasources/{quote(settings.group)}"
+            return KnativeRequests(facts, source, route)
+        if settings.profile is Profile.ROCKETMQ_BATCH:
+            return BatchRequests(facts, route)
+        return NativeRequests(facts, route)
+
+    def _policy(self) -> RetryPolicy:
+        groups = self._consumer.groups
+        try:
+            return groups.find(self._settings.group).policy(groups.table)
+        except ReconsumeError:  # not registered: the scheduler decides, and we do not know more than the table
+            return groups.table
+
+    def _max_times(self) -> int:
+        if self._settings.max_reconsume_times is not None:
+            return self._settings.max_reconsume_times
+        try:
+            return self._consumer.groups.find(self._settings.group).retry_max_times
+        except ReconsumeError:
+            return DEFAULT_MAX_RECONSUME_TIMES
+
+    def _routes(self) -> dict[str, DaprRoute]:
+        """What an app of Dapr subscribes to; asked until it is there, and until it is something that we can do."""
+        if self._settings.profile is not Profile.DAPR:
+            return {}
+        while not self._stop.is_set():
+            try:
+                return asyncio.run(self._ask_routes())
+            except IllegalSetting as error:
+                if self._wrong != str(error):
+                    logger.error("group %s: %s", self._settings.group, error)  # noqa: TRY400 - says all
+                    self._wrong = str(error)
+            except _AppIsAway as error:
+                if self._wrong != str(error):
+                    logger.warning("group %s: waiting for the app: %s", self._settings.group, error)
+                    self._wrong = str(error)
+            self._stop.wait(_ASK_AGAIN_SECONDS)
+        return {}
+
+    async def _ask_routes(self) -> dict[str, DaprRoute]:
+        client = _client_of(self._settings)
+        try:
+            answer = await client.send("GET", AppRequest("/dapr/subscribe", [], b""), _ASK_SECONDS)
+        finally:
+            await client.aclose()
+        if isinstance(answer, NoAnswer) or answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
+            raise _AppIsAway(answer.reason if isinstance(answer, NoAnswer) else f"it answered {answer.status}")
+        routes = routes_of(answer, self._settings.pubsub)
+        if not routes and not self._settings.topics:
+            raise IllegalSetting(f"the app subscribes to nothing of {self._settings.pubsub!r}, and topics is empty")
+        return routes
+
+
+class _AppIsAway(Exception):
+    """It could not be asked."""
+
+
+def _client_of(settings: PushSettings) -> AppClient:
+    if not settings.http2:
+        return Http1Client(settings)
+    from reconsume.sidecar.push.http.http2_client import Http2Client  # noqa: PLC0415 - an extra of its own
+
+    return Http2Client(settings)

@@ -1,0 +1,212 @@
+"""Settings of `reconsume sidecar`: those of every process, and `sidecar`."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from reconsume.bridge.http.listening import read_token
+from reconsume.bridge.process.ports import SIDECAR_API
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.names import check_group
+from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
+from reconsume.sidecar.guarding.memory import BODY_TIMES
+from reconsume.sidecar.guarding.shares import LARGEST_SHARE
+from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
+
+__all__ = ["CallerSettings", "LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ListenSettings(_Strict):
+    """Where the API is served."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = SIDECAR_API
+    """0 takes a free one."""
+
+
+class TlsSettings(_Strict):
+    """PEM files; they are read at the start."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    """Whoever calls must show a certificate of this authority."""
+
+
+class LimitSettings(_Strict):
+    """What the API takes; beyond it answers 413, 431 or 429."""
+
+    body_mib: Annotated[float, Field(gt=0)] = 16
+    header_kib: Annotated[int, Field(ge=1)] = 32
+    """Request line and headers together."""
+    requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    """None sets no rate."""
+    records_in_flight: Annotated[int, Field(ge=1)] = 10_000
+    """So many send-backs may wait for Kafka; a further one is answered 503."""
+    connections: Annotated[int, Field(ge=1)] = 512
+    """Open at a time; a further one ends the connection that has been idle for longest."""
+    memory_mib: Annotated[float, Field(gt=0)] = 128
+    """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
+    read_at_start_mib: Annotated[float, Field(gt=0)] = 256
+    """At most so much of the delay topics is read at the start, the newest first: what calls that come again did."""
+
+    @model_validator(mode="after")
+    def _the_largest_body_has_room(self) -> Self:
+        needed = self.body_mib * BODY_TIMES / LARGEST_SHARE
+        if self.memory_mib < needed:
+            raise IllegalSetting(
+                f"memory_mib {self.memory_mib:g} has no room for a body of body_mib {self.body_mib:g}; set it to "
+                f"{math.ceil(needed)} or more, or body_mib to less"
+            )
+        return self
+
+
+class CallerSettings(_Strict):
+    """One caller of a sidecar that several share: a token, and what it opens.
+
+    Groups and topics are names, or beginnings of names with a `*` behind them.
+    """
+
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    """Holds the token, at least 16 characters; it is read at the start."""
+    groups: list[str] = []
+    topics: list[str] = []
+    """Topics whose records it sends back, and that it sends messages to; retry topics of its groups are among them."""
+
+    @field_validator("groups", "topics")
+    @classmethod
+    def _stars_are_at_the_end(cls, value: list[str]) -> list[str]:
+        for one in value:
+            if not one or "*" in one[:-1]:
+                raise IllegalSetting(f"{one!r} is no name, and no beginning of a name with one * behind it")
+        return value
+
+    @model_validator(mode="after")
+    def _token_is_one(self) -> Self:
+        if (self.token is None) == (self.token_file is None):
+            raise IllegalSetting("a caller needs its token: set token_file, or token, and not both")
+        return self
+
+
+class SidecarSettings(_Strict):
+    """The API of one sidecar.
+
+    Attributes:
+        groups: the groups that it serves, and whose retry topics it makes at its start; none: it serves every group.
+        callers: by name, those who may use a part of it; beside `token`, which opens all.
+        dead_letter_on: by group, the types of errors that are not worth a retry: a send-back with such an `error.type`
+            and without a level is a dead letter at once.
+        token: what callers must show; `RECONSUME_SIDECAR__TOKEN_FILE` names a file that holds it.
+        token_file: the same, from a settings file.
+        quiesce_from_network: whether `/quiesce` and `/drain` answer callers from other machines without the token,
+            as the kubelet is one.
+        answer_seconds: a call that Kafka has not acknowledged by then is answered 503; it may be made again.
+        drain_seconds: so long a process that ends waits for what it has begun.
+        remember_minutes: so long a call that comes again is known to have been carried out.
+    """
+
+    listen: ListenSettings = ListenSettings()
+    groups: list[str] = []
+    callers: dict[str, CallerSettings] = {}
+    dead_letter_on: dict[str, ErrorTypes] = {}
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    tls: TlsSettings | None = None
+    limits: LimitSettings = LimitSettings()
+    quiesce_from_network: bool = False
+    answer_seconds: Annotated[float, Field(gt=0)] = 10
+    drain_seconds: Annotated[float, Field(ge=0)] = 25
+    remember_minutes: Annotated[float, Field(ge=0, le=60)] = 5
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _groups_from_one_text(cls, value: object) -> object:
+        """The environment has no lists: groups are parted by spaces there."""
+        return value.split() if isinstance(value, str) else value
+
+    @field_validator("dead_letter_on", mode="before")
+    @classmethod
+    def _dead_letter_on_from_json(cls, value: object) -> object:
+        """The environment has no tables: this one is JSON there."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(
+                f'this text is not JSON ({error}); write a table such as {{"departures": ["ValueError"]}}'
+            ) from None
+
+    @field_validator("groups")
+    @classmethod
+    def _groups_are_legal(cls, value: list[str]) -> list[str]:
+        return [check_group(one) for one in value]
+
+    @model_validator(mode="after")
+    def _dead_letters_are_of_groups_that_are_served(self) -> Self:
+        for group in self.dead_letter_on:
+            if self.groups and group not in self.groups:
+                raise IllegalSetting(
+                    f"dead_letter_on names group {check_group(group)!r}, which is not among groups; add it there"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _token_is_one(self) -> Self:
+        if self.token is not None and self.token_file is not None:
+            raise IllegalSetting("token and token_file are both set; keep one of them")
+        return self
+
+    def read_token(self) -> str | None:
+        """The token that opens all; None if there is none.
+
+        Raises:
+            IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the API.
+        """
+        if self.callers and self.token is None and self.token_file is None:
+            return None
+        return read_token("sidecar", self.listen.host, self.token, self.token_file)
+
+    def read_callers(self) -> Callers:
+        """Those who may call the API.
+
+        Raises:
+            IllegalSetting: as `read_token`, or two have the same token.
+        """
+        everything = self.read_token()
+        found = {} if everything is None else {everything: ANYBODY}
+        for name, one in self.callers.items():
+            token = read_token(f"sidecar.callers.{name}", self.listen.host, one.token, one.token_file) or ""
+            if token in found:
+                raise IllegalSetting(f"setting sidecar.callers.{name}: its token is also another one's; make a new one")
+            found[token] = Caller(name, one.groups, one.topics)
+        return Callers(found)
+
+
+class ProcessSettings(Settings):
+    """All settings of a sidecar process."""
+
+    sidecar: SidecarSettings = SidecarSettings()
+    subscriptions: tuple[PushSettings, ...] = ()
+    """What is pushed to apps; nothing by default."""
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _subscriptions_are_no_text(cls, value: object) -> object:
+        """A variable of the environment that is no JSON."""
+        if isinstance(value, str):
+            raise ValueError(  # noqa: TRY004 - pydantic makes a message of this one
+                'this text is not JSON; write a list such as [{"group": "departures", "topics": ["flights"]}]'
+            )
+        return value

@@ -1,0 +1,131 @@
+"""What the pages ask, answered from memory: for what is ours alone, the pages. Kafka is asked in tests/integration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.record_address import Place
+from reconsume.operations.resend import SEND, Verdict
+from tests.support.consoles import Browser, console_settings, running_console
+
+__all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "status_of_groups"]
+
+LETTERS = "/groups/departures/dead-letters"
+TOKEN = "0123456789abcdef0123456789abcdef"
+NOW = 1_795_377_600_000
+"""2026-11-22 20:00:00 UTC."""
+
+
+def letter(
+    offset: int,
+    cause: str | None = "no dep_time",
+    *,
+    key: bytes | None = b"PUL1545",
+    value: bytes | None = b'{"flight": 1545}',
+    exception_class: str | None = "builtins.ValueError",
+    headers: Sequence[Header] = (),
+    group: str = "departures",
+) -> DeadLetterRecord:
+    """A dead letter of `flights`; it died a minute ago for each offset below 60."""
+    ours = {
+        "RETRY_TOPIC": "flights",
+        "ORIGIN_MESSAGE_ID": f"flights/0/{offset}",
+        "RECONSUME_TIME": "17",
+        "BORN_TIMESTAMP": str(NOW - 86_400_000),
+        "__dlq.errors.message": cause,
+        "__dlq.errors.exception.class": exception_class,
+    }
+    told = [(name, text.encode()) for name, text in ours.items() if text is not None]
+    every: list[Header] = [*headers, *told]
+    info = DeadLetterInfo.of(group, Position(f"reconsume.DLQ.{group}", 0, offset), every)
+    return DeadLetterRecord(Place(0, offset), key, value, every, NOW - (60 - offset) * 60_000, info)
+
+
+def status_of_groups(**dead_letters: int) -> dict[str, Any]:
+    """The status where these groups have so many dead letters."""
+    lane = {"waiting": 7, "waiting_exact": True, "overdue": 2, "overdue_exact": True, "next_due_ms": NOW + 8_000}
+    return {
+        "at_ms": NOW,
+        "waiting": [{"topic": "reconsume.DELAY.10s"} | lane],
+        "groups": [
+            {"group": name, "retry_lag": 3, "retry_lag_exact": True, "dead_letters": one, "dead_letters_exact": True}
+            for name, one in dead_letters.items()
+        ],
+        "quarantined": 0,
+        "quarantined_exact": True,
+    }
+
+
+@dataclass
+class FakeCluster:
+    """Answers, or raises, what it is told to.
+
+    Attributes:
+        letters: by group, oldest first.
+        verdicts: by place, where it is not `send`.
+        sent: the calls of `resend`, with those that were sent.
+        asked: the filters of pages.
+    """
+
+    report: dict[str, Any] = field(default_factory=lambda: status_of_groups(departures=2))
+    known: Groups = field(
+        default_factory=lambda: Groups(by_name={"departures": SubscriptionGroupConfig(group_name="departures")})
+    )
+    letters: dict[str, list[DeadLetterRecord]] = field(default_factory=dict)
+    verdicts: dict[Place, str] = field(default_factory=dict)
+    error: Exception | None = None
+    sent: list[tuple[str, list[Place], str]] = field(default_factory=list)
+    asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
+
+    def _letters(self, group: str) -> list[DeadLetterRecord]:
+        if self.error is not None:
+            raise self.error
+        if group not in self.letters:
+            raise TopicNotReady(f"group {group!r} has no dead-letter topic")
+        return self.letters[group]
+
+    def status(self) -> Mapping[str, Any]:
+        if self.error is not None:
+            raise self.error
+        return self.report
+
+    def groups(self) -> Groups:
+        return self.known
+
+    def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
+        self.asked.append((wanted, before, limit))
+        found = [one for one in reversed(self._letters(group)) if wanted.takes(one)]
+        return Page(found[:limit], len(self.letters[group]), "0:17" if len(found) > limit else None)
+
+    def one(self, group: str, place: Place) -> DeadLetterRecord:
+        found = [one for one in self._letters(group) if one.place == place]
+        if not found:
+            raise RecordNotFound(f"{place} of group {group!r}: no dead letter is there")
+        return found[0]
+
+    def plan(self, group: str, places: Collection[Place]) -> list[Verdict]:
+        return [
+            Verdict(one, self.verdicts.get(one.place, SEND), 0) for one in self._letters(group) if one.place in places
+        ]
+
+    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[Verdict]:
+        done = self.plan(group, places)
+        sent = [one.record.place for one in done if one.status == SEND]
+        self.sent.append((group, sent, replay_id))
+        self.verdicts |= dict.fromkeys(sent, "replayed")
+        return done
+
+
+def running_over(cluster: FakeCluster, **settings: Any) -> AbstractContextManager[Browser]:
+    """A console that asks this cluster, at a time that stands still."""
+    return running_console(console_settings(Settings(), **settings), cluster, clock=lambda: NOW)

@@ -1,0 +1,321 @@
+"""The pages over real sockets, with a cluster in memory: what is shown, who may look, what does not work."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from reconsume.delay_levels.errors import (
+    IllegalSetting,
+    KafkaNotReachable,
+    KafkaRefused,
+    SubscriptionGroupNotExist,
+    TopicNotReady,
+)
+from reconsume.operations.dead_letters import Filter
+from reconsume.operations.record_address import Place
+from tests.support.consoles import Browser, basic
+from tests.support.waiting import wait_until
+from tests.unit.console.fake_cluster import (
+    LETTERS,
+    NOW,
+    TOKEN,
+    FakeCluster,
+    letter,
+    running_over,
+    status_of_groups,
+)
+
+XSS = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+PATHS = ["/", "/groups/departures", LETTERS, LETTERS + "/0/1", "/groups/nobody", "/nothing"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_page_is_whole_in_both_languages(browser: Browser, path: str, language: str) -> None:
+    page = browser.get(f"{path}?lang={language}")
+    assert page.status == (404 if "no" in path else 200), page.text
+    seen = page.seen
+    assert page.text.startswith("<!doctype html>")
+    assert page.text.rstrip().endswith("</html>")
+    assert f'<html lang="{"zh-CN" if language == "zh" else "en"}">' in page.text
+    assert seen.tags.count("h1") == 1
+    assert not {"script", "style", "iframe", "object"} & set(seen.tags)
+    assert not [name for name in seen.attributes if name.startswith("on") or name == "style"]
+    assert all(link.startswith(("/", "#main")) for link in seen.links)
+    assert page.headers["set-cookie"].lower().startswith(f"lang={language}; httponly;")
+    assert "samesite=strict" in page.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/style.css", "/icon.svg"])
+def test_every_answer_tells_browsers_to_run_nothing(browser: Browser, path: str) -> None:
+    headers = browser.get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy == {
+        "default-src": "'none'",
+        "style-src": "'self'",
+        "img-src": "'self'",
+        "form-action": "'self'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert ("no-store" in headers["cache-control"]) == (path not in ("/style.css", "/icon.svg"))
+    assert "server" not in headers
+
+
+def test_the_language_is_that_of_the_browser_until_somebody_chooses(browser: Browser) -> None:
+    assert 'lang="zh-CN"' in browser.get("/", accept_language="zh-TW,en;q=0.5").text
+    assert 'lang="en"' in browser.get("/").text
+    kept = browser.get("/?lang=zh").headers["set-cookie"].partition(";")[0]
+    assert 'lang="zh-CN"' in browser.get("/", cookie=kept, accept_language="en").text
+    chosen = browser.get("/?lang=zh&q=x").seen.links
+    assert "/?q=x&lang=en" in chosen
+    assert all("lang=zh" in link for link in chosen if link not in ("/?q=x&lang=en", "#main"))
+
+
+def test_the_overview_filters_groups_and_says_how_many(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.report = status_of_groups(departures=2, arrivals=1_234)
+    page = browser.get("/?q=arr").seen
+    assert "Groups: 1 of 2" in page.words
+    assert "1,234" in page.words
+    assert "/groups/arrivals" in page.links
+    assert "/groups/departures" not in page.links
+    assert "in 8s" in page.words
+
+
+def test_the_overview_is_refreshed_only_where_the_address_asks(browser: Browser) -> None:
+    assert "http-equiv" not in browser.get("/").text
+    page = browser.get("/?refresh=5&q=x")
+    assert '<meta http-equiv="refresh" content="5">' in page.text
+    assert "/?q=x" in page.seen.links
+    for odd in ("0", "1", "99999", "x", "-5", "５５"):
+        assert "http-equiv" not in browser.get("/?refresh=" + quote(odd)).text
+
+
+def test_estimates_and_the_quarantine_are_told(browser: Browser, cluster: FakeCluster) -> None:
+    assert "reconsume quarantine list" not in browser.get("/").text
+    cluster.report |= {"quarantined": 501, "quarantined_exact": False}
+    page = browser.get("/").seen.words
+    assert "~501" in page
+    assert "estimated from offsets" in page
+    assert "reconsume quarantine list" in page
+
+
+def test_a_group_shows_its_waits_its_topics_and_its_causes(browser: Browser) -> None:
+    page = browser.get("/groups/departures").seen
+    for text in ("%RETRY%departures", "reconsume.DLQ.departures", "reconsume.DELAY.2h", "retryMaxTimes", "16"):
+        assert text in page.words
+    assert "Of the newest 2 dead letters" in page.words
+    assert f"{LETTERS}?text=no+dep_time" in page.links
+
+
+def test_a_group_without_dead_letters(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.letters.clear()
+    assert "No message of this group has died yet" in browser.get("/groups/departures").seen.words
+    missing = browser.get(LETTERS)
+    assert (missing.status, "has no dead-letter topic" in missing.text) == (404, True)
+
+
+def test_a_group_of_any_name_has_its_pages(browser: Browser, cluster: FakeCluster) -> None:
+    name = "a/b c%2F?#ü"
+    cluster.report = status_of_groups(**{name: 1})
+    cluster.letters[name] = [letter(3, group=name)]
+    [link] = [one for one in browser.get("/").seen.links if one.startswith("/groups/") and "dead-letters" not in one]
+    assert browser.get(link).status == 200
+    page = browser.get(link + "/dead-letters")
+    assert page.status == 200
+    [record] = [one for one in page.seen.links if one.endswith("/0/3")]
+    shown = browser.get(record)
+    assert "reconsume dlq show 'a/b c%2F?#ü' 0/3" in shown.seen.words
+    plan = browser.send(shown.seen.form("/resend"))
+    assert browser.send(plan.seen.form("/resend/run")).status == 200
+    assert [one[:2] for one in cluster.sent] == [(name, [Place(0, 3)])]
+
+
+def test_a_filter_is_an_address(browser: Browser, cluster: FakeCluster) -> None:
+    page = browser.get(LETTERS + "?text=timeout&key=PUL1545&since=2h&message_id=flights/0/2")
+    assert "Shown: 1. Looked at for this page: 2. The first dead letter was reached." in page.seen.words
+    assert page.seen.places == ["0/2"]
+    assert cluster.asked[-1] == (Filter("timeout", "PUL1545", "flights/0/2", NOW - 7_200_000), None, 50)
+    assert ("text", "timeout") in page.seen.forms[0].fields
+    wrong = browser.get(LETTERS + "?since=yesterday")
+    assert (wrong.status, "write a moment such as" in wrong.text) == (400, True)
+
+
+def test_older_ones_are_a_link_away_with_the_same_filter(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.letters["departures"] = [letter(number) for number in range(51)]
+    page = browser.get(LETTERS + "?text=dep_time").seen
+    assert len(page.places) == 50
+    assert "There are older ones." in page.words
+    [older] = [link for link in page.links if "before=" in link]
+    assert older == f"{LETTERS}?before=0%3A17&text=dep_time"
+    after = browser.get(older).seen
+    assert cluster.asked[-1][1] == "0:17"
+    assert f"{LETTERS}?text=dep_time" in after.links
+
+
+def test_a_record_shows_all_that_it_has(browser: Browser, cluster: FakeCluster) -> None:
+    headers = [("trace", b"\xff\x00"), ("trace", None), ("card", "卡".encode())]
+    cluster.letters["departures"].append(letter(9, value=b'{"a": 1.10}', headers=headers))
+    page = browser.get(LETTERS + "/0/9").seen.words
+    for text in (
+        *("flights/0/9", "reconsume.DLQ.departures/0/9", "2026-11-21 20:00:00 UTC", "ff 00", "none (null)", "卡"),
+        *('"a": 1.10', "7b 22 61 22 3a 20 31 2e 31 30 7d", "18 bytes", "unknown", "(51m ago)"),
+        *("reconsume dlq show departures 0/9", "reconsume dlq resend departures 0/9"),
+    ):
+        assert text in page, text
+
+
+@pytest.mark.parametrize("path", [f"{LETTERS}/0/99", f"{LETTERS}/9/1"])
+def test_a_record_that_is_not_there(browser: Browser, path: str) -> None:
+    missing = browser.get(path)
+    assert (missing.status, "no dead letter is there" in missing.text) == (404, True)
+
+
+def test_places_that_kafka_cannot_have(browser: Browser) -> None:
+    assert browser.get(f"{LETTERS}/0/{2**70}").status == 400
+    assert browser.get(f"{LETTERS}/x/1").status == 404
+
+
+def test_strangers_markup_is_text_everywhere(browser: Browser, cluster: FakeCluster) -> None:
+    evil = letter(
+        7,
+        XSS,
+        key=XSS.encode(),
+        value=XSS.encode(),
+        exception_class=XSS,
+        headers=[(XSS, XSS.encode()), ("__dlq.errors.stacktrace", XSS.encode())],
+        group=XSS,
+    )
+    cluster.letters[XSS] = [evil]
+    cluster.report = status_of_groups(**{XSS: 1})
+    [link] = [one for one in browser.get("/").seen.links if one.startswith("/groups/") and "dead-letters" not in one]
+    record = browser.get(link + "/dead-letters/0/7")
+    plan = browser.send(record.seen.form("/resend"))
+    done = browser.send(plan.seen.form("/resend/run"))
+    asked = browser.get(f"{link}/dead-letters?since={link.rpartition('/')[2]}&q={link.rpartition('/')[2]}")
+    pages = [browser.get("/"), browser.get(link), browser.get(link + "/dead-letters"), record, plan, done, asked]
+    pages.append(browser.get("/?q=" + link.rpartition("/")[2]))
+    for page in pages:
+        assert not {"script", "img"} & set(page.seen.tags), page.text
+        assert "onerror" not in page.seen.attributes
+        assert "&lt;script&gt;" in page.text or "%3Cscript%3E" in page.text
+    assert record.text.count("&lt;script&gt;alert(1)") >= 6
+
+
+def test_what_cannot_be_seen_is_not_let_through(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.letters["departures"] = [letter(1, "safe\u202etxt.exe\x00")]
+    assert "safe\\u202etxt.exe\\u0000" in browser.get(LETTERS).text
+
+
+def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None:
+    cluster.letters["departures"] = [letter(1, key=b"SECRET-KEY", value=b"SECRET", headers=[("card", b"SECRET")])]
+    with running_over(cluster, hide_values=True) as browser:
+        plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend"))
+        pages = [browser.get(LETTERS), browser.get(LETTERS + "/0/1"), plan, browser.send(plan.seen.form("/run"))]
+        for page in pages:
+            assert page.status == 200
+            assert "SECRET" not in page.text
+            assert b"SECRET".hex(" ") not in page.text
+            assert "hidden, 10 bytes" in page.seen.words
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "why"),
+    [
+        (KafkaNotReachable("listing the topics: no answer from Kafka"), 503, "Kafka did not answer"),
+        (KafkaRefused("reading: no right to use the topic"), 403, "This is not allowed"),
+        (TopicNotReady("no topic that starts with reconsume."), 404, "There is no such thing"),
+        (SubscriptionGroupNotExist("not registered"), 404, "There is no such thing"),
+        (IllegalSetting("a cursor"), 400, "change it"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", LETTERS, LETTERS + "/0/1"])
+def test_what_does_not_work_is_told_on_a_page(
+    browser: Browser, cluster: FakeCluster, path: str, error: Exception, status: int, why: str
+) -> None:
+    cluster.error = error
+    page = browser.get(path)
+    assert page.status == status
+    assert why in page.seen.words
+    assert str(error) in page.seen.words
+    assert ("retry-after" in page.headers) == (status == 503)
+
+
+def test_an_error_that_nobody_has_thought_of_shows_no_traceback(
+    browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.error = ZeroDivisionError("secret")
+    page = browser.get("/")
+    assert page.status == 500
+    assert "ZeroDivisionError" in page.seen.words
+    assert "Traceback" not in page.text
+    assert "secret" not in page.text
+    wait_until(lambda: any(one.exc_info for one in caplog.records), 30, "the log has it")
+
+
+def test_other_methods_are_refused(browser: Browser) -> None:
+    assert browser.get("/groups/departures/resend").status == 405
+    assert browser.ask("DELETE", "/").status == 405
+    assert browser.ask("HEAD", "/").status == 200
+
+
+def test_a_console_of_this_machine_answers_to_no_other_name(browser: Browser, cluster: FakeCluster) -> None:
+    refused = browser.get("/", host="evil.example:15083")
+    assert (refused.status, "console.allowed_hosts" in refused.text) == (421, True)
+    assert browser.get("/", host="localhost:1").status == 200
+    assert browser.get("/style.css", host="evil.example").status == 421
+    with running_over(cluster, allowed_hosts=["console.example"]) as other:
+        assert other.get("/", host="console.example").status == 200
+
+
+def test_beyond_this_machine_a_token_is_needed(cluster: FakeCluster, tmp_path: Path) -> None:
+    beyond = {"listen": {"host": "0.0.0.0", "port": 0}}
+    with (
+        pytest.raises(IllegalSetting, match=r"setting console\.listen\.host: 0\.0\.0\.0 can be reached from other"),
+        running_over(cluster, **beyond),
+    ):
+        pass
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    with running_over(cluster, token_file=file, **beyond) as browser:
+        browser.address = "127.0.0.1:" + browser.address.rpartition(":")[2]
+        for headers in ({}, basic("anna", TOKEN[:-1]), {"authorization": f"Bearer {TOKEN}"}):
+            refused = browser.ask("GET", "/", headers=headers)
+            assert refused.status == 401
+            assert refused.headers["www-authenticate"].startswith("Basic realm=")
+            assert "departures" not in refused.text
+        assert browser.get("/style.css").status == 200, "the page that asks for the token is to be readable"
+        browser.headers = basic("anna", TOKEN)
+        assert browser.get("/", host="console.example").status == 200
+
+
+def test_the_management_port_tells_that_it_lives_and_what_was_asked(cluster: FakeCluster) -> None:
+    cluster.error = KafkaNotReachable("away")
+    with running_over(cluster) as browser:
+        assert browser.get("/").status == 503
+        assert browser.get("/nothing").status == 404
+        assert [browser.probe(path).status for path in ("/livez", "/readyz")] == [200, 200], "without Kafka too"
+        metrics = browser.probe("/metrics").text
+    assert 'reconsume_console_requests_total{page="overview",status="503"} 1.0' in metrics
+    assert 'reconsume_console_requests_total{page="other",status="404"} 1.0' in metrics
+    assert "reconsume_build_info{" in metrics
+
+
+def test_an_address_that_is_taken_is_told_at_once(cluster: FakeCluster) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(
+                IllegalSetting, match=rf"setting console\.listen: 127\.0\.0\.1:{port} is taken by another process"
+            ),
+            running_over(cluster, listen={"port": port}),
+        ):
+            pass

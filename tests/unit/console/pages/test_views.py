@@ -1,0 +1,150 @@
+"""What the pages show, made of what Kafka tells; and that several who ask at once ask Kafka once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
+from reconsume.bridge.reading.counting import Count
+from reconsume.console.cluster import Shared
+from reconsume.console.pages.views import SHOWN_GROUPS, causes_of, group_view, ladder, overview_of
+from reconsume.console.web.faults import status_of
+from reconsume.delay_levels import errors
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.operations.resend import new_replay_id
+from tests.unit.console.fake_cluster import NOW, letter, status_of_groups
+
+NAMES = TopicNames()
+
+
+def test_groups_that_need_a_human_stand_first() -> None:
+    report = status_of_groups(quiet=0, few=1, many=9, lagging=0)
+    report["groups"][3]["retry_lag"] = 50
+    assert [one.group for one in overview_of(report).groups] == ["many", "few", "lagging", "quiet"]
+
+
+def test_a_filter_narrows_the_table_and_not_the_totals() -> None:
+    report = status_of_groups(departures=2, arrivals=3, Department=4)
+    found = overview_of(report, "DEPART")
+    assert [one.group for one in found.groups] == ["Department", "departures"]
+    assert (found.found_groups, found.all_groups, found.dead_letters) == (2, 3, Count(9, exact=True))
+
+
+def test_what_is_estimated_says_so_in_the_total_too() -> None:
+    report = status_of_groups(departures=2, arrivals=600)
+    assert overview_of(report).is_exact
+    report["groups"][1]["dead_letters_exact"] = False
+    found = overview_of(report)
+    assert [str(one.dead_letters) for one in found.groups] == ["~600", "2"]
+    assert (str(found.dead_letters), found.is_exact) == ("~602", False)
+
+
+def test_a_table_of_very_many_groups_is_cut_and_says_so() -> None:
+    found = overview_of(status_of_groups(**{f"g{number}": 1 for number in range(SHOWN_GROUPS + 1)}))
+    assert (len(found.groups), found.found_groups) == (SHOWN_GROUPS, SHOWN_GROUPS + 1)
+
+
+def test_the_ladder_of_the_default_table() -> None:
+    rungs = ladder(DelayLevels.parse(DEFAULT_LEVEL_TABLE), 16, NAMES)
+    assert rungs[0] == (1, 3, 10_000, 10_000, "reconsume.DELAY.10s")
+    assert (rungs[15].level, rungs[15].wait_ms, rungs[15].topic) == (18, 7_200_000, "reconsume.DELAY.2h")
+    assert rungs[15].together_ms == sum(one.wait_ms for one in rungs)
+
+
+def test_the_ladder_of_an_own_policy_ends_with_the_retries_and_is_never_long() -> None:
+    policy = ExponentialRetryPolicy(1_000, 60_000, 2)
+    assert [one.wait_ms for one in ladder(policy, 8, NAMES)] == [1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 60e3, 60e3]
+    assert ladder(policy, 0, NAMES) == []
+    assert len(ladder(policy, 10**9, NAMES)) == 40
+
+
+def test_a_group_is_known_by_its_settings_or_by_its_topics() -> None:
+    config = SubscriptionGroupConfig(group_name="own", retry_max_times=2)
+    groups, report = Groups(by_name={"own": config}), status_of_groups(other=1)
+    own = group_view("own", groups, report, NAMES)
+    assert own is not None
+    assert (own.is_registered, own.config, own.counts, len(own.rungs)) == (True, config, None, 2)
+    other = group_view("other", groups, report, NAMES)
+    assert other is not None
+    assert other.config is not None
+    assert (other.is_registered, other.config.retry_max_times, other.waiting["reconsume.DELAY.10s"]) == (
+        False,
+        16,
+        (7, True),
+    )
+    assert group_view("unknown", groups, report, NAMES) is None
+    strict = replace(groups, system=SystemConfig(auto_create_subscription_group=False))
+    refused = group_view("other", strict, report, NAMES)
+    assert refused is not None
+    assert (refused.config, refused.rungs) == (None, [])
+
+
+def test_the_same_cause_with_other_numbers_is_one() -> None:
+    letters = [
+        letter(5, "order 18: not found"),
+        letter(4, "order 17: not found\nat line 3"),
+        letter(3, "boom"),
+        letter(2, "order 17: not found", exception_class="KeyError"),
+        letter(1, None, exception_class=None),
+    ]
+    rows = causes_of(letters)
+    assert [(row.exception_class, row.cause, row.number) for row in rows] == [
+        ("builtins.ValueError", "order 18: not found", 2),
+        ("builtins.ValueError", "boom", 1),
+        ("KeyError", "order 17: not found", 1),
+        ("", "", 1),
+    ]
+    assert rows[0].newest.place == (0, 5)
+    assert [row.needle for row in rows] == [": not found", "boom", ": not found", ""]
+    for row in rows[:3]:
+        assert any(row.needle in (one.letter.cause or "") for one in letters)
+
+
+def test_a_cause_of_numbers_alone_is_found_by_its_class() -> None:
+    assert [row.needle for row in causes_of([letter(1, "404")])] == ["builtins.ValueError"]
+
+
+def test_an_answer_is_shared_for_a_moment_and_so_is_an_error() -> None:
+    now = [0.0]
+    answers: Iterator[int | Exception] = iter([1, 2, KafkaNotReachable("away"), 3, 4])
+    calls = []
+
+    def fetch() -> int:
+        calls.append(now[0])
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    shared = Shared(fetch, lambda: now[0])
+    assert [shared.get(), shared.get()] == [1, 1]
+    now[0] = 2.0
+    assert shared.get() == 2
+    now[0] = 4.0
+    for _ in range(2):
+        with pytest.raises(KafkaNotReachable, match="away"):
+            shared.get()
+    now[0] = 6.0
+    assert shared.get() == 3
+    shared.forget()
+    assert shared.get() == 4
+    assert calls == [0.0, 2.0, 4.0, 6.0, 6.0]
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "ReconsumeError"])
+def test_every_error_of_ours_has_a_status(name: str) -> None:
+    kind = getattr(errors, name)
+    assert status_of(kind("x")) in (400, 403, 404, 503, 500)
+    assert status_of(ReconsumeError("x")) == 500
+
+
+def test_a_replay_id_tells_when_and_is_never_the_same() -> None:
+    one, other = new_replay_id("console", NOW), new_replay_id("console", NOW)
+    assert one.startswith("console-20261122T200000-")
+    assert one != other

@@ -1,0 +1,64 @@
+"""Settings of a console, and what it says where something that it needs is not installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconsume.bridge.process.settings import load_settings
+from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.delay_levels.errors import IllegalSetting
+
+TOKEN = "0123456789abcdef"
+
+
+def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
+    file, secret = tmp_path / "reconsume.toml", tmp_path / "token"
+    file.write_text('bootstrap_servers = "kafka:9092"\n[console]\nread_only = true\nlisten = {host = "0.0.0.0"}\n')
+    secret.write_text(TOKEN + "\n")
+    environment = {
+        "RECONSUME_CONSOLE__TOKEN_FILE": str(secret),
+        "RECONSUME_CONSOLE__ALLOWED_HOSTS": "a.example b.example",
+    }
+    overrides = {"console": {"listen": {"port": 1}, "hide_values": True, "token_file": None}}
+    settings = load_settings(file, environment, overrides, ConsoleProcessSettings)
+    console = settings.console
+    assert (console.listen.host, console.listen.port) == ("0.0.0.0", 1)
+    assert (console.read_only, console.hide_values, console.allowed_hosts) == (True, True, ["a.example", "b.example"])
+    assert console.read_token() == TOKEN
+    assert TOKEN not in repr(settings)
+    assert load_settings(file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[console]\ntoken = 'short'", "setting console.token: a token needs at least 16 characters, this one has 5"),
+        ("[console]\ntoken_file = '/nowhere'", "setting console.token_file: /nowhere cannot be read"),
+        ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
+        (
+            "[console]\nreadonly = true",
+            "unknown setting; known here: allowed_hosts, hide_values, listen, read_only, token",
+        ),
+        ("[console.listen]\nhost = '::'", "there is no token; name a file that holds one with --token-file"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "reconsume.toml"
+    file.write_text(text)
+    with pytest.raises(IllegalSetting) as error:
+        load_settings(file, {}, {}, ConsoleProcessSettings).console.read_token()
+    assert why in str(error.value)
+
+
+def test_on_this_machine_no_token_is_needed() -> None:
+    assert ConsoleProcessSettings().console.read_token() is None
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "reconsume.cli.console", raising=False)
+    with pytest.raises(IllegalSetting, match=r"pip install '\.\[cli,console\]' in the checkout"):
+        import reconsume.cli.console  # noqa: F401, PLC0415 - it looks for them when it is imported

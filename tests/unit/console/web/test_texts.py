@@ -1,0 +1,47 @@
+"""The words of the pages: both languages say everything, and nothing that no page shows."""
+
+from __future__ import annotations
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from reconsume import console
+from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
+from reconsume.operations.resend import REASONS, SEND
+
+HERE = Path(console.__path__[0])
+TEMPLATES = sorted(HERE.glob("templates/*.html"))
+BY_NUMBER = {f"error_{status}" for status in (400, 401, 403, 404, 405, 413, 421, 500, 503)}
+IN_CODE = {"from_now", "ago", "units", "error_resend", "error_ending"}
+
+
+def placeholders(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def test_all_languages_have_the_same_words() -> None:
+    assert set(LANGUAGES) == set(WORDS) == set(NAMES_OF_LANGUAGES)
+    assert set(WORDS["en"]) == set(WORDS["zh"])
+    for name, text in WORDS["en"].items():
+        assert text.strip(), name
+        assert WORDS["zh"][name].strip(), name
+        assert placeholders(text) == placeholders(WORDS["zh"][name]), name
+
+
+def test_chinese_is_chinese() -> None:
+    plain = {name for name, text in WORDS["zh"].items() if not re.search(r"[\u4e00-\u9fff]", text)}
+    assert plain <= {"of_reconsume"}
+
+
+def test_the_pages_use_all_words_and_no_others() -> None:
+    used = {name for file in TEMPLATES for name in re.findall(r"\bw\.(\w+)", file.read_text(encoding="utf-8"))}
+    assert used | BY_NUMBER | IN_CODE | (set(REASONS) - {SEND}) == set(WORDS["en"])
+
+
+@pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: file.name)
+def test_no_template_lets_markup_through_or_has_scripts_or_styles_of_its_own(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"\|\s*safe|autoescape|<script|javascript:|<style|\sstyle=|\son\w+=|https?://", text)

@@ -1,0 +1,30 @@
+"""Moments as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.points_in_time import parse_moment
+
+NOW = 1_795_377_600_000.5
+"""2026-11-22 20:00 UTC."""
+
+
+@pytest.mark.parametrize(
+    ("text", "before_now_ms"),
+    [
+        ("2h", 7_200_000),
+        ("2026-11-22 19:59", 60_000),
+        ("2026-11-22T20:59:00+01:00", 60_000),
+        ("2026-11-22", 72_000_000),
+    ],
+)
+def test_a_time_or_how_long_ago(text: str, before_now_ms: int) -> None:
+    assert parse_moment("--since", text, NOW) == int(NOW) - before_now_ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2", "-2h", "9999-99-99"])
+def test_anything_else_is_refused_with_the_way_out(text: str) -> None:
+    with pytest.raises(IllegalSetting, match=r"--since .* such as 2h"):
+        parse_moment("--since", text, NOW)

@@ -1,0 +1,141 @@
+"""The guard in front of the API: what bodies take of the memory, and who is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+import pytest
+
+from reconsume.sidecar.guarding.callers import Caller, Callers
+from reconsume.sidecar.guarding.guard import Guard
+from reconsume.sidecar.guarding.memory import BODY_TIMES, Memory
+
+Message = MutableMapping[str, Any]
+
+BODY = 1_000
+PATH = "/v1/groups/departures/send-back"
+
+
+class App:
+    """Reads the body, then answers when it may."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.read: list[bytes] = []
+        self.callers: list[Caller] = []
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        self.callers.append(scope["caller"])
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message.get("more_body", False)
+        self.read.append(body)
+        await self.may_answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+class Asked:
+    """One request and what it was answered."""
+
+    def __init__(self, chunks: Sequence[bytes], *, declared: bool, path: str = PATH, token: str = "") -> None:
+        headers = [(b"authorization", b"Bearer " + token.encode())] if token else []
+        headers += [(b"content-length", str(sum(map(len, chunks))).encode())] if declared else []
+        self.scope: Message = {"type": "http", "path": path, "headers": headers}
+        self.left = list(chunks)
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        chunk = self.left.pop(0)
+        return {"type": "http.request", "body": chunk, "more_body": bool(self.left)}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int | None:
+        return self.sent[0]["status"] if self.sent else None
+
+    @property
+    def told(self) -> Any:
+        return json.loads(self.sent[1]["body"])
+
+
+async def until_all_wait() -> None:
+    """Nothing here waits for anything but turns of the loop."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+def guarded(app: App, memory: Memory, callers: Callers | None = None) -> Guard:
+    return Guard(
+        app,
+        callers=callers or Callers({}),
+        body_bytes=BODY,
+        memory=memory,
+        rate=None,
+        clock=lambda: 0.0,
+        on_answered=lambda *_: None,
+    )
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_bodies_in_hand_take_memory_until_they_are_answered(declared: bool) -> None:
+    async def run() -> None:
+        app, memory = App(), Memory(2 * BODY_TIMES * BODY, has_one_owner=True)
+        guard, chunks = guarded(app, memory), [b"x" * 600, b"x" * 400]
+        first = [Asked(chunks, declared=declared) for _ in range(2)]
+        tasks = [asyncio.ensure_future(guard(one.scope, one.receive, one.send)) for one in first]
+        await until_all_wait()
+        assert (len(app.read), memory.free) == (2, 0)
+        third = Asked(chunks, declared=declared)
+        await guard(third.scope, third.receive, third.send)
+        assert (third.status, third.told["type"]) == (503, "urn:reconsume:problem:too-many-waiting")
+        assert (b"retry-after", b"5") in third.sent[0]["headers"]
+        assert "sidecar.limits.memory_mib" in third.told["detail"]
+        assert bool(third.left) is not declared, "a client that sends on would not read the answer"
+        app.may_answer.set()
+        await asyncio.gather(*tasks)
+        assert [one.status for one in first] == [200, 200]
+        assert memory.free == 2 * BODY_TIMES * BODY
+        again = Asked(chunks, declared=declared)
+        await guard(again.scope, again.receive, again.send)
+        assert again.status == 200
+
+    asyncio.run(run())
+
+
+def test_one_group_leaves_memory_for_others() -> None:
+    async def run() -> list[int | None]:
+        app, memory = App(), Memory(16 * BODY_TIMES * BODY)
+        guard = guarded(app, memory)
+        slow = [Asked([b"x" * BODY], declared=True) for _ in range(50)]
+        tasks = [asyncio.ensure_future(guard(one.scope, one.receive, one.send)) for one in slow]
+        await until_all_wait()
+        other = Asked([b"x" * BODY], declared=True, path="/v1/groups/arrivals/send-back")
+        tasks.append(asyncio.ensure_future(guard(other.scope, other.receive, other.send)))
+        await until_all_wait()
+        app.may_answer.set()
+        await asyncio.gather(*tasks)
+        return [one.status for one in (*slow, other)]
+
+    statuses = asyncio.run(asyncio.wait_for(run(), 60))
+    assert (statuses.count(503), statuses[-1]) == (38, 200)
+
+
+def test_a_token_tells_who_calls_and_a_wrong_one_reaches_nothing() -> None:
+    async def run() -> tuple[list[Caller], list[int | None]]:
+        app, shop = App(), Caller("shop", ["a"], ["b"])
+        app.may_answer.set()
+        guard = guarded(app, Memory(1_000_000), Callers({"0123456789abcdef": shop}))
+        asked = [Asked([b"{}"], declared=True, token=token) for token in ("0123456789abcdef", "0123456789abcdeX", "")]
+        for one in asked:
+            await guard(one.scope, one.receive, one.send)
+        return app.callers, [one.status for one in asked]
+
+    callers, statuses = asyncio.run(run())
+    assert ([one.name for one in callers], statuses) == (["shop"], [200, 401, 401])

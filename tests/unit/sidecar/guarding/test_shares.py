@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from reconsume.sidecar.guarding.shares import Shares, Threads
+from reconsume.sidecar.problems import Problem
+
+FOR_EVER = 60.0
+
+
+def taken_until_refused(shares: Shares, owner: str, count: int = 1) -> int:
+    number = 0
+    while shares.take(owner, count):
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_each_owner_leaves_a_part_of_what_is_left(count: int) -> None:
+    shares = Shares(100 * count)
+    held = [taken_until_refused(shares, owner, count) for owner in ("first", "second", "third")]
+    assert held in ([75, 19, 5], [75, 18, 5])
+    assert shares.take("healthy", count)
+
+
+def test_the_only_owner_may_take_all() -> None:
+    assert taken_until_refused(Shares(100, has_one_owner=True), "only") == 100
+
+
+def test_places_that_are_given_back_go_to_those_who_wait_in_their_order() -> None:
+    async def run() -> list[str]:
+        shares, got = Shares(4), list[str]()
+
+        async def waiting(name: str, owner: str) -> None:
+            await shares.wait(owner)
+            got.append(name)
+
+        assert taken_until_refused(shares, "slow") == 3
+        tasks = [asyncio.ensure_future(waiting(name, name[:-1])) for name in ("slow1", "slow2", "other1", "slow3")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert got == ["other1"], "an owner that waits holds up no other"
+        for _ in range(4):
+            shares.give_back("slow")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        return got
+
+    assert asyncio.run(run()) == ["other1", "slow1", "slow2", "slow3"]
+
+
+@pytest.mark.parametrize("granted_too", [False, True])
+def test_who_gives_up_takes_nothing(granted_too: bool) -> None:
+    async def run() -> int:
+        shares = Shares(4, has_one_owner=True)
+        assert taken_until_refused(shares, "a") == 4
+        task = asyncio.ensure_future(shares.wait("b"))
+        await asyncio.sleep(0)
+        if granted_too:
+            shares.give_back("a")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        shares.give_back("a", 3 if granted_too else 4)
+        return shares.free
+
+    assert asyncio.run(run()) == 4
+
+
+def test_more_than_there_is_is_cut_to_what_can_be_had() -> None:
+    assert asyncio.run(Shares(100).wait("large", 1_000)) == 75
+
+
+def test_calls_of_one_owner_that_hang_leave_threads_for_another() -> None:
+    """As messages to a topic without a leader do."""
+    answered = threading.Event()
+
+    async def run() -> tuple[str, str]:
+        threads = Threads(16, FOR_EVER)
+        hanging = [asyncio.ensure_future(threads.run("topic slow", answered.wait)) for _ in range(100)]
+        other = await threads.run("group healthy", lambda: "done")
+        answered.set()
+        await asyncio.gather(*hanging)
+        again = await threads.run("topic slow", lambda: "done too")
+        threads.close()
+        return other, again
+
+    try:
+        assert asyncio.run(asyncio.wait_for(run(), FOR_EVER)) == ("done", "done too")
+    finally:
+        answered.set()
+
+
+def test_a_call_that_gets_no_thread_in_time_is_told_for_whom_all_wait() -> None:
+    answered = threading.Event()
+
+    async def run() -> Problem:
+        threads = Threads(4, 0.01)
+        hanging = [asyncio.ensure_future(threads.run("topic slow", answered.wait)) for _ in range(4)]
+        results = await asyncio.wait(hanging, return_when=asyncio.FIRST_EXCEPTION)
+        [refused] = [task.exception() for task in results[0]]
+        answered.set()
+        await asyncio.wait(hanging)
+        threads.close()
+        assert isinstance(refused, Problem)
+        return refused
+
+    try:
+        refused = asyncio.run(asyncio.wait_for(run(), FOR_EVER))
+    finally:
+        answered.set()
+    assert (refused.status, refused.kind, refused.headers) == (503, "too-many-waiting", {"retry-after": "5"})
+    assert "3 calls for topic slow wait for Kafka" in refused.detail
+
+
+def test_a_thread_is_not_free_before_its_call_returns_though_nobody_waits() -> None:
+    answered = threading.Event()
+
+    async def run() -> None:
+        threads = Threads(2, 0.01)
+        for _ in range(3):
+            task = asyncio.ensure_future(threads.run("a", answered.wait))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(Problem):
+            await threads.run("a", lambda: None)
+        answered.set()
+        threads.close()
+
+    try:
+        asyncio.run(asyncio.wait_for(run(), FOR_EVER))
+    finally:
+        answered.set()

@@ -1,0 +1,79 @@
+"""An app that is down for ten minutes, on a Kafka in memory whose clock is set by hand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from reconsume.bridge.kafka.clients import clock_of
+from reconsume.consumers import PushConsumer
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.sidecar.life_cycle import Life
+from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery
+from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.push.requests.facts import Facts
+from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests
+from reconsume.sidecar.push.settings import Order, PushSettings
+from reconsume.testing import InMemoryKafka
+
+MESSAGES = 50
+
+
+class App:
+    """Refuses connections, or answers nothing but 503, until it is up."""
+
+    def __init__(self, down: Answer | NoAnswer) -> None:
+        self.down: Answer | NoAnswer | None = down
+        self.asked = 0
+        self.got: list[tuple[str, str]] = []
+
+    async def send(self, _method: str, request: AppRequest, _seconds: float) -> Answer | NoAnswer:
+        self.asked += 1
+        if self.down is not None:
+            return self.down
+        headers = dict(request.headers)
+        self.got.append((headers["ce-id"], headers["reconsume-times"]))
+        return Answer(200)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("down", [NoAnswer("refused"), Answer(503)], ids=["refused", "a proxy's 503"])
+def test_an_app_that_is_down_for_ten_minutes_costs_its_messages_no_attempt(
+    order: Order, down: Answer | NoAnswer
+) -> None:
+    app = App(down)
+    settings = PushSettings(group="departures", topics={"flights": "*"}, order=order)
+    requests = NativeRequests(Facts("departures", lambda: 16, 30_000), lambda topic: f"/events/{topic}")
+    with InMemoryKafka() as kafka:
+        more = (
+            *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
+            *(PushMetrics(CollectorRegistry()), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
+        )
+        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=0)
+        consumer.subscribe("flights")
+        if order is Order.NONE:
+            consumer.register_message_listener(ConcurrentDelivery(*more))
+        else:
+            consumer.register_message_listener(OrderlyDelivery(*more), orderly=True, per_key=order is Order.KEY)
+        consumer.start()
+        for number in range(MESSAGES):
+            kafka.produce("flights", str(number), key=str(number % 7))
+
+        kafka.advance(timedelta(minutes=10))
+        assert 100 < app.asked < 200, "one probe every 5 s, whatever waits"
+        assert not kafka.committed("departures", "flights")
+        assert not kafka.waiting()
+
+        app.down = None
+        kafka.advance(timedelta(seconds=30))
+        assert sorted(app.got) == sorted((f"flights/0/{number}", "0") for number in range(MESSAGES)), "each once"
+        assert kafka.committed("departures", "flights") == MESSAGES
+        assert not kafka.waiting()
+        assert not kafka.retries("departures")
+        assert not kafka.dead_letters("departures")
