@@ -1,28 +1,28 @@
 """The client side: consumers with RocketMQ's retry semantics."""
 
-from reconsume.consumers.aio_consumer import AIOConsumer
-from reconsume.consumers.circuit_breaker import CircuitBreaker, CircuitChange, CircuitState
-from reconsume.consumers.circuit_metrics import CircuitMetrics
-from reconsume.consumers.consume_from import ConsumeFromWhere
-from reconsume.consumers.consumer import Consumer
-from reconsume.consumers.delay_producer import DelayProducer, MessageQueueSelector, SendResult
-from reconsume.consumers.hooks import (
-    ConsumeMessageContext,
-    ConsumeMessageHook,
-    ConsumeReturnType,
-    SendBackTarget,
-    SendMessageBackContext,
-)
+from reconsume.consumers.delayed.delay_producer import DelayProducer, MessageQueueSelector, SendResult
+from reconsume.consumers.drop_in.aio_consumer import AIOConsumer
+from reconsume.consumers.drop_in.consumer import Consumer
+from reconsume.consumers.drop_in.retry_message import RetryMessage, origin, polled_from, reconsume_times
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
 )
+from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker, CircuitChange, CircuitState
+from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.message_model import MessageModel
+from reconsume.consumers.observing.hooks import (
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    ConsumeReturnType,
+    SendBackTarget,
+    SendMessageBackContext,
+)
+from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.push_consumer import PushConsumer
-from reconsume.consumers.retry_message import RetryMessage, origin, polled_from, reconsume_times
 
 __all__ = [
     "AIOConsumer",

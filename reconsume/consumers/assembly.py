@@ -19,27 +19,32 @@ from reconsume.bridge.process.user_callbacks import with_guarded
 from reconsume.bridge.reading.known_offsets import STEADY_MS, KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, transactional_identity
 from reconsume.bridge.writing.send_back import SendBackWriter
-from reconsume.consumers.broadcasting import BroadcastConsumer, BroadcastSender, DropCounter, PartitionFinder
-from reconsume.consumers.circuit_gate import CircuitGate
-from reconsume.consumers.concurrently import ConcurrentlyService
+from reconsume.consumers.broadcasting.broadcasting import (
+    BroadcastConsumer,
+    BroadcastSender,
+    DropCounter,
+    PartitionFinder,
+)
+from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
-from reconsume.consumers.hooked_sender import HookedSender, dropped_way, way_of
-from reconsume.consumers.hooks import ConsumeHooks, ConsumeMessageHook
 from reconsume.consumers.listener import Listener, OrderlyListener
-from reconsume.consumers.listener_pool import ListenerPool, make_pool
-from reconsume.consumers.local_offsets import LocalOffsets, offsets_directory
-from reconsume.consumers.lookout import Lookout
+from reconsume.consumers.listeners.circuit_gate import CircuitGate
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.listener_pool import ListenerPool, make_pool
+from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message_model import MessageModel
-from reconsume.consumers.orderly import OrderlyService
-from reconsume.consumers.pattern_consumer import PatternConsumer, matching_topics
-from reconsume.consumers.retry_topic import wait_for_kafka
-from reconsume.consumers.send_back_log import LoggedSender, SendBackLog
-from reconsume.consumers.senders import PlainSender, Sender, SendsBack
-from reconsume.consumers.services import ListenerService
+from reconsume.consumers.observing.hooks import ConsumeHooks, ConsumeMessageHook
+from reconsume.consumers.partitions.services import ListenerService
+from reconsume.consumers.sending.hooked_sender import HookedSender, dropped_way, way_of
+from reconsume.consumers.sending.retry_topic import wait_for_kafka
+from reconsume.consumers.sending.send_back_log import LoggedSender, SendBackLog
+from reconsume.consumers.sending.senders import PlainSender, Sender, SendsBack
+from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.stepping import stepping_of
-from reconsume.consumers.subscription import Subscriptions
-from reconsume.consumers.transactional_sender import TransactionalSender
+from reconsume.consumers.subscriptions.pattern_consumer import PatternConsumer, matching_topics
+from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 
 __all__ = ["Registration", "build_loop"]

@@ -23,15 +23,15 @@ from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.consumers.batch import Batch, Reading
-from reconsume.consumers.consume_from import ConsumeFrom
-from reconsume.consumers.kept_progress import FreshPartitions
 from reconsume.consumers.message import Message
-from reconsume.consumers.offset_reset import OffsetReset
-from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.consumers.senders import Sender
-from reconsume.consumers.services import ListenerService
-from reconsume.consumers.subscription import Subscriptions, TagExpression
+from reconsume.consumers.partitions.batch import Batch, Reading
+from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.partitions.kept_progress import FreshPartitions
+from reconsume.consumers.partitions.offset_reset import OffsetReset
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.services import ListenerService
+from reconsume.consumers.sending.senders import Sender
+from reconsume.consumers.subscriptions.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import KafkaRefused
 
 __all__ = ["ConsumeLoop", "Limits"]

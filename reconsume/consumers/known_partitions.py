@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.consume_settings import ConsumeSettings
-from reconsume.consumers.retry_topic import wait_for_kafka
-from reconsume.consumers.subscription import Subscriptions
+from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
+from reconsume.consumers.sending.retry_topic import wait_for_kafka
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 
 __all__ = ["with_known_partitions"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ __all__ = [
     "Listener",
     "OrderlyListener",
     "acknowledged_count",
+    "is_async",
     "suspend_ms",
 ]
 
@@ -129,3 +131,10 @@ def acknowledged_count(status: object, ack_index: object, size: int) -> int:
             f"the listener set ack_index {index}; -1 sends the whole batch back, {size - 1} or more acknowledges it"
         )
     return min(index + 1, size)
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling it gives a coroutine; also for objects with an `async def __call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - not asking whether it can be called
+    )

@@ -18,24 +18,24 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.assembly import Registration, build_loop
-from reconsume.consumers.broadcasting import DropCounter
-from reconsume.consumers.circuit_breaker import CircuitBreaker
-from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, kafka_settings, limits_of
-from reconsume.consumers.dead_letter_on import exception_classes
-from reconsume.consumers.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.known_partitions import with_known_partitions
 from reconsume.consumers.listener import Listener, OrderlyListener
+from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
+from reconsume.consumers.listeners.dead_letter_on import exception_classes
 from reconsume.consumers.message_model import MessageModel
-from reconsume.consumers.retry_topic import (
+from reconsume.consumers.observing.hooks import ConsumeMessageHook, check_hook
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.sending.retry_topic import (
     check_group_consumes,
     make_delay_topics,
     make_retry_topic,
     settings_for_other_clients,
 )
 from reconsume.consumers.stepping import LoopThread, stepping_of
-from reconsume.consumers.subscription import Subscriptions
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.rules.levels import DelayLevels

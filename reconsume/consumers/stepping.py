@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.listener_pool import ListenerPool
+from reconsume.consumers.listeners.listener_pool import ListenerPool
 
 __all__ = ["LoopThread", "Stepping", "stepping_of"]
 

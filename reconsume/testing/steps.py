@@ -13,7 +13,8 @@ from functools import wraps
 from typing import Any, Final, Generic, TypeVar, cast
 
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.listener_pool import ListenerPool, is_async, survive
+from reconsume.consumers.listener import is_async
+from reconsume.consumers.listeners.listener_pool import ListenerPool, survive
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.testing.clock import FakeClock

@@ -13,7 +13,7 @@ from tests.contract.worlds import World
 
 pytestmark = pytest.mark.timeout(120)
 
-LOGGER = "reconsume.consumers.send_back_log"
+LOGGER = "reconsume.consumers.sending.send_back_log"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from reconsume.cli.broker.kafka import free_port
 from reconsume.consumers import CircuitBreaker, CircuitMetrics, ConsumeConcurrentlyStatus, Message
-from reconsume.consumers.consumer_metrics import ConsumerMetrics
+from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
 from tests.deploy.tools import prometheus
 from tests.integration.installation import LATER, SUCCESS, Installation, settings_for
 from tests.integration.push_app import Delivered, app

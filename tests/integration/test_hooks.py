@@ -27,8 +27,8 @@ from reconsume.consumers import (
     SendBackTarget,
     SendMessageBackContext,
 )
-from reconsume.consumers.consumer_metrics import ConsumerMetrics
-from reconsume.consumers.otel import OpenTelemetryHook
+from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
+from reconsume.consumers.observing.otel import OpenTelemetryHook
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until

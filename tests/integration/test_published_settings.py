@@ -15,7 +15,7 @@ from reconsume.bridge.process.settings import TopicSettings
 from reconsume.cli.groups_file import apply_groups
 from reconsume.cli.topics import apply_plan, make_plan
 from reconsume.consumers import ConsumeConcurrentlyContext, Message
-from reconsume.consumers.retry_topic import make_retry_topic
+from reconsume.consumers.sending.retry_topic import make_retry_topic
 from tests.integration.installation import LATER, LEVELS, SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

@@ -236,5 +236,5 @@ def test_of_a_batch_with_a_listed_type_only_what_fails_alone_is_dead(
     assert max(one.batches) > 1
     assert [letter.value for letter in here.dead_letters(group)] == [b'{"number": 2}']
     assert {delivered.times for delivered in one.seen} == {0}
-    told = [one.getMessage() for one in caplog.records if one.name == "reconsume.consumers.send_back_log"]
+    told = [one.getMessage() for one in caplog.records if one.name == "reconsume.consumers.sending.send_back_log"]
     assert told == [f"<Message {topic}-0@2> of group {group}: dead letter after 0 of 16 retries"]

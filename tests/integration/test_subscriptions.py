@@ -17,9 +17,9 @@ from reconsume.consumers import (
     ConsumeFromWhere,
     Message,
     PushConsumer,
-    offset_reset,
 )
-from reconsume.consumers.consume_from import ConsumeFrom, first_offset
+from reconsume.consumers.partitions import offset_reset
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, first_offset
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -96,7 +96,7 @@ def test_a_pattern_has_tags_finds_new_topics_and_never_one_of_ours(
 def test_two_members_share_a_topic_that_comes_later_and_go_on_when_one_is_deleted(
     here: Installation, protocol: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "reconsume.consumers.pattern_consumer")
+    caplog.set_level("INFO", "reconsume.consumers.subscriptions.pattern_consumer")
     name = f"members{len(protocol)}"
     group, first = here.name(name), here.topic(f"{name}-first", 2)
     conf = {"auto.offset.reset": "earliest"} | protocol

@@ -14,14 +14,9 @@ from reconsume.cli.chaos.poison import GROUP_OF_POISON, ORIGIN_OF_POISON, Poison
 from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, PROCESSED, SESSION, failures_in
 from reconsume.cli.logs import configure_logs
 from reconsume.cli.processing import Processing
-from reconsume.consumers import (
-    ConsumeConcurrentlyContext,
-    ConsumeConcurrentlyStatus,
-    Message,
-    PushConsumer,
-    listener_call,
-    send_back_log,
-)
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.consumers.listeners import listener_call
+from reconsume.consumers.sending import send_back_log
 
 __all__ = ["consume"]
 

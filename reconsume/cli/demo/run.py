@@ -30,7 +30,8 @@ from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.demo.tally import Tally
 from reconsume.cli.output import Coloured, counted, print_json, print_table, tell
 from reconsume.cli.progress import progress_bars, working
-from reconsume.consumers import listener_call, send_back_log
+from reconsume.consumers.listeners import listener_call
+from reconsume.consumers.sending import send_back_log
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["DemoOptions", "print_report", "run_demo"]

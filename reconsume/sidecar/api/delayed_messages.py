@@ -9,7 +9,7 @@ from functools import partial
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.topics.existing_topics import ExistingTopics
-from reconsume.consumers.delay_producer import DelayProducer
+from reconsume.consumers.delayed.delay_producer import DelayProducer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordTooLarge
 from reconsume.sidecar.api.models import NewMessage, SentMessage
 from reconsume.sidecar.api.too_large import size_of, too_large

@@ -17,7 +17,7 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.reading.recent_send_backs import Attempt, Written, attempt_of
 from reconsume.bridge.reading.record_reader import RecordReader
 from reconsume.bridge.writing.send_back import SendBackWriter
-from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import (
     MalformedProperty,

@@ -13,16 +13,16 @@ import uvloop
 
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.event_loops import takes_turns
-from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
 )
-from reconsume.consumers.listener_pool import cut_off
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
+from reconsume.consumers.listeners.listener_pool import cut_off
+from reconsume.consumers.listeners.outcomes import NotNow, SendBack
 from reconsume.consumers.message import Message
-from reconsume.consumers.outcomes import NotNow, SendBack
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.life_cycle import Life

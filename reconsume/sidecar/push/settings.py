@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from reconsume.consumers.consume_from import ConsumeFromWhere
 from reconsume.consumers.message_model import MessageModel
+from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 
 __all__ = ["Drop", "ErrorTypes", "Order", "Profile", "PushSettings"]
 

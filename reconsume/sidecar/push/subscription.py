@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconsume.consumers.hooks import ConsumeMessageHook
+from reconsume.consumers.observing.hooks import ConsumeMessageHook
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy

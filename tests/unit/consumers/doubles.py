@@ -11,14 +11,14 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.send_back import OnDone
-from reconsume.consumers.concurrently import ConcurrentlyService
-from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener import Listener
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.message import Message
-from reconsume.consumers.process_queue import Part, ProcessQueue
-from reconsume.consumers.subscription import Subscriptions
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.process_queue import Part, ProcessQueue
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header

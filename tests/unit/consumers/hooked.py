@@ -17,13 +17,13 @@ from reconsume.consumers import (
     Message,
     SendMessageBackContext,
 )
-from reconsume.consumers.concurrently import ConcurrentlyService
-from reconsume.consumers.hooked_sender import HookedSender, way_of
-from reconsume.consumers.hooks import ConsumeHooks
 from reconsume.consumers.listener import Listener, OrderlyListener
-from reconsume.consumers.listener_pool import Chunk
-from reconsume.consumers.orderly import Lane, OrderlyService
-from reconsume.consumers.process_queue import ProcessQueue
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.listeners.orderly import Lane, OrderlyService
+from reconsume.consumers.observing.hooks import ConsumeHooks
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.hooked_sender import HookedSender, way_of
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at

@@ -14,18 +14,18 @@ from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
-from reconsume.consumers.concurrently import ConcurrentlyService
-from reconsume.consumers.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.consume_loop import ConsumeLoop, Limits
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from reconsume.consumers.listener_pool import Chunk
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.listeners.orderly import Lane, OrderlyService
+from reconsume.consumers.listeners.outcomes import NotNow
 from reconsume.consumers.message import Message
-from reconsume.consumers.orderly import Lane, OrderlyService
-from reconsume.consumers.outcomes import NotNow
-from reconsume.consumers.process_queue import Part
-from reconsume.consumers.senders import PlainSender
-from reconsume.consumers.subscription import Subscriptions
-from reconsume.consumers.transactional_sender import TransactionalSender
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.process_queue import Part
+from reconsume.consumers.sending.senders import PlainSender
+from reconsume.consumers.sending.transactional_sender import TransactionalSender
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest

@@ -9,12 +9,12 @@ import pytest
 
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter
-from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message import Message
-from reconsume.consumers.orderly import OrderlyService
-from reconsume.consumers.process_queue import ProcessQueue
-from reconsume.consumers.transactional_sender import TransactionalSender
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from tests.unit.consumers.model_group import Group
 from tests.unit.consumers.model_kafka import PARTITIONS
 from tests.unit.consumers.model_members import TIMEOUT_MS

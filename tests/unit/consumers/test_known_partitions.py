@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from reconsume.consumers import ConsumeFromWhere, PushConsumer, known_partitions, retry_topic
-from reconsume.consumers.consume_from import ConsumeFrom
+from reconsume.consumers import ConsumeFromWhere, PushConsumer, known_partitions
 from reconsume.consumers.known_partitions import with_known_partitions
-from reconsume.consumers.subscription import Subscriptions
+from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.sending import retry_topic
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
 

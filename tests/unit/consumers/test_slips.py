@@ -16,14 +16,14 @@ from reconsume.consumers import (
     ConsumeOrderlyStatus,
     Message,
 )
-from reconsume.consumers.batch import Batch, Reading
-from reconsume.consumers.circuit_breaker import CircuitBreaker
-from reconsume.consumers.circuit_gate import CircuitGate
-from reconsume.consumers.concurrently import ConcurrentlyService
 from reconsume.consumers.listener import Listener
-from reconsume.consumers.listener_pool import AsyncListenerPool, Chunk, ThreadListenerPool
-from reconsume.consumers.orderly import OrderlyService
-from reconsume.consumers.process_queue import Part, ProcessQueue
+from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
+from reconsume.consumers.listeners.circuit_gate import CircuitGate
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk, ThreadListenerPool
+from reconsume.consumers.listeners.orderly import OrderlyService
+from reconsume.consumers.partitions.batch import Batch, Reading
+from reconsume.consumers.partitions.process_queue import Part, ProcessQueue
 from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Mute, Slip, setting
 from tests.support.waiting import wait_until
@@ -243,8 +243,8 @@ def log_handlers_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(*_: object, **__: object) -> None:
         raise SystemExit(6)
 
-    monkeypatch.setattr("reconsume.consumers.listener_call.logger.warning", cannot)
-    monkeypatch.setattr("reconsume.consumers.listener_call.logger.error", cannot)
+    monkeypatch.setattr("reconsume.consumers.listeners.listener_call.logger.warning", cannot)
+    monkeypatch.setattr("reconsume.consumers.listeners.listener_call.logger.error", cannot)
 
 
 @pytest.mark.usefixtures("log_handlers_raise")

@@ -8,8 +8,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from reconsume.consumers.concurrently import TIMEOUT_LEVEL
-from reconsume.consumers.dead_letter_on import DEAD_LETTER_LEVEL, is_named
+from reconsume.consumers.listeners.concurrently import TIMEOUT_LEVEL
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.push.answers.answers import Answer, Meaning, NoAnswer, Row, body_of, meaning_of

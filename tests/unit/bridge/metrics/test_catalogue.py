@@ -14,8 +14,8 @@ from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, OTHER_GRO
 from reconsume.bridge.metrics.registry import LevelWaiting, SchedulerMetrics
 from reconsume.cli.pages import metrics_page
 from reconsume.console.metrics import ConsoleMetrics
-from reconsume.consumers.circuit_metrics import CircuitMetrics
-from reconsume.consumers.consumer_metrics import ConsumerMetrics
+from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
+from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.sidecar.metrics import SidecarMetrics

@@ -1,0 +1,1 @@
+"""Consumers of which each gets every message."""

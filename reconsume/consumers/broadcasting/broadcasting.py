@@ -1,0 +1,219 @@
+"""Broadcasting: this member reads all partitions, keeps its offsets in a file, and drops what fails.
+
+The poll loop and the listener services are those of clustering; what is different is the consumer they read from
+and the sender they send back with (RocketMQ: BP-01 to BP-03).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.writing.send_back import OnDone
+from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
+from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.consumers.subscriptions.subscription import Subscriptions
+from reconsume.delay_levels.errors import OffsetStoreUnusable
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
+
+__all__ = ["BroadcastConsumer", "BroadcastSender", "DropCounter", "PartitionFinder"]
+
+logger = logging.getLogger(__name__)
+
+Starts = Mapping[Partition, int]
+"""All partitions that are to be read, with the offset that each one started from."""
+
+
+class PartitionFinder:
+    """Finds the partitions of the subscribed topics and where each starts; for a `Lookout`.
+
+    A start is saved when it is found, so what comes after it is not missed by a restart (RocketMQ takes the end
+    anew until a first message was consumed). What appears later is read from its beginning: it is all new.
+    """
+
+    def __init__(
+        self, admin: KafkaAdmin, subscriptions: Subscriptions, offsets: LocalOffsets, consume_from: ConsumeFrom
+    ) -> None:
+        self._admin = admin
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._consume_from = consume_from
+        self._starts: Starts | None = None
+        self._missing: set[str] = set()
+
+    def __call__(self) -> Starts:
+        """Ask the cluster; the same object as before when there is nothing new.
+
+        Raises:
+            KafkaNotReachable: no broker answers.
+            KafkaRefused: rights are missing.
+            OffsetStoreUnusable: the starts cannot be saved.
+        """
+        before: Starts = self._starts or {}
+        new = self._partitions() - before.keys()
+        if self._starts is not None and not new:
+            return self._starts
+        saved = {where: point.offset for where in new if (point := self._offsets.get(*where)) is not None}
+        first = self._first_offsets(new - saved.keys())
+        if first:
+            self._offsets.save({where: CommitPoint(offset, "") for where, offset in first.items()})
+        self._starts = {**before, **saved, **first}
+        return self._starts
+
+    def _partitions(self) -> set[Partition]:
+        wanted = self._subscriptions
+        existing = self._admin.topics() if wanted.has_patterns else self._admin.partitions(wanted)
+        missing = set(wanted) - existing.keys()
+        for topic in sorted(missing - self._missing):
+            remedy = wanted.remedy_if_missing(topic)
+            logger.warning(
+                "broadcasting: topic %s does not exist; %s; it is then read from its beginning", topic, remedy
+            )
+        self._missing = missing
+        return {(topic, number) for topic in wanted.among(existing) for number in range(existing[topic])}
+
+    def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Of a topic that was read before, a partition without an offset is a new one."""
+        appeared = {one for one in partitions if self._starts is not None or self._offsets.knows(one[0])}
+        others = set(partitions) - appeared
+        where = self._consume_from.where
+        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+            appeared, others = appeared | others, set()
+        found = self._admin.end_offsets(appeared, earliest=True)
+        if others and where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            found |= self._admin.offsets_at(others, self._consume_from.timestamp_ms)
+        elif others:
+            found |= self._admin.end_offsets(others)
+        return found
+
+
+class BroadcastConsumer(DerivedConsumer):
+    """What the poll loop uses of a Kafka consumer, without a group: partitions come from the lookout, none ever goes.
+
+    Args:
+        conf: for librdkafka.
+        found: has been started.
+        offsets: what was committed before.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], found: Lookout[Starts], offsets: LocalOffsets) -> None:
+        super().__init__(dict(conf))
+        self._found = found
+        self._offsets = offsets
+        self._seen: Starts | None = None
+        self._assigned: set[Partition] = set()
+        self._on_assign: Callable[[Consumer, list[TopicPartition]], object] | None = None
+
+    def subscribe(self, topics: list[str], *, on_assign: Any = None, **_never_called: Any) -> None:  # type: ignore[override]
+        """Take note of the callback; the topics are the lookout's affair."""
+        del topics
+        self._on_assign = on_assign
+
+    def poll(self, timeout: float = -1) -> KafkaMessage | None:
+        """As in `confluent_kafka`, after a look for new partitions."""
+        latest = self._found.latest
+        if latest is not self._seen and latest is not None:
+            self._seen = latest
+            self._assign({where: offset for where, offset in latest.items() if where not in self._assigned})
+        return super().poll(timeout)
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """What the file says, offsets and what stands beside them."""
+        del timeout
+        points = [(one, self._offsets.get(one.topic, one.partition)) for one in partitions]
+        return [
+            TopicPartition(one.topic, one.partition, OFFSET_INVALID)
+            if point is None
+            else TopicPartition(one.topic, one.partition, point.offset, point.metadata)
+            for one, point in points
+        ]
+
+    def _assign(self, new: Starts) -> None:
+        partitions = [TopicPartition(*where, offset) for where, offset in sorted(new.items())]
+        logger.info("reading %s", ", ".join(f"{one.topic}-{one.partition} from {one.offset}" for one in partitions))
+        if self._on_assign is not None:
+            self._on_assign(self, partitions)
+        self.incremental_assign(partitions)
+        self._assigned |= new.keys()
+
+
+class DropCounter:
+    """How many failed messages were dropped. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Until now."""
+        return self._count
+
+    def add(self) -> int:
+        """One more; gives how many."""
+        with self._lock:
+            self._count += 1
+            return self._count
+
+
+class BroadcastSender:
+    """Drops what fails, and says so (RocketMQ: BP-01); saves offsets in the file (RocketMQ: BP-02).
+
+    Args:
+        offsets: the file.
+        dropped: counts.
+    """
+
+    def __init__(self, offsets: LocalOffsets, dropped: DropCounter) -> None:
+        self._offsets = offsets
+        self._dropped = dropped
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Drop it: the other members have it too, and a retry would reach only one of them."""
+        del queue, request
+        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self._dropped.add())
+        on_done(None)
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Save what was not saved yet; a disk that refuses is tried again with the next commit."""
+        pending = {queue: point for queue in queues if (point := queue.to_commit) is not None}
+        if not pending:
+            return
+        try:
+            self._offsets.save({(queue.topic, queue.partition): point for queue, point in pending.items()})
+        except OffsetStoreUnusable as error:
+            # Not saved is never lost: the messages come again.
+            logger.warning("%s; trying again", error)
+            return
+        for queue, point in pending.items():
+            queue.committed = point
+
+    def serve(self) -> None:
+        """Nobody asks for anything."""
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Nothing is on its way."""
+        del seconds
+        self.commit(queues)
+        return True
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Nothing is on its way."""
+        del seconds
+        self.commit(queues)
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """The file is closed by who opened it."""

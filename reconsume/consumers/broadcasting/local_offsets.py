@@ -1,0 +1,167 @@
+"""The offsets of a broadcasting consumer: a file on this machine (RocketMQ: BP-02).
+
+The file is `offsets.json`: `{"version": 1, "offsets": {"<topic>": {"<partition>": {"offset": 42, "metadata": ""}}}}`;
+`metadata` is what stands beside a committed offset otherwise, see `delay_levels/progress/metadata.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Final, Self
+
+from reconsume.consumers.partitions.process_queue import CommitPoint
+from reconsume.delay_levels.errors import MalformedProperty, OffsetStoreUnusable
+from reconsume.delay_levels.progress.metadata import decode_progress
+from reconsume.delay_levels.wire.names import encode_name
+
+__all__ = ["LocalOffsets", "offsets_directory"]
+
+_VERSION: Final = 1
+
+
+def offsets_directory(store: Path | None, cluster: str, client_id: str, group: str) -> Path:
+    """`<store>/<cluster id>/<client id>/<group>`; by default under `~/.reconsume/offsets`.
+
+    The cluster is part of it, because the offsets of one mean nothing in another.
+    """
+    base = Path.home() / ".reconsume" / "offsets" if store is None else store
+    return base.joinpath(*(encode_name(part) or "." for part in (cluster, client_id, group)))
+
+
+class LocalOffsets:
+    """Has the directory for itself until it is closed. Safe to use from several threads.
+
+    Guarantees:
+        1. The file is whole at any moment, also after a crash: it is written beside and put in its place.
+        2. What `save` has returned for survives a crash of the machine.
+        3. A file that cannot be read is never taken for an empty one.
+
+    Raises:
+        OffsetStoreUnusable: another process has it, it is damaged, or the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path, lock: TextIOWrapper) -> None:
+        self._directory = directory
+        self._lock_file = lock
+        self._file = directory / "offsets.json"
+        self._writing = threading.Lock()
+        self._offsets = _read(self._file)
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Make the directory if it is missing, and take it."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock = (directory / "lock").open("a", encoding="utf-8")
+        except OSError as error:
+            raise OffsetStoreUnusable(
+                f"offsets cannot be kept in {directory}: {error}; give a directory that can be written as offset_store"
+            ) from error
+        try:
+            _lock(lock, directory)
+            return cls(directory, lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    def get(self, topic: str, partition: int) -> CommitPoint | None:
+        """What was saved for a partition."""
+        return self._offsets.get((topic, partition))
+
+    def knows(self, topic: str) -> bool:
+        """Whether anything was saved for a topic."""
+        return any(one == topic for one, _ in self._offsets)
+
+    def save(self, points: Mapping[tuple[str, int], CommitPoint]) -> None:
+        """Save these beside what was saved before.
+
+        Raises:
+            OffsetStoreUnusable: the file cannot be written; the one before it still holds.
+        """
+        with self._writing:
+            offsets = {**self._offsets, **points}
+            try:
+                self._write(_as_text(offsets))
+            except OSError as error:
+                raise OffsetStoreUnusable(f"offsets cannot be saved in {self._file}: {error}") from error
+            self._offsets = offsets
+
+    def close(self) -> None:
+        """Give the directory free."""
+        self._lock_file.close()
+
+    def _write(self, text: str) -> None:
+        beside = self._file.with_suffix(".new")
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._file)
+        # The new name must survive too.
+        directory = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _lock(file: TextIOWrapper, directory: Path) -> None:
+    """A lock that goes with the process, so a crash leaves none behind."""
+    try:
+        import fcntl  # noqa: PLC0415 - Windows has none, and all else works there
+    except ImportError:
+        raise OffsetStoreUnusable("broadcasting needs the file locks of Linux or macOS") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise OffsetStoreUnusable(
+            f"another broadcasting consumer has the offsets in {directory}; give each one on this machine a client.id "
+            "of its own in conf, or another offset_store"
+        ) from error
+
+
+def _read(file: Path) -> dict[tuple[str, int], CommitPoint]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, error) from error
+    try:
+        return _from_text(text)
+    except (ValueError, LookupError, TypeError, AttributeError, MalformedProperty) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> OffsetStoreUnusable:
+    return OffsetStoreUnusable(
+        f"{file} does not hold offsets: {error!r}; put a good copy there, or delete it to start as a new consumer "
+        "would (consume_from_where)"
+    )
+
+
+def _as_text(offsets: Mapping[tuple[str, int], CommitPoint]) -> str:
+    by_topic: dict[str, dict[str, Any]] = {}
+    for (topic, partition), point in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = {"offset": point.offset, "metadata": point.metadata}
+    return json.dumps({"version": _VERSION, "offsets": by_topic}, indent=1)
+
+
+def _from_text(text: str) -> dict[tuple[str, int], CommitPoint]:
+    document = json.loads(text)
+    if document["version"] != _VERSION:
+        raise ValueError(f"version {document['version']!r} is not known")
+    offsets = {}
+    for topic, partitions in document["offsets"].items():
+        for partition, saved in partitions.items():
+            offset, metadata = saved["offset"], saved["metadata"]
+            if type(offset) is not int or offset < 0 or type(metadata) is not str:
+                raise ValueError(f"{topic}-{partition}: {saved!r}")
+            decode_progress(offset, metadata)
+            offsets[topic, int(partition)] = CommitPoint(offset, metadata)
+    return offsets

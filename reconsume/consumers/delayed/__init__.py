@@ -1,0 +1,1 @@
+"""Producing delayed messages."""

@@ -1,0 +1,351 @@
+"""DelayProducer: sends messages that are delivered later, or at once."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import NoneType
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import clock_of
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.consumers.delayed.delay_wish import DelayWish
+from reconsume.consumers.message import MessageQueue
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.foreign_values import (
+    check_headers,
+    check_range,
+    check_types,
+    of_type,
+    type_name,
+)
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.allowed_topics import require_allowed
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.properties import (
+    BORN_TIMESTAMP,
+    DELAY,
+    KEYS,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    Header,
+    is_ours,
+)
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.delay_levels.wire.timer import is_delayed_message
+from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
+
+__all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
+
+logger = logging.getLogger(__name__)
+
+MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
+"""Chooses one of a topic's partitions for an argument, such as an order number."""
+
+_LOOK_AGAIN_SECONDS: Final = 30.0
+_SERVE_SECONDS: Final = 0.1
+_LOADED_SECONDS: Final = 15.0
+_MAX_RETRIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """What was stored.
+
+    Attributes:
+        msg_id: the message's UNIQ_KEY; `cancel` takes it, and consumers see it as `msg_id`.
+        topic: where consumers get the message.
+        stored: where it stands now: in `topic`, or where it waits.
+    """
+
+    msg_id: str
+    topic: str
+    stored: Position
+
+
+class DelayProducer:
+    """Sends messages that are delivered later; `send` returns when the brokers have acknowledged it.
+
+    The schedulers deliver delayed messages, and only to topics that match their setting `allowed_real_topics`, which is
+    empty by default. They publish it when they start, and this producer refuses a delayed message for any other topic.
+    Safe to use from several threads.
+
+    Args:
+        bootstrap_servers: `host:port`, more of them parted by commas.
+        conf: librdkafka settings, passed through.
+        send_msg_timeout: for one try (RocketMQ: `sendMsgTimeout`).
+        retry_times_when_send_failed: how many tries follow the first one. They never store a message twice.
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
+        topic_prefix: of the installation's topics.
+
+    Raises:
+        IllegalSetting: an argument that cannot be; the message says which and what is allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str = "localhost:9092",
+        conf: Mapping[str, Any] | None = None,
+        send_msg_timeout: timedelta = timedelta(seconds=3),
+        retry_times_when_send_failed: int = 2,
+        delay_levels: str | None = None,
+        topic_prefix: str = "reconsume.",
+    ) -> None:
+        check_types(locals(), bootstrap_servers=str, conf=(Mapping, NoneType), send_msg_timeout=timedelta)
+        retries = check_range("retry_times_when_send_failed", retry_times_when_send_failed, 0, _MAX_RETRIES)
+        if send_msg_timeout < timedelta(milliseconds=100):
+            raise IllegalSetting(f"send_msg_timeout must be at least 100 ms, not {send_msg_timeout}")
+        self._names = TopicNames(topic_prefix)
+        self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
+        self._base = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
+        self._clock = clock_of(self._base)
+        self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
+        # One record with the patience of all tries: librdkafka tries it again under the same sequence number, so
+        # brokers recognise a copy, which they could not if it were produced anew.
+        patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retries)
+        # Brokers may make a topic of the program's own, as for any producer; ours are looked up before.
+        base = {"allow.auto.create.topics": True} | self._base
+        self._producer = LastingProducer(
+            producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
+        )
+        self._patience_seconds = patience / 1000
+        self._admin = KafkaAdmin(self._base, self._client_id)
+        self._partitions: dict[str, tuple[float, int]] = {}
+        self._follower: GroupsFollower | None = None
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="reconsume-delay-producer", daemon=True)
+        self._thread.start()
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        tags: str | None = None,
+        keys: str | None = None,
+        delay_level: int | None = None,
+        deliver_at: datetime | int | None = None,
+        delay: timedelta | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: Any = None,
+    ) -> SendResult:
+        """Send one message; without a delay it goes to its topic at once.
+
+        Args:
+            topic: where consumers get it.
+            body: None is a tombstone.
+            key: decides on the partition of `topic`, as with a Java producer, unless a selector does.
+            headers: they come out as they are.
+            tags: RocketMQ's tag, for consumers that filter.
+            keys: RocketMQ's keys, parted by spaces.
+            delay_level: wait on this level; beyond the table the highest (RocketMQ: DP-01).
+            deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
+                that is past means at once.
+            delay: wait so long from when the brokers store it; at most 40 days.
+            selector: called with all partitions of `topic` and `arg`, gives the one to send to.
+            arg: for the selector. Messages of one partition that are not delayed keep the order of their sending.
+
+        Raises:
+            IllegalSetting: an argument that cannot be, such as a topic that is no legal target.
+            TopicNotAllowed: the message is delayed, and the schedulers do not deliver to this topic.
+            TopicNotReady: the topic does not exist, or one of reconsume's own.
+            KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
+            KafkaRefused: the cluster said no.
+        """
+        check_types(
+            locals(),
+            body=(bytes, str, NoneType),
+            key=(bytes, str, NoneType),
+            tags=(str, NoneType),
+            keys=(str, NoneType),
+        )
+        now = self._clock()
+        wish = DelayWish.of(delay_level, deliver_at, delay, now)
+        self._check_target(topic)
+        properties = {name: value for name, value in ((TAGS, tags), (KEYS, keys)) if value is not None}
+        _check_headers(headers, properties)
+        partition = -1 if selector is None else self._select(topic, selector, arg)
+        first, due_ms = topic, int(now)
+        if wish.waits:
+            first, due_ms, asking = self._lane(wish, topic, partition, due_ms)
+            properties, partition = properties | asking, -1
+        msg_id = make_uniq_key(due_ms, secrets.token_bytes(RANDOM_BYTES))
+        stored = self._produce(first, partition, key, body, headers, properties | {UNIQ_KEY: msg_id})
+        return SendResult(msg_id, topic, stored)
+
+    def cancel(self, msg_id: str) -> None:
+        """Withdraw a message that waits; any process may, with the id that `send` gave.
+
+        When this returned a second or more before the message is due, the message is not delivered. Later it may
+        be. An id that nobody knows is taken too (RocketMQ: TM-15).
+
+        Raises:
+            IllegalSetting: not such an id, or the message was due already (RocketMQ: TM-14).
+            TopicNotReady: the CANCEL topic is missing.
+            KafkaNotReachable: no acknowledgement in time; the message may be withdrawn or not: try again.
+            KafkaRefused: the cluster said no.
+        """
+        due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
+        if due_ms <= self._clock():
+            raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
+        topic = self._names.cancel
+        self._require(topic, "make it: reconsume topics apply")
+        properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
+        self._produce(topic, -1, msg_id.encode(), None, (), properties)
+
+    def close(self) -> None:
+        """Let go of the connections; every `send` has returned before."""
+        with self._lock:
+            self._closing.set()
+            if self._follower is not None:
+                self._follower.close()
+        self._thread.join()
+        self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lane(self, wish: DelayWish, topic: str, partition: int, now: int) -> tuple[str, int, dict[str, str]]:
+        """Where the message waits first, when it is due by this machine's clock, and what its headers ask for.
+
+        A moment goes through the inbox, where a target that is not allowed shows at once and not after the first lane.
+        """
+        remedy = self._names.remedy_if_missing(topic)
+        self._require(
+            topic, f"the target of a delayed message must exist: {remedy}, and let it match allowed_real_topics"
+        )
+        groups = self._groups()
+        require_allowed(topic, groups.allowed_real_topics)
+        asking = {REAL_TOPIC: topic, BORN_TIMESTAMP: str(now)}
+        if partition >= 0:
+            asking[REAL_QID] = str(partition)
+        if wish.level is not None:
+            table = self._own_table or groups.table
+            level = table.capped(wish.level)
+            lane, due_ms = self._names.delay(table.delay_ms(level)), now + table.delay_ms(level)
+            asking[DELAY] = str(level)
+        elif wish.delay_ms is not None:
+            lane, due_ms = self._names.send_back, now + wish.delay_ms
+            asking[TIMER_DELAY_MS] = str(wish.delay_ms)
+        else:
+            lane, due_ms = self._names.send_back, wish.deliver_ms or 0
+            asking[TIMER_DELIVER_MS] = str(due_ms)
+        own = "" if self._own_table is None else f"RECONSUME_MESSAGE_DELAY_LEVEL='{self._own_table}' "
+        self._require(lane, f"run: {own}reconsume topics apply")
+        return lane, due_ms, asking
+
+    def _groups(self) -> Groups:
+        """What the GROUPS topic says; it is followed from the first delayed message on."""
+        with self._lock:
+            if self._follower is None:
+                self._follower = GroupsFollower(self._base, self._names.groups, Groups())
+                self._follower.start()
+        stop = threading.Event()
+        timer = threading.Timer(_LOADED_SECONDS, stop.set)
+        timer.start()
+        try:
+            if not self._follower.wait_until_loaded(stop):
+                why = f": {self._follower.trouble}" if self._follower.trouble else ""
+                raise KafkaNotReachable(f"topic {self._names.groups} was not read within 15 s{why}")
+        finally:
+            timer.cancel()
+        return self._follower.groups
+
+    def _check_target(self, topic: str) -> None:
+        if self._names.kafka_topic(topic) != topic or not is_delayed_message(topic):
+            raise IllegalSetting(f"topic {topic!r}: only schedulers write to retry and dead-letter topics")
+        if topic.startswith(self._names.prefix):
+            raise IllegalSetting(f"topic {topic!r} is one of reconsume's own; send to a topic of yours")
+
+    def _select(self, topic: str, selector: MessageQueueSelector, arg: Any) -> int:
+        remedy = self._names.remedy_if_missing(topic)
+        count = self._require(topic, f"a selector needs its partitions: {remedy}")
+        queues = tuple(MessageQueue(topic, partition) for partition in range(count))
+        if not callable(selector):
+            raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
+        chosen = selector(queues, arg)
+        if chosen not in queues:
+            raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
+        return chosen.partition
+
+    def _require(self, topic: str, why: str) -> int:
+        """The number of its partitions, asked again every 30 s."""
+        asked_at, count = self._partitions.get(topic, (0.0, 0))
+        if not count or time.monotonic() - asked_at > _LOOK_AGAIN_SECONDS:
+            count = self._admin.partitions([topic]).get(topic, 0)
+            if not count:
+                raise TopicNotReady(f"topic {topic} does not exist ({why})")
+            self._partitions[topic] = (time.monotonic(), count)
+        return count
+
+    def _produce(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        properties: Mapping[str, str],
+    ) -> Position:
+        if self._closing.is_set():
+            raise IllegalSetting("send: this producer was closed before; make a new one")
+        written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
+        outcome: list[KafkaError | Message] = []
+        done = threading.Event()
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            outcome.append(message if error is None else error)
+            done.set()
+
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, acknowledged, headers=written)
+            except BufferError:
+                self._closing.wait(_SERVE_SECONDS)
+            except KafkaException as error:
+                raise translate(error, f"sending to {topic}") from error
+            else:
+                break
+        # librdkafka reports within the patience that it was given; the rest is for a machine under load.
+        if not done.wait(self._patience_seconds + _LOADED_SECONDS):
+            raise KafkaNotReachable(f"sending to {topic}: no report in time; it may have been stored all the same")
+        result = outcome[0]
+        if isinstance(result, KafkaError):
+            self._partitions.pop(topic, None)
+            raise translate(result, f"sending to {topic}")
+        return Position(topic, result.partition() or 0, result.offset() or 0)
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            self._producer.serve(_SERVE_SECONDS)
+
+
+def _check_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> None:
+    check_headers(headers)
+    for name, _ in headers:
+        if is_ours(name) or name == UNIQ_KEY or name in properties:
+            raise IllegalSetting(f"header {name!r} is written by the producer itself; leave it out of headers")

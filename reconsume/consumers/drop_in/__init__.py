@@ -1,0 +1,1 @@
+"""The drop-in for confluent-kafka's consumers."""

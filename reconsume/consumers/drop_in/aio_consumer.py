@@ -1,0 +1,61 @@
+"""The drop-in for `confluent_kafka.aio.AIOConsumer`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from confluent_kafka import Message as KafkaMessage
+from confluent_kafka import TopicPartition
+from confluent_kafka.aio import AIOConsumer as KafkaAIOConsumer
+
+from reconsume.consumers.drop_in.consumer import Consumer
+
+__all__ = ["AIOConsumer"]
+
+
+class AIOConsumer(KafkaAIOConsumer):
+    """A `confluent_kafka.aio.AIOConsumer` over the drop-in `Consumer`, which has its keyword arguments explained."""
+
+    def __init__(
+        self,
+        consumer_conf: dict[str, Any],
+        max_workers: int = 100,
+        executor: concurrent.futures.Executor | None = None,
+        *,
+        max_reconsume_times: int | None = None,
+        delay_levels: str | None = None,
+        topic_prefix: str = "reconsume.",
+        exactly_once: bool = False,
+        dead_letter_on: Collection[type[BaseException]] = (),
+    ) -> None:
+        # The base class makes its own consumer and puts wrapped callbacks into the dictionary that it is given.
+        super().__init__(consumer_conf, max_workers=max_workers, executor=executor)
+        self._consumer.close()
+        self._consumer: Consumer = Consumer(
+            consumer_conf,
+            max_reconsume_times=max_reconsume_times,
+            delay_levels=delay_levels,
+            topic_prefix=topic_prefix,
+            exactly_once=exactly_once,
+            dead_letter_on=dead_letter_on,
+        )
+
+    @property
+    def retry_topic(self) -> str:
+        """The Kafka topic of `%RETRY%<group>`."""
+        return self._consumer.retry_topic
+
+    async def send_message_back(
+        self,
+        message: KafkaMessage | TopicPartition | Sequence[KafkaMessage],
+        delay_level: int = 0,
+        cause: object = None,
+        *,
+        ack_index: int | None = None,
+    ) -> None:
+        """As `Consumer.send_message_back`; the event loop goes on meanwhile."""
+        await self._call(
+            self._consumer.send_message_back, message, delay_level=delay_level, cause=cause, ack_index=ack_index
+        )

@@ -1,0 +1,362 @@
+"""A `confluent_kafka.Consumer` with RocketMQ's send-back, for programs that have their own poll loop."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.reading.stale_records import LeftOvers
+from reconsume.consumers.drop_in.ownership import Ownership
+from reconsume.consumers.drop_in.retry_message import RetryMessage, as_polled, polled_from
+from reconsume.consumers.drop_in.retry_start import with_retry_starts
+from reconsume.consumers.drop_in.settings import DropInSettings
+from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_listed
+from reconsume.consumers.message import Message
+from reconsume.consumers.sending.send_back_client import SendBackClient, as_cause
+from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
+from reconsume.delay_levels.foreign_values import of_type, type_name, whole_number
+from reconsume.delay_levels.wire.send_back_copy import Position
+
+__all__ = ["Consumer"]
+
+_Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
+_PREPARE_SECONDS: Final = 5.0
+_REMEMBERED: Final = 1_000
+_NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+_topic = KafkaMessage.topic
+
+
+class Consumer(DerivedConsumer):
+    """A `confluent_kafka.Consumer` whose failed messages can be sent back and come again.
+
+    It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
+    origin topic as its `topic()`, and `reconsume_times(message)` says how often it was sent back. Assignments,
+    rebalance callbacks and offsets show the retry topic as what it is: one more topic of the group.
+
+    Args:
+        max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16).
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics `subscribe`
+            creates; None takes the cluster's.
+        topic_prefix: of the installation's topics.
+        exactly_once: `send_message_back` commits the message's offset too, both in one transaction.
+        dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: with one of them as its cause,
+            or an error that was raised `from` one, a message is a dead letter at once. Subclasses count. A level wins.
+
+    Raises:
+        IllegalSetting: an argument or setting that cannot be; the message says which and what is allowed.
+    """
+
+    # What happens for each message decides the rate of a poll loop: these cost less than `super()`.
+    _kafka_poll = KafkaConsumer.poll
+    _kafka_consume = KafkaConsumer.consume
+
+    def __init__(
+        self,
+        *args: Any,
+        max_reconsume_times: int | None = None,
+        delay_levels: str | None = None,
+        topic_prefix: str = "reconsume.",
+        exactly_once: bool = False,
+        dead_letter_on: Collection[type[BaseException]] = (),
+        **kwargs: Any,
+    ) -> None:
+        settings = DropInSettings.of(
+            args,
+            kwargs,
+            max_reconsume_times=max_reconsume_times,
+            delay_levels=delay_levels,
+            topic_prefix=topic_prefix,
+            exactly_once=exactly_once,
+            dead_letter_on=dead_letter_on,
+        )
+        super().__init__(settings.conf)
+        self._names = settings.names
+        self._retry_topic = settings.retry_topic
+        self._exactly_once = exactly_once
+        self._dead_letter_on = settings.dead_letter_on
+        self._cooperative = settings.cooperative
+        self._starts_at_beginning = settings.starts_at_beginning
+        self._client = SendBackClient(
+            settings.group,
+            settings.conf,
+            settings.names,
+            own_table=settings.own_table,
+            max_reconsume_times=max_reconsume_times,
+        )
+        self._changed_assignment = False
+        self._ownership = Ownership()
+        self._left_overs = LeftOvers(super().seek, from_end=not settings.starts_at_beginning)
+        self._suspects = self._left_overs.suspects
+        self._retries: dict[tuple[str, int], deque[int]] = {}
+
+    @property
+    def retry_topic(self) -> str:
+        """The Kafka topic of `%RETRY%<group>`."""
+        return self._retry_topic
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: _Callback | None = None,
+        on_revoke: _Callback | None = None,
+        on_lost: _Callback | None = None,
+    ) -> None:
+        """As in `confluent_kafka`, and the retry topic with them (RocketMQ: TN-01).
+
+        The retry topic is made if it is missing and this client has the right to; that takes up to 5 s when no
+        broker answers, and goes on behind.
+
+        Raises:
+            IllegalSetting: one of reconsume's own topics, such as a delay topic.
+            KafkaRefused: the group's `consumeEnable` is false.
+            SubscriptionGroupNotExist: the group must be registered first.
+            TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
+        """
+        callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        if isinstance(topics, list) and topics:
+            for topic in topics:
+                if of_type(topic, "each of topics", str) != self._retry_topic:
+                    self._names.check_consumable(topic)
+            self._client.prepare(_PREPARE_SECONDS, exactly_once=self._exactly_once)
+            if self._retry_topic not in topics:
+                topics = [*topics, self._retry_topic]
+            if self._exactly_once or not self._starts_at_beginning:
+                callbacks["on_assign"] = self._on_assign(on_assign)
+        super().subscribe(topics, **{name: one for name, one in callbacks.items() if one is not None})  # type: ignore[arg-type]
+
+    def poll(self, timeout: float = -1) -> KafkaMessage | None:
+        """As in `confluent_kafka`; a retry is a `RetryMessage`."""
+        message = self._kafka_poll(timeout)
+        if message is None:
+            if self._suspects:
+                self._left_overs.nothing_comes(self)
+            return None
+        if message.topic() != self._retry_topic and not self._suspects:
+            return message
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while message is not None:
+            shown = self._show(message)
+            if shown is not None:
+                return shown
+            message = self._kafka_poll(-1 if deadline is None else max(0.0, deadline - time.monotonic()))
+        return None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
+        """As in `confluent_kafka`; retries are `RetryMessage`s."""
+        messages = self._kafka_consume(num_messages, timeout)
+        if not messages and self._suspects:
+            self._left_overs.nothing_comes(self)
+        if self._retry_topic not in map(_topic, messages) and not self._suspects:
+            return messages
+        return [shown for one in messages if (shown := self._show(one)) is not None]
+
+    def _show(self, polled: KafkaMessage) -> KafkaMessage | None:
+        """A retry under its origin topic; None for what is not for the program.
+
+        That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
+        """
+        if self._suspects and self._left_overs.is_one(self, polled):
+            return None
+        if polled.topic() != self._retry_topic:
+            return polled
+        error = polled.error()
+        if error is not None:
+            return None if error.code() in _NO_TOPIC else polled
+        message = RetryMessage(polled, self._retry_topic)
+        key = (message.topic() or "", message.partition() or 0)
+        self._retries.setdefault(key, deque(maxlen=_REMEMBERED)).append(message.offset() or 0)
+        return message
+
+    def send_message_back(
+        self,
+        message: KafkaMessage | TopicPartition | Sequence[KafkaMessage],
+        delay_level: int = 0,
+        cause: object = None,
+        *,
+        ack_index: int | None = None,
+    ) -> None:
+        """Send a message back; returns when the brokers have it. Then store or commit its offset as usual.
+
+        It waits as long as no broker answers: a program that must keep its partitions meanwhile needs a larger
+        `max.poll.interval.ms`. With `exactly_once` the offset after the message is committed with it, so what stands
+        before it in its partition must be done.
+
+        Args:
+            message: what was polled; or where it stands, to be read again (RocketMQ: SB-16, BR-09); or a list.
+            delay_level: 0 lets the group's levels decide, a higher one is taken as it is, a negative one asks for
+                the dead-letter topic.
+            cause: the exception, or a text; dead letters show it. Without a level, an exception of `dead_letter_on`
+                makes a dead letter.
+            ack_index: of a list, the last message that succeeded: those after it are sent back. -1 and None send
+                back all (RocketMQ: CC-06, CC-07, CC-08). With `exactly_once` the offsets of the whole list are
+                committed.
+
+        Raises:
+            IllegalSetting: an argument that cannot be, or there is no such record.
+            SendBackFailed: refused both ways; of a list, `failed` has the positions of those.
+            PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message comes again.
+        """
+        messages, acknowledged = self._messages(message, ack_index)
+        why, level = as_cause(cause), whole_number(delay_level, "delay_level")
+        if level == 0 and is_listed(cause, self._dead_letter_on):
+            level = DEAD_LETTER_LEVEL
+        if self._exactly_once:
+            self._send_back_exactly_once(messages, acknowledged, level, why)
+        elif failed := messages[acknowledged:]:
+            self._client.send_back(failed, level, why)
+
+    def _messages(self, given: Any, ack_index: int | None) -> tuple[list[Message], int]:
+        """What is to be sent back, and how many at its front succeeded."""
+        if isinstance(given, KafkaMessage | TopicPartition):
+            if ack_index is not None:
+                raise IllegalSetting("ack_index is for a list of messages")
+            return [self._as_message(given)], 0
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise IllegalSetting(f"message must be what poll() gave, or a list of that, got {type_name(type(given))}")
+        messages = [self._as_message(one) for one in given]
+        success = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        return messages, acknowledged_count(success, -1 if ack_index is None else ack_index, len(messages))
+
+    def _as_message(self, given: KafkaMessage | TopicPartition) -> Message:
+        if isinstance(given, TopicPartition):
+            return self._client.read_again(Position(given.topic, given.partition, given.offset), self._retry_topic)
+        of_type(given, "message", KafkaMessage, TopicPartition)
+        if (error := given.error()) is not None:
+            raise IllegalSetting(f"an event is no message and cannot be sent back: {error.str()}")
+        polled = as_polled(given)
+        for name, part in (("key", polled.key()), ("value", polled.value())):
+            if part is not None and not isinstance(part, bytes):
+                where = polled_from(given)
+                raise IllegalSetting(
+                    f"{where.topic}-{where.partition}@{where.offset}: its {name} was replaced by set_{name}; send "
+                    "it back as polled_from(message), then it is read again"
+                )
+        return Message(polled, self._retry_topic)
+
+    def _send_back_exactly_once(self, messages: list[Message], acknowledged: int, delay_level: int, why: Any) -> None:
+        if not messages:
+            return
+        first: dict[tuple[str, int], int] = {}
+        last: dict[tuple[str, int], int] = {}
+        for message in messages:
+            where = message.kafka[:2]
+            first[where] = min(first.get(where, message.kafka.offset), message.kafka.offset)
+            last[where] = max(last.get(where, -1), message.kafka.offset)
+        offsets = [TopicPartition(*where, offset + 1) for where, offset in last.items()]
+        try:
+            self._client.send_back_exactly_once(
+                messages[acknowledged:], delay_level, why, offsets, lambda: self._ownership.metadata(self, first)
+            )
+        except PartitionLost:
+            self._ownership.come_again(self, first)
+            raise
+
+    def commit(  # type: ignore[override]  # the stub has one overload for each combination
+        self,
+        message: KafkaMessage | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """As in `confluent_kafka`; a retry is committed in the retry topic.
+
+        Raises:
+            IllegalSetting: offsets that were made of a retry's `topic()` and `offset()`.
+        """
+        given = self._given(message, offsets)
+        return super().commit(**given, asynchronous=asynchronous)  # type: ignore[no-any-return, call-overload]
+
+    def store_offsets(self, message: KafkaMessage | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """As in `confluent_kafka`; a retry's offset is stored for the retry topic.
+
+        Raises:
+            IllegalSetting: offsets that were made of a retry's `topic()` and `offset()`.
+        """
+        super().store_offsets(**self._given(message, offsets))
+
+    def _given(self, message: KafkaMessage | None, offsets: list[TopicPartition] | None) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        if message is not None:
+            given["message"] = as_polled(message)
+        if offsets is not None:
+            self._check_offsets(offsets)
+            given["offsets"] = offsets
+        return given
+
+    def _check_offsets(self, offsets: list[TopicPartition]) -> None:
+        """Refuse a retry's offset under its origin topic: there it would pass over messages that were never read."""
+        if not self._retries:
+            return
+        for one in offsets:
+            retries = self._retries.get((one.topic, one.partition))
+            if retries is None or one.offset - 1 not in retries:
+                continue
+            position = super().position([TopicPartition(one.topic, one.partition)])[0].offset
+            if one.offset > position:
+                raise IllegalSetting(
+                    f"offset {one.offset} of {one.topic}-{one.partition} is that of a retry, which stands in "
+                    f"{self._retry_topic}; commit message=…, or offsets made with polled_from(message)"
+                )
+
+    def seek(self, partition: TopicPartition) -> None:
+        """As in `confluent_kafka`."""
+        self._left_overs.trust([partition])
+        super().seek(partition)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """As in `confluent_kafka`; the retry topic without a committed offset starts at its beginning."""
+        super().assign(self._started(partitions))
+        self._changed_assignment = True
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """As in `confluent_kafka`; the retry topic without a committed offset starts at its beginning."""
+        super().incremental_assign(self._started(partitions))
+        self._changed_assignment = True
+
+    def unassign(self) -> None:
+        """As in `confluent_kafka`."""
+        super().unassign()
+        self._changed_assignment = True
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """As in `confluent_kafka`."""
+        super().incremental_unassign(partitions)
+        self._changed_assignment = True
+
+    def _started(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        if self._starts_at_beginning:
+            return partitions
+        return with_retry_starts(partitions, self._retry_topic, super().committed, super().get_watermark_offsets)
+
+    def _on_assign(self, of_user: _Callback | None) -> _Callback:
+        def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:
+            wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
+            self._changed_assignment = False
+            try:
+                if of_user is not None:
+                    of_user(consumer, partitions)
+            finally:
+                by_user = self._changed_assignment
+                if not by_user:
+                    (self.incremental_assign if self._cooperative else self.assign)(wanted)
+                self._ownership.assigned(wanted)
+                note = self._left_overs.assigned if self._exactly_once and not by_user else self._left_overs.trust
+                note(wanted)
+
+        return on_assign
+
+    def close(self) -> None:
+        """Leave the group and stop."""
+        super().close()
+        self._client.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,100 @@
+"""The settings of a drop-in consumer: what confluent-kafka takes, checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_range, check_types
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
+
+__all__ = ["DropInSettings"]
+
+_BEGINNING: Final = ("earliest", "beginning", "smallest")
+_FALSE: Final = ("false", "0", "f")
+_HIGHEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DropInSettings:
+    """What a drop-in consumer is made of.
+
+    Attributes:
+        conf: for librdkafka.
+        starts_at_beginning: whether topics without a committed offset start at their beginning anyway.
+        cooperative: whether assignments are incremental.
+        dead_letter_on: causes that are not worth a retry.
+    """
+
+    conf: dict[str, Any]
+    group: str
+    names: TopicNames
+    own_table: DelayLevels | None
+    starts_at_beginning: bool
+    cooperative: bool
+    dead_letter_on: ExceptionClasses
+
+    @property
+    def retry_topic(self) -> str:
+        """The Kafka topic of `%RETRY%<group>`."""
+        return self.names.retry(self.group)
+
+    @classmethod
+    def of(
+        cls,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        max_reconsume_times: int | None,
+        delay_levels: str | None,
+        topic_prefix: str,
+        exactly_once: bool,
+        dead_letter_on: object,
+    ) -> Self:
+        """Merge the arguments as confluent-kafka does: keywords win, then `default.topic.config`.
+
+        Raises:
+            IllegalSetting: a setting that cannot be; the message says which and what is allowed.
+            TypeError: not one dictionary.
+            ValueError: no group.
+        """
+        check_types(locals(), exactly_once=bool)
+        conf = _merged(args, kwargs)
+        if "group.id" not in conf:
+            raise ValueError("Failed to create consumer: group.id must be set")
+        if str(conf.get("isolation.level", "read_committed")) != "read_committed":
+            raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
+        if exactly_once and str(conf.get("enable.auto.commit", True)).lower() not in _FALSE:
+            raise IllegalSetting(
+                "exactly_once needs enable.auto.commit False: an offset that is committed before its message is sent "
+                "back loses it; commit what succeeded yourself"
+            )
+        if max_reconsume_times is not None:
+            check_range("max_reconsume_times", max_reconsume_times, 0, _HIGHEST)
+        # New topics are found within 10 s; librdkafka's own refresh takes 5 minutes.
+        conf.setdefault("topic.metadata.refresh.interval.ms", 10_000)
+        names, group = TopicNames(topic_prefix), str(conf["group.id"])
+        names.retry(group)
+        return cls(
+            conf=conf,
+            group=group,
+            names=names,
+            own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
+            starts_at_beginning=str(conf.get("auto.offset.reset", "latest")) in _BEGINNING,
+            cooperative=str(conf.get("group.protocol", "classic")).lower() == "consumer"
+            or "cooperative" in str(conf.get("partition.assignment.strategy", "")),
+            dead_letter_on=exception_classes(dead_letter_on),
+        )
+
+
+def _merged(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    if len(args) > 1 or (args and not isinstance(args[0], dict)):
+        raise TypeError("expected configuration dict")
+    conf = dict(args[0]) if args else {}
+    conf.update(kwargs)
+    conf.update(conf.pop("default.topic.config", None) or {})
+    return conf

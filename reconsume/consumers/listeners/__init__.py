@@ -1,0 +1,1 @@
+"""Calling listeners: in parallel, in order, with circuit breakers."""

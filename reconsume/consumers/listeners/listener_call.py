@@ -1,0 +1,226 @@
+"""Call a listener and judge what comes of it: the one place that reads what user code returns, raises and sets.
+
+Nothing here raises what a listener does, but for the end of an `async def` one that the consumer cuts off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+from reconsume.consumers.listener import (
+    ALL,
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    acknowledged_count,
+    suspend_ms,
+)
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses, is_listed
+from reconsume.consumers.listeners.listener_pool import is_cut_off
+from reconsume.consumers.listeners.outcomes import NotNow, SendBack
+from reconsume.consumers.message import Message
+from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import shown, type_name, whole_number
+from reconsume.delay_levels.wire.send_back_copy import Cause
+
+__all__ = ["Called", "call_listener", "call_listener_async", "called_with", "judged", "judged_in_order"]
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
+
+
+class Called(NamedTuple):
+    """A listener has come back.
+
+    Attributes:
+        status: what it returned; None if it raised.
+        cause: what it raised.
+        call: what hooks must still be told the end of.
+        outcome: what a listener of ours said instead of a status.
+        error: the exception itself, for `dead_letter_on`.
+    """
+
+    status: object
+    cause: Cause | None
+    call: ConsumeCall | None
+    outcome: NotNow | SendBack | None = None
+    error: BaseException | None = None
+
+
+class Judged(NamedTuple):
+    """What becomes of a batch that was consumed concurrently.
+
+    Attributes:
+        acknowledged: so many messages from the front succeeded; the others are sent back.
+        level: for the others.
+        cause: why they failed.
+        one_by_one: the others are given again, each alone: only one that fails alone is a dead letter.
+    """
+
+    acknowledged: int
+    level: int
+    cause: Cause | None
+    one_by_one: bool = False
+
+
+class JudgedInOrder(NamedTuple):
+    """What becomes of a batch that was consumed in order.
+
+    Attributes:
+        status: SUSPEND_CURRENT_QUEUE_A_MOMENT for every failure.
+        auto_commit: as the context says.
+        wait_ms: before the batch is given again.
+        cause: why it failed.
+        is_dead: it is not given again, but leaves for the dead-letter topic.
+    """
+
+    status: ConsumeOrderlyStatus
+    auto_commit: bool
+    wait_ms: int
+    cause: Cause | None
+    is_dead: bool = False
+
+    def acknowledged(self, size: int) -> int:
+        """How many messages of a batch of this size succeeded."""
+        again = self.status is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        return 0 if again or (self.status is ConsumeOrderlyStatus.ROLLBACK and not self.auto_commit) else size
+
+
+def call_listener(
+    listener: Callable[[Sequence[Message], C], object],
+    messages: Sequence[Message],
+    context: C,
+    hooks: ConsumeHooks | None,
+) -> Called:
+    """Call a plain listener; whatever it raises is a failure, as any Throwable is (RocketMQ: CC-01, OR-01)."""
+    call = None if hooks is None else hooks.before(context.message_queue, messages)
+    try:
+        return Called(listener(messages, context), None, call)
+    except BaseException as error:  # noqa: BLE001 - see above
+        return called_with(error, messages, call)
+
+
+async def call_listener_async(
+    listener: Callable[[Sequence[Message], C], object],
+    messages: Sequence[Message],
+    context: C,
+    hooks: ConsumeHooks | None,
+) -> Called:
+    """Call an `async def` listener.
+
+    Raises:
+        asyncio.CancelledError: the consumer has cut it off, which is no outcome; anything else that was cancelled is a
+            failure. SystemExit is one too, because it would end the event loop.
+    """
+    call = None if hooks is None else hooks.before(context.message_queue, messages)
+    try:
+        return Called(await cast("Awaitable[object]", listener(messages, context)), None, call)
+    except asyncio.CancelledError as error:
+        if is_cut_off(asyncio.current_task()):
+            if call is not None:
+                call.cut_off()
+            raise
+        return called_with(error, messages, call)
+    except BaseException as error:  # noqa: BLE001 - see above
+        return called_with(error, messages, call)
+
+
+def called_with(error: BaseException, messages: Sequence[Message], call: ConsumeCall | None) -> Called:
+    """What it means that a listener raised this."""
+    # isinstance would ask the error for its `__class__`.
+    if issubclass(type(error), NotNow):
+        return Called(None, None, call, cast("NotNow", error))
+    if issubclass(type(error), SendBack):
+        return Called(None, cast("SendBack", error).cause, call, cast("SendBack", error))
+    with suppress(BaseException):  # the log shows the error, which may raise another one
+        logger.warning("the listener failed for %r", messages, exc_info=error)
+    return Called(None, Cause.of(error), call, error=error)
+
+
+def judged(
+    context: ConsumeConcurrentlyContext, called: Called, size: int, dead_letter_on: ExceptionClasses = ()
+) -> Judged:
+    """What a concurrent listener said; what it said wrongly sends its messages back (RocketMQ: CC-06 to CC-10).
+
+    What is not needed is not looked at: no `ack_index` of a failure, no level where all succeeded. A level of the
+    listener's wins over `dead_letter_on`.
+    """
+    if isinstance(said := called.outcome, SendBack):
+        return Judged(min(said.acknowledged, size), said.level, said.cause, said.one_by_one)
+    acknowledged, level, slips = 0, 0, []
+    try:
+        succeeded = called.status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        ack_index = _set_in(context, "ack_index") if succeeded else ALL
+        acknowledged = acknowledged_count(called.status, ack_index, size)
+    except IllegalSetting as error:
+        slips.append(f"{error}; the whole batch is sent back")
+    if acknowledged < size:
+        try:
+            level = whole_number(_set_in(context, "delay_level_when_next_consume"), "delay_level_when_next_consume")
+        except IllegalSetting as error:
+            slips.append(str(error))
+    cause = _with_slips(called.cause, slips)
+    if level != 0 or not is_listed(called.error, dead_letter_on):
+        return Judged(acknowledged, level, cause)
+    return Judged(0, 0, cause, one_by_one=True) if size > 1 else Judged(0, DEAD_LETTER_LEVEL, cause)
+
+
+def judged_in_order(
+    context: ConsumeOrderlyContext, called: Called, dead_letter_on: ExceptionClasses = ()
+) -> JudgedInOrder:
+    """What an orderly listener said; what it said wrongly is a failure of its batch (RocketMQ: OR-01, OR-02).
+
+    What is not needed is not looked at: no time to wait where nothing waits. A time that the listener sets wins over
+    `dead_letter_on`.
+    """
+    again, slips, status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, [], called.status
+    auto_commit, wait_ms, asked = True, suspend_ms(), -1
+    try:
+        told = again if status is None else _orderly_status(status)
+        auto_commit = _flag_in(context, "auto_commit")
+        if told is again or (told is ConsumeOrderlyStatus.ROLLBACK and not auto_commit):
+            asked = _set_in(context, "suspend_current_queue_time_millis")
+            wait_ms = suspend_ms(asked)
+    except IllegalSetting as error:
+        told, auto_commit, slips = again, True, [f"{error}; the batch is given again"]
+    is_dead = not slips and asked == -1 and is_listed(called.error, dead_letter_on)
+    return JudgedInOrder(told, auto_commit, wait_ms, _with_slips(called.cause, slips), is_dead)
+
+
+def _orderly_status(status: object) -> ConsumeOrderlyStatus:
+    if type(status) is not ConsumeOrderlyStatus:
+        raise IllegalSetting(f"the listener returned {shown(status)}; return one of ConsumeOrderlyStatus")
+    return status
+
+
+def _flag_in(context: object, name: str) -> bool:
+    flag = _set_in(context, name)
+    if type(flag) is not bool:
+        raise IllegalSetting(f"{name} must be a bool, got {type_name(type(flag))}")
+    return flag
+
+
+def _set_in(context: object, name: str) -> Any:
+    try:
+        return getattr(context, name)
+    except BaseException as error:
+        raise IllegalSetting(f"{name} cannot be read from the context: {type_name(type(error))}") from error
+
+
+def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:
+    """What the listener raised stays the cause; what else was wrong is told with it."""
+    if not slips:
+        return cause
+    for slip in slips:
+        with suppress(BaseException):  # a thread of the pool must not end in somebody's log handler
+            logger.error("%s", slip)
+    said = "; ".join(slips)
+    return Cause(said) if cause is None else replace(cause, message=f"{cause.message}; {said}")

@@ -1,0 +1,373 @@
+"""Call the listener for messages in order: of a partition, or of a key."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses
+from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
+from reconsume.consumers.listeners.listener_pool import ListenerPool
+from reconsume.consumers.listeners.outcomes import NotNow, SendBack
+from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.send_back_log import UNLIMITED, SendBackLog, given_again
+from reconsume.consumers.sending.senders import SendsBack, send_back_or_fail
+from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
+
+__all__ = ["Lane", "OrderlyService"]
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_MS: Final = 5_000
+"""After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
+_SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+_LaneKey = tuple[str, int, bytes | int | None]
+"""Topic and partition, and in key order the key; a message without a key is alone, under its offset."""
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """Messages that must be consumed one after the other.
+
+    Attributes:
+        waiting: not given to the listener yet, or to be given again.
+        consumed: succeeded with `auto_commit` off; a COMMIT finishes them, a ROLLBACK puts them back.
+        leaving: those whose send-back, to the dead-letter topic mostly, is not acknowledged yet.
+        queued: the pool has it.
+        working: a listener has its front.
+        suspended_until: moment in milliseconds.
+        one_by_one_to: messages up to this offset are given one by one: one of a batch is not worth a retry.
+    """
+
+    key: _LaneKey
+    queue: ProcessQueue
+    waiting: deque[Message] = field(default_factory=deque)
+    consumed: list[Message] = field(default_factory=list)
+    leaving: int = 0
+    queued: bool = False
+    working: bool = False
+    suspended_until: float = 0.0
+    one_by_one_to: int = -1
+
+
+class OrderlyService:
+    """RocketMQ's ConsumeMessageOrderlyService, with a lane for each partition or for each key.
+
+    Guarantees:
+        1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11).
+        2. A message that fails is given again before any message behind it on its lane.
+        3. How often it failed goes with the committed offset, so a restart does not begin at 0 (better than OR-04).
+        4. An exhausted message leaves for the dead-letter topic; those behind it wait until that is acknowledged.
+
+    Args:
+        group: the consumer group.
+        listener: the user's function.
+        sender: takes exhausted messages.
+        log: is told of messages that are given again; None makes one.
+        names: the installation's topics.
+        max_reconsume_times: failures after which a message is dead; None for never (RocketMQ: OR-03).
+        batch_size: messages in one call.
+        dead_letter_on: exceptions that are not worth a retry.
+        per_key: order within a key, not within a partition.
+        clock: gives milliseconds.
+        hooks: are told of each call; None without any.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: OrderlyListener,
+        *,
+        sender: SendsBack,
+        log: SendBackLog | None = None,
+        names: TopicNames,
+        max_reconsume_times: int | None,
+        batch_size: int,
+        dead_letter_on: ExceptionClasses = (),
+        per_key: bool = False,
+        clock: Clock = now_ms,
+        hooks: ConsumeHooks | None = None,
+    ) -> None:
+        self._group = group
+        self._listener = listener
+        self._sender = sender
+        self._log = log or SendBackLog(group)
+        self._names = names
+        self._max_of_consumer = max_reconsume_times
+        self._max = UNLIMITED if max_reconsume_times is None else max_reconsume_times
+        self._batch_size = batch_size
+        self._dead_letter_on = dead_letter_on
+        self._per_key = per_key
+        self._clock = clock
+        self._hooks = hooks
+        self._lanes: dict[_LaneKey, Lane] = {}
+        self._suspended: dict[_LaneKey, Lane] = {}
+        self._changed = threading.Condition()
+        self._pool: ListenerPool[Lane] | None = None
+
+    def attach(self, pool: ListenerPool[Lane]) -> None:
+        """Use this pool to call listeners."""
+        self._pool = pool
+
+    def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
+        """Put messages at the end of their lanes."""
+        with self._changed:
+            for message in messages:
+                key = self._key_of(queue, message)
+                lane = self._lanes.get(key)
+                if lane is None:
+                    lane = self._lanes[key] = Lane(key, queue)
+                lane.waiting.append(message)
+                self._start(lane)
+
+    def tick(self) -> None:
+        """Go on with the lanes whose suspension is over."""
+        if not self._suspended:
+            return
+        now = self._clock()
+        with self._changed:
+            for lane in [one for one in self._suspended.values() if one.suspended_until <= now]:
+                del self._suspended[lane.key]
+                self._start(lane)
+
+    def next_due_ms(self) -> float | None:
+        """When the first of these suspensions is over."""
+        with self._changed:
+            return min((lane.suspended_until for lane in self._suspended.values()), default=None)
+
+    def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
+        """There is no consume timeout for messages in order (RocketMQ: OR-13, EX-07)."""
+
+    def is_suspended(self, queue: ProcessQueue) -> bool:
+        """Whether its one lane waits; with lanes for keys the others go on."""
+        return not self._per_key and (queue.topic, queue.partition, None) in self._suspended
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait until no listener works on these, so that their next owner is the only one (RocketMQ: OR-14)."""
+        gone = set(queues)
+        with self._changed:
+            left = self._changed.wait_for(lambda: not self._is_worked_on(gone), seconds)
+            for lane in [one for one in self._lanes.values() if one.queue in gone]:
+                del self._lanes[lane.key]
+                self._suspended.pop(lane.key, None)
+        return left
+
+    def stop(self) -> None:
+        """Start no more listeners."""
+        if self._pool is not None:
+            self._pool.stop()
+
+    def is_working(self) -> bool:
+        """Whether listeners still run, after `stop`."""
+        return self._pool is not None and self._pool.is_working()
+
+    def close(self, seconds: float) -> bool:
+        """Start no more listeners and wait for the running ones."""
+        return self._pool is None or self._pool.close(seconds)
+
+    def consume(self, lane: Lane) -> None:
+        """Call a plain listener for the front of a lane."""
+        batch, context = self._begin(lane)
+        try:
+            if batch:
+                self._settle(lane, batch, context, call_listener(self._listener, batch, context, self._hooks))
+        finally:
+            self._end(lane)
+
+    async def consume_async(self, lane: Lane) -> None:
+        """Call an `async def` listener for the front of a lane."""
+        batch, context = self._begin(lane)
+        try:
+            if batch:
+                called = await call_listener_async(self._listener, batch, context, self._hooks)
+                self._settle(lane, batch, context, called)
+        finally:
+            self._end(lane)
+
+    def _key_of(self, queue: ProcessQueue, message: Message) -> _LaneKey:
+        if not self._per_key:
+            return (queue.topic, queue.partition, None)
+        return (queue.topic, queue.partition, message.offset if message.key is None else message.key)
+
+    def _start(self, lane: Lane) -> None:
+        """Give a lane to the pool if it has something to do; the caller holds the lock."""
+        if lane.waiting and not lane.queued and not lane.leaving and lane.key not in self._suspended:
+            assert self._pool is not None
+            lane.queued = True
+            self._pool.submit(lane)
+
+    def _begin(self, lane: Lane) -> tuple[tuple[Message, ...], ConsumeOrderlyContext]:
+        queue = lane.queue
+        context = ConsumeOrderlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
+        with self._changed:
+            if queue.dropped:
+                return (), context
+            lane.working = True
+            size = min(self._batch_size, len(lane.waiting))
+            if size and lane.waiting[0].offset <= lane.one_by_one_to:
+                size = 1
+            # A tuple, because the listener gets it: what it did to a list would be lost here.
+            return tuple([lane.waiting.popleft() for _ in range(size)]), context
+
+    def _end(self, lane: Lane) -> None:
+        with self._changed:
+            lane.queued = lane.working = False
+            if not lane.queue.dropped:
+                self._start(lane)
+                if not (lane.queued or lane.waiting or lane.consumed or lane.leaving):
+                    self._lanes.pop(lane.key, None)
+            self._changed.notify_all()
+
+    def _is_worked_on(self, queues: set[ProcessQueue]) -> bool:
+        return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
+
+    def _settle(self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called) -> None:
+        """What the listener said of a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
+
+        A success counts after a drop too: the partition is kept until the listener has come back.
+        """
+        try:
+            if called.outcome is not None:
+                self._settle_outcome(lane, batch, called.outcome, called.call)
+            else:
+                self._settle_judged(lane, batch, context, called)
+        except BaseException as error:
+            logger.exception("an error after the listener of %r, which is given again", batch)
+            self._failed(lane, batch, suspend_ms(), Cause.of(error))
+
+    def _settle_judged(
+        self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called
+    ) -> None:
+        told = judged_in_order(context, called, self._dead_letter_on)
+        if called.call is not None:
+            raised = called.cause is not None
+            called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
+        if told.is_dead:
+            one_by_one = len(batch) > 1  # nobody knows which of them is not worth a retry
+            self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, told.wait_ms, one_by_one=one_by_one)
+        elif told.status is _SUSPEND:
+            self._failed(lane, batch, told.wait_ms, told.cause)
+        elif told.auto_commit:
+            self._finish(lane, batch)
+        elif told.status is ConsumeOrderlyStatus.ROLLBACK:
+            with self._changed:
+                self._put_back(lane, [*lane.consumed, *batch], told.wait_ms)
+                lane.consumed.clear()
+        else:
+            with self._changed:
+                lane.consumed += batch
+                done = list(lane.consumed) if told.status is ConsumeOrderlyStatus.COMMIT else []
+                if done:
+                    lane.consumed.clear()
+            self._finish(lane, done)
+
+    def _settle_outcome(
+        self, lane: Lane, batch: tuple[Message, ...], outcome: NotNow | SendBack, call: ConsumeCall | None
+    ) -> None:
+        front, rest = batch[: outcome.acknowledged], batch[outcome.acknowledged :]
+        if isinstance(outcome, NotNow):
+            if call is not None:
+                call.cut_off()
+            self._finish(lane, front)
+            with self._changed:
+                self._put_back(lane, rest, max(0, int(outcome.until_ms - self._clock())))
+            return
+        if call is not None:
+            call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
+        self._finish(lane, front)
+        self._leave(lane, rest, outcome.level, outcome.cause, _AGAIN_MS, one_by_one=outcome.one_by_one)
+
+    def _finish(self, lane: Lane, messages: Iterable[Message]) -> None:
+        for message in messages:
+            lane.queue.finish(message)
+
+    def _leave(
+        self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, again_ms: int, *, one_by_one: bool
+    ) -> None:
+        """Send the batch back, or give each of its messages alone first."""
+        if not one_by_one:
+            self._send_back(lane, batch, level, cause, self._max_of_consumer, again_ms)
+            return
+        logger.info("one of %r is not worth a retry: each is given again alone", batch)
+        with self._changed:
+            lane.one_by_one_to = batch[-1].offset
+            self._put_back(lane, batch, 0)
+
+    def _failed(self, lane: Lane, batch: Sequence[Message], wait_ms: int, cause: Cause | None) -> None:
+        """The exhausted leave, the others are given again; none twice (better than RocketMQ: OR-05, OR-06)."""
+        exhausted = [message for message in batch if message.reconsume_times >= self._max]
+        with self._changed:
+            again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
+            if again:
+                self._put_back(lane, again, wait_ms)
+        for message in again:
+            self._log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
+        self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
+
+    def _send_back(
+        self,
+        lane: Lane,
+        messages: Sequence[Message],
+        level: int,
+        cause: Cause | None,
+        maximum: int | None,
+        again_ms: int,
+    ) -> None:
+        """Those behind them wait until it is acknowledged; what was dropped has another owner."""
+        if lane.queue.dropped:
+            return
+        with self._changed:
+            lane.leaving += len(messages)
+        for message in messages:
+            request = SendBackRequest(
+                group=self._group,
+                headers=message.all_headers,
+                stored=replace(message.stored, reconsume_times=message.reconsume_times),
+                delay_level=level,
+                max_reconsume_times=maximum,
+                cause=cause,
+            )
+            left = partial(self._left, lane, message, again_ms)
+            send_back_or_fail(self._sender, lane.queue, message, request, left)
+
+    def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
+        """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
+        if error is None:
+            lane.queue.finish(message)
+        else:
+            logger.warning("%r was not sent back, it is given again: %s", message, error)
+        with self._changed:
+            lane.leaving -= 1
+            if error is not None:
+                self._put_back(lane, [self._count(lane, message)], wait_ms)
+        self._end_if_idle(lane)
+
+    def _end_if_idle(self, lane: Lane) -> None:
+        with self._changed:
+            idle = not lane.queued
+        if idle:
+            self._end(lane)
+
+    def _count(self, lane: Lane, message: Message) -> Message:
+        lane.queue.failed(message)
+        return message.failed_again_locally()
+
+    def _put_back(self, lane: Lane, messages: Sequence[Message], wait_ms: int) -> None:
+        """In front of what waits, by offset; the caller holds the lock."""
+        if lane.queue.dropped:
+            return
+        lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.offset))
+        lane.suspended_until = self._clock() + wait_ms
+        self._suspended[lane.key] = lane

@@ -1,0 +1,1 @@
+"""Hooks, metrics and traces of consumers."""

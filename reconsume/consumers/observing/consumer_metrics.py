@@ -1,0 +1,87 @@
+"""Prometheus metrics of PushConsumers: RocketMQ's consumer statistics, with both topics of a retry."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from reconsume.bridge.metrics.catalogue import RT_BUCKETS_SECONDS, metric
+from reconsume.consumers.message import Message
+from reconsume.consumers.observing.hooks import (
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    SendBackTarget,
+    SendMessageBackContext,
+)
+
+__all__ = ["OTHER_TOPICS", "RT_BUCKETS_SECONDS", "ConsumerMetrics"]
+
+OTHER_TOPICS: Final = "(other)"
+_MOST_TOPICS: Final = 200
+"""Origin topics that have a label of their own; what clients write in a header must not fill the memory."""
+
+
+class ConsumerMetrics(ConsumeMessageHook):
+    """Register one with all consumers of a process: their groups are a label.
+
+    `topic` is the origin topic, `physical_topic` the one in Kafka that was read: RocketMQ counts retries under their
+    retry topic alone, so failures of a topic cannot be told from its statistics (better than RocketMQ: ST-02).
+
+    Args:
+        registry: where to register; one can hold one ConsumerMetrics.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._topics: set[str] = set()
+        self._ok = metric("reconsume_consumer_ok").counter(registry)
+        self._failed = metric("reconsume_consumer_failed").counter(registry)
+        self._rt = metric("reconsume_consumer_rt_seconds").histogram(registry)
+        self._in_flight = metric("reconsume_consumer_in_flight").gauge(registry)
+        self._sent_back = metric("reconsume_consumer_sent_back").counter(registry)
+        self._dead_letters = metric("reconsume_consumer_dead_letters").counter(registry)
+        self._refused = metric("reconsume_consumer_send_backs_failed").counter(registry)
+
+    def consume_message_before(self, context: ConsumeMessageContext) -> None:
+        """Count what is in flight."""
+        for labels, number in self._tally(context.group, context.messages).items():
+            self._in_flight.labels(*labels).inc(number)
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None:
+        """Count what succeeded and what failed; what a shutdown cut off did neither."""
+        everything = self._tally(context.group, context.messages)
+        for labels, number in everything.items():
+            self._in_flight.labels(*labels).dec(number)
+        if context.return_type is None:
+            return
+        for labels in everything:
+            self._rt.labels(*labels).observe(context.elapsed_ms / 1000)
+        for labels, number in self._tally(context.group, context.messages[: context.acknowledged]).items():
+            self._ok.labels(*labels).inc(number)
+        for labels, number in self._tally(context.group, context.messages[context.acknowledged :]).items():
+            self._failed.labels(*labels).inc(number)
+
+    def send_message_back_after(self, context: SendMessageBackContext) -> None:
+        """Count a send-back."""
+        labels = self._labels(context.group, context.message)
+        if context.error is not None:
+            self._refused.labels(*labels).inc()
+            return
+        # A level that is only wished for is any number.
+        level = 0 if context.target is SendBackTarget.UNDECIDED else context.delay_level
+        self._sent_back.labels(*labels, context.target.value, str(level)).inc()
+        if context.target is SendBackTarget.DEAD_LETTER:
+            self._dead_letters.labels(*labels).inc()
+
+    def _tally(self, group: str, messages: tuple[Message, ...]) -> Tally[tuple[str, str, str]]:
+        return Tally(self._labels(group, message) for message in messages)
+
+    def _labels(self, group: str, message: Message) -> tuple[str, str, str]:
+        topic = message.topic
+        if topic not in self._topics:
+            if len(self._topics) >= _MOST_TOPICS:
+                topic = OTHER_TOPICS
+            else:
+                self._topics.add(topic)
+        return group, topic, message.kafka.topic

@@ -1,0 +1,225 @@
+"""What a program may watch: every call of its listener and every send-back, each told as one frozen value."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.user_callbacks import UserCallbacks
+from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, is_async
+from reconsume.consumers.message import Message, MessageQueue
+from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
+from reconsume.delay_levels.foreign_values import type_name
+from reconsume.delay_levels.wire.send_back_copy import Cause
+
+__all__ = [
+    "ConsumeCall",
+    "ConsumeHooks",
+    "ConsumeMessageContext",
+    "ConsumeMessageHook",
+    "ConsumeReturnType",
+    "ConsumeStatus",
+    "SendBackTarget",
+    "SendMessageBackContext",
+    "check_hook",
+]
+
+_SUCCESSES: Final = (
+    ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
+    ConsumeOrderlyStatus.SUCCESS,
+    ConsumeOrderlyStatus.COMMIT,
+)
+ConsumeStatus = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
+
+
+class ConsumeReturnType(enum.Enum):
+    """How a listener came back (RocketMQ: ST-08)."""
+
+    SUCCESS = "SUCCESS"
+    TIME_OUT = "TIME_OUT"
+    EXCEPTION = "EXCEPTION"
+    RETURNNULL = "RETURNNULL"
+    FAILED = "FAILED"
+
+
+class SendBackTarget(enum.Enum):
+    """Where the send-back rule takes a failed message."""
+
+    RETRY = "RETRY"
+    DEAD_LETTER = "DEAD_LETTER"
+    DROPPED = "DROPPED"
+    """The group has no retry queues (RocketMQ: BR-04), or it broadcasts (RocketMQ: BP-01)."""
+    UNDECIDED = "UNDECIDED"
+    """The group is not known here: the scheduler decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeMessageContext:
+    """One call of the listener (RocketMQ: ST-08). All below `messages` is for after the call.
+
+    Attributes:
+        message_queue: where the batch was read; a retry shows its `%RETRY%` topic here, its messages the origin topic.
+        success: the status was CONSUME_SUCCESS, or SUCCESS or COMMIT of an orderly listener, whatever `ack_index`
+            says (RocketMQ: ST-09).
+        status: what the listener returned; after an exception or None what that means.
+        return_type: None if the consumer was shut down before an `async def` listener came back: no outcome.
+        acknowledged: so many messages from the front succeeded.
+        elapsed_ms: how long the listener took.
+        cause: why it failed, where there was an exception or a result that cannot be.
+    """
+
+    group: str
+    message_queue: MessageQueue
+    messages: tuple[Message, ...]
+    success: bool = False
+    status: ConsumeStatus | None = None
+    return_type: ConsumeReturnType | None = None
+    acknowledged: int = 0
+    elapsed_ms: float = 0.0
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessageBackContext:
+    """One message on its way back, acknowledged or failed.
+
+    Attributes:
+        message: as its listener got it.
+        target: as the group stood when the send-back began.
+        delay_level: the level that it waits on, 0 for a dead letter; the wish where the target is not decided.
+        reconsume_times: the count that the copy carries.
+        elapsed_ms: until the acknowledgement or the failure.
+        cause: why the message failed.
+        error: None when the brokers have acknowledged it; else its listener is called again.
+    """
+
+    group: str
+    message: Message
+    target: SendBackTarget
+    delay_level: int
+    reconsume_times: int
+    elapsed_ms: float
+    cause: Cause | None = None
+    error: SendBackFailed | None = None
+
+
+class ConsumeMessageHook:
+    """Override what you want to be told of. What a hook raises is logged and changes nothing."""
+
+    def consume_message_before(self, context: ConsumeMessageContext) -> None:
+        """The listener is about to be called, in this thread or task: context variables set here hold for it."""
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None:
+        """The listener has come back, in the same thread or task; nothing is acknowledged or sent back yet."""
+
+    def send_message_back_after(self, context: SendMessageBackContext) -> None:
+        """A send-back is acknowledged or has failed; any thread may tell it."""
+
+
+def check_hook(hook: object) -> ConsumeMessageHook:
+    """The hook; raises `IllegalSetting` if it is none."""
+    if not isinstance(hook, ConsumeMessageHook):
+        raise IllegalSetting(f"a hook must be a ConsumeMessageHook, not {hook!r}")
+    for method in (hook.consume_message_before, hook.consume_message_after, hook.send_message_back_after):
+        if is_async(method):
+            raise IllegalSetting(f"{method.__qualname__} must be a plain function: nobody awaits a hook")
+    return hook
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1000
+
+
+class ConsumeHooks:
+    """Tells all hooks of a consumer, in the order of their registration. Safe to use from several threads.
+
+    Args:
+        group: the consumer group.
+        hooks: what to tell.
+        timeout_ms: a listener that takes as long is a TIME_OUT.
+        clock: gives milliseconds.
+    """
+
+    def __init__(
+        self, group: str, hooks: Iterable[ConsumeMessageHook], timeout_ms: float, clock: Clock = _monotonic_ms
+    ) -> None:
+        self.group = group
+        self.timeout_ms = timeout_ms
+        self.clock = clock
+        self._guarded = [_Guarded(hook, clock) for hook in hooks]
+
+    def before(self, message_queue: MessageQueue, messages: Sequence[Message]) -> ConsumeCall:
+        """The listener is about to be called; its `ConsumeCall` must be ended."""
+        context = ConsumeMessageContext(self.group, message_queue, tuple(messages))
+        for one in self._guarded:
+            one.tell("consume_message_before", context)
+        return ConsumeCall(self, context)
+
+    def after(self, context: ConsumeMessageContext) -> None:
+        """The listener has come back."""
+        for one in self._guarded:
+            one.tell("consume_message_after", context)
+
+    def sent_back(self, context: SendMessageBackContext) -> None:
+        """A send-back has ended."""
+        for one in self._guarded:
+            one.tell("send_message_back_after", context)
+
+
+class ConsumeCall:
+    """A call of the listener that hooks were told of."""
+
+    def __init__(self, hooks: ConsumeHooks, context: ConsumeMessageContext) -> None:
+        self._hooks = hooks
+        self._context = context
+        self._begun = hooks.clock()
+
+    def end(
+        self, status: object, otherwise: ConsumeStatus, acknowledged: int, cause: Cause | None, *, raised: bool
+    ) -> None:
+        """The listener returned this status, or raised; `otherwise` is what None and no status mean."""
+        elapsed_ms = self._hooks.clock() - self._begun
+        # isinstance would ask a value that is no status for its `__class__`.
+        is_status = type(status) in (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
+        meant = cast("ConsumeStatus", status) if is_status else otherwise
+        success = cause is None and meant in _SUCCESSES
+        if raised:
+            return_type = ConsumeReturnType.EXCEPTION
+        elif status is None:
+            return_type = ConsumeReturnType.RETURNNULL
+        elif elapsed_ms >= self._hooks.timeout_ms:
+            return_type = ConsumeReturnType.TIME_OUT
+        else:
+            return_type = ConsumeReturnType.SUCCESS if success else ConsumeReturnType.FAILED
+        self._hooks.after(
+            replace(
+                self._context,
+                success=success,
+                status=meant,
+                return_type=return_type,
+                acknowledged=acknowledged,
+                elapsed_ms=elapsed_ms,
+                cause=cause,
+            )
+        )
+
+    def cut_off(self) -> None:
+        """The consumer is shut down: the listener has no outcome."""
+        self._hooks.after(replace(self._context, elapsed_ms=self._hooks.clock() - self._begun))
+
+
+class _Guarded:
+    """A hook whose errors stay here."""
+
+    def __init__(self, hook: ConsumeMessageHook, clock: Clock) -> None:
+        self._hook = hook
+        self._calls = UserCallbacks("hook", clock)
+
+    def tell(self, method: str, context: ConsumeMessageContext | SendMessageBackContext) -> None:
+        """Call one of its methods."""
+        name = f"{type_name(type(self._hook))}.{method}"
+        self._calls.tell(name, lambda: getattr(self._hook, method)(context))

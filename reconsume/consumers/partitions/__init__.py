@@ -1,0 +1,1 @@
+"""What was read of each partition and how far it is done."""

@@ -1,0 +1,136 @@
+"""What an earlier owner of a partition finished above the committed offset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.membership import MembershipLost
+from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
+from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
+
+__all__ = ["FreshPartitions"]
+
+logger = logging.getLogger(__name__)
+
+_COMMITTED_SECONDS: Final = 3.0
+"""The consumer is not polled meanwhile, and librdkafka tells what it is about in polls only."""
+_AGAIN_MS: Final = 1_000.0
+_GIVE_UP_MS: Final = 120_000.0
+"""Longer than the brokers wait for the end of a dead member's transaction."""
+_DOING: Final = "asking what is done above the committed offset"
+
+Committed = Callable[[list[TopicPartition], float], list[TopicPartition]]
+"""`Consumer.committed`."""
+Where = tuple[str, int]
+"""Topic and partition."""
+
+
+class FreshPartitions:
+    """Partitions that were assigned, until it is known what is done already: it is kept beside the committed offset.
+
+    Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message:
+    librdkafka had to wait for the offset, and for an open transaction on it, before that. Beginning without it would
+    send back twice what failed, so it is asked until somebody knows.
+
+    Args:
+        committed: asks the group's coordinator.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(self, committed: Committed, *, clock: Clock = monotonic_ms) -> None:
+        self._committed = committed
+        self._clock = clock
+        self._held: dict[Where, list[Sequence[Message]]] = {}
+        self._refused_since: float | None = None
+        self._ask_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, where: Where) -> None:
+        """A partition that begins."""
+        self._held[where] = []
+
+    def discard(self, where: Where) -> None:
+        """It is not ours any more, or nothing of it can be done; what is held of it comes again."""
+        self._held.pop(where, None)
+
+    def hold(self, queue: ProcessQueue, messages: Sequence[Message]) -> bool:
+        """Keep these messages back if their partition is one of these."""
+        held = self._held.get((queue.topic, queue.partition))
+        if held is None:
+            return False
+        held.append(messages)
+        return True
+
+    def is_held(self, queue: ProcessQueue) -> bool:
+        """Whether messages of this partition are kept back now; more of them need not be read."""
+        return bool(self._held.get((queue.topic, queue.partition)))
+
+    def learn(self, queues: Mapping[Where, ProcessQueue]) -> list[tuple[ProcessQueue, Sequence[Message]]]:
+        """Ask for the partitions of which messages are held; gives those that may begin now, in order.
+
+        A question takes 3 s at most, and is asked again a second later.
+
+        Raises:
+            KafkaRefused: rights are missing.
+            MembershipLost: this consumer has found nobody who knows for two minutes.
+        """
+        waiting = [where for where, held in self._held.items() if held]
+        if not waiting:
+            self._refused_since = None
+            return []
+        if self._clock() < self._ask_at:
+            return []
+        refusal, begun = None, []
+        try:
+            answers = self._committed([TopicPartition(*where) for where in waiting], _COMMITTED_SECONDS)
+        except KafkaException as error:
+            answers, refusal = [], translate(error, _DOING)
+        for answer in answers:
+            where = answer.topic, answer.partition
+            if answer.error is not None:
+                refusal = translate(answer.error, _DOING)
+            else:
+                _keep(queues[where], answer)
+                begun += [(queues[where], messages) for messages in self._held.pop(where)]
+        self._heed(refusal)
+        return begun
+
+    def _heed(self, refusal: ReconsumeError | None) -> None:
+        if refusal is None:
+            self._refused_since = None
+            return
+        if isinstance(refusal, KafkaRefused):
+            raise refusal
+        logger.warning("%s", refusal)
+        now = self._clock()
+        self._ask_at = now + _AGAIN_MS
+        if self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since >= _GIVE_UP_MS:
+            raise MembershipLost(str(refusal))
+
+
+def _keep(queue: ProcessQueue, answer: TopicPartition) -> None:
+    """Have the queue leave out what is done."""
+    if answer.offset < 0:
+        return
+    metadata = metadata_of(answer)
+    queue.committed = CommitPoint(answer.offset, metadata or "")
+    try:
+        queue.keep(decode_progress(answer.offset, metadata), answer.offset)
+    except MalformedProperty as error:
+        # Without it messages that are done may come again; nothing is lost.
+        queue.keep(KeptProgress(), answer.offset)
+        logger.warning("what was done above the committed offset is not known: %s", error)

@@ -1,0 +1,1 @@
+"""Sending failed messages back."""

@@ -1,0 +1,306 @@
+"""Blocking send-backs for consumers that have their own poll loop; what they need is started when it is needed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.identity import Identity
+from reconsume.bridge.reading.read_again import read_again
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
+from reconsume.bridge.writing.send_back import SendBackWriter
+from reconsume.consumers.message import Message
+from reconsume.consumers.sending.retry_topic import (
+    check_group_consumes,
+    make_delay_topics,
+    make_retry_topic,
+    settings_for_other_clients,
+)
+from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.foreign_values import type_name
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest
+
+__all__ = ["SendBackClient", "as_cause"]
+
+logger = logging.getLogger(__name__)
+
+_WAKE_SECONDS: Final = 0.2
+_AGAIN_SECONDS: Final = 0.5
+_REGISTER_SECONDS: Final = 5.0
+"""`close` waits for a try to end."""
+
+
+class SendBackClient:
+    """Follows the groups, makes the retry topic, sends back. Safe to use from several threads.
+
+    Args:
+        group: the consumer group.
+        conf: the consumer's settings; those of consumers alone are left out.
+        names: the installation's topics.
+        own_table: a level table for this process alone.
+        max_reconsume_times: the consumer's own maximum, None to take the group's.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        conf: Mapping[str, Any],
+        names: TopicNames,
+        *,
+        own_table: DelayLevels | None,
+        max_reconsume_times: int | None,
+    ) -> None:
+        self._group = group
+        self._conf = conf
+        self._base = settings_for_other_clients(conf)
+        self._client_id = str(conf.get("client.id", f"reconsume-{group}"))
+        self._names = names
+        self._own_table = own_table
+        self._max_reconsume_times = max_reconsume_times
+        self._log = SendBackLog(group)
+        self._lock = threading.Lock()
+        self._transaction_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._refusal: ReconsumeError | None = None
+        self._has_delay_topics = False
+        self._thread: threading.Thread | None = None
+        self._follower: GroupsFollower | None = None
+        self._writer: SendBackWriter | None = None
+        self._transactions: ExactlyOnceWriter | None = None
+        self._identity: Identity | None = None
+
+    def prepare(self, seconds: float, *, exactly_once: bool = False) -> None:
+        """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
+
+        Args:
+            seconds: how long to wait.
+            exactly_once: register for transactions too, which ends what a dead predecessor has left open.
+
+        Raises:
+            KafkaRefused: the group's `consumeEnable` is false.
+            SubscriptionGroupNotExist: the group must be registered first.
+            TopicNotReady: the delay topics of an own table do not exist and this client may not create them.
+        """
+        with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
+                self._follower = follower
+                self._thread = threading.Thread(
+                    target=self._prepare, args=(follower, exactly_once), name="reconsume-retry-topic", daemon=True
+                )
+                follower.start()
+                self._thread.start()
+        if not self._ready.wait(seconds):
+            logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", self._group)
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _prepare(self, follower: GroupsFollower, exactly_once: bool) -> None:
+        try:
+            if follower.wait_until_loaded(self._stop):
+                check_group_consumes(self._group, follower.groups)
+                self._make_delay_topics(follower.groups)
+                make_retry_topic(self._base, self._names, self._group, follower.groups, self._stop)
+        except ReconsumeError as error:
+            logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
+            self._refusal = error
+        finally:
+            self._ready.set()
+        if exactly_once and self._refusal is None:
+            self._register()
+
+    def _register(self) -> None:
+        """What is refused here is told by the first send-back, which a program may never need."""
+        try:
+            transactions = self._transactional_writer()
+            with self._transaction_lock:
+                transactions.register(self._stop, _REGISTER_SECONDS)
+        except ReconsumeError as error:
+            logger.warning("%s", error)
+
+    def _groups(self) -> Groups:
+        """The groups; a send-back before they are known would use the wrong table, so it waits."""
+        self._start_follower()
+        assert self._follower is not None
+        if not self._follower.wait_until_loaded(self._stop):
+            self._require_open()
+        return self._follower.groups
+
+    def _make_delay_topics(self, groups: Groups) -> None:
+        """Those of an own table, once; raises `TopicNotReady`."""
+        if self._own_table is not None and not self._has_delay_topics:
+            make_delay_topics(self._base, self._names, self._own_table, groups, self._stop)
+            self._has_delay_topics = True
+
+    def _start_follower(self) -> None:
+        with self._lock:
+            if self._follower is None:
+                self._follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
+                self._follower.start()
+
+    def read_again(self, position: Position, timestamped_as: str) -> Message:
+        """The record at this position, as a message of the retry topic if it stands there."""
+        return Message(read_again(self._base, position, self._group, self._client_id), timestamped_as)
+
+    def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
+        """Send all back; returns when the brokers have acknowledged them.
+
+        Raises:
+            SendBackFailed: some were refused both ways; `failed` names them, the others are acknowledged.
+        """
+        writer, groups = self._ordinary_writer(), self._groups()
+        waits = [_Wait() for _ in messages]
+        requests = [self._failed(message, delay_level, cause) for message in messages]
+        for request, wait in zip(requests, waits, strict=True):
+            writer.send_back(request.request, request.key, request.value, wait.done)
+        failed: list[Position] = []
+        errors: list[SendBackFailed] = []
+        for message, request, wait in zip(messages, requests, waits, strict=True):
+            error = wait.result()
+            if error is None:
+                self._log.tell(message, fate_of(request.request, groups), is_failure=False)
+            else:
+                failed.append(Position(*message.kafka[:3]))
+                errors.append(error)
+        if errors:
+            where = ", ".join(map(str, failed[:10]))
+            raise SendBackFailed(
+                f"{len(failed)} of {len(messages)} not sent back ({where}): {errors[0]}", tuple(failed)
+            ) from errors[0]
+
+    def send_back_exactly_once(
+        self,
+        messages: Sequence[Message],
+        delay_level: int,
+        cause: Cause | None,
+        offsets: Sequence[TopicPartition],
+        owned_metadata: Callable[[], Any],
+    ) -> None:
+        """Send all back and commit the offsets in one transaction; waits while no broker answers.
+
+        Args:
+            messages: what failed.
+            delay_level: the wish.
+            cause: why.
+            offsets: the next one to read of each partition.
+            owned_metadata: gives the group metadata, or raises `PartitionLost`; asked before each try.
+
+        Raises:
+            PartitionLost: the group has rebalanced; nothing was sent.
+            SendBackFailed: refused both ways; nothing was sent.
+        """
+        transactions = self._transactional_writer()
+        failed, groups = [self._failed(message, delay_level, cause) for message in messages], self._groups()
+        unresolved: Sequence[TopicPartition] | None = None
+        while True:
+            try:
+                with self._transaction_lock:
+                    if unresolved is None or not transactions.was_committed(unresolved):
+                        unresolved = None
+                        transactions.send_back(failed, offsets, owned_metadata())
+            except OutcomeUnknown as error:
+                logger.warning("%s", error)
+                unresolved = error.positions
+            except KafkaNotReachable as error:
+                logger.warning("%s; trying again", error)
+                if self._stop.wait(_AGAIN_SECONDS):
+                    raise SendBackFailed(str(error)) from error
+            else:
+                break
+        for message, one in zip(messages, failed, strict=True):
+            self._log.tell(message, fate_of(one.request, groups), is_failure=False)
+
+    def _transactional_writer(self) -> ExactlyOnceWriter:
+        self._make_delay_topics(self._groups())
+        with self._lock:
+            self._require_open()
+            if self._transactions is None:
+                self._identity = transactional_identity(self._conf, self._names, self._group, self._client_id)
+                self._transactions = ExactlyOnceWriter(
+                    self._base, self._names, self._groups, self._group, self._identity.name
+                )
+            return self._transactions
+
+    def _ordinary_writer(self) -> SendBackWriter:
+        self._make_delay_topics(self._groups())
+        with self._lock:
+            self._require_open()
+            if self._writer is None:
+                self._writer = SendBackWriter(self._base, self._names, self._groups, self._client_id)
+            return self._writer
+
+    def _require_open(self) -> None:
+        if self._stop.is_set():
+            raise SendBackFailed(f"sending back for group {self._group}: the consumer is closed")
+
+    def _failed(self, message: Message, delay_level: int, cause: Cause | None) -> Failed:
+        request = SendBackRequest(
+            group=self._group,
+            headers=message.all_headers,
+            stored=message.stored,
+            delay_level=delay_level,
+            max_reconsume_times=self._max_reconsume_times,
+            cause=cause,
+        )
+        return Failed(request, message.key, message.body)
+
+    def close(self) -> None:
+        """Stop all of it."""
+        self._stop.set()
+        with self._lock:
+            writer, self._writer = self._writer, None
+            transactions, self._transactions = self._transactions, None
+        if writer is not None:
+            writer.close()
+        if transactions is not None:
+            with self._transaction_lock:
+                transactions.close()
+        if self._identity is not None:
+            self._identity.release()
+        if self._follower is not None:
+            self._follower.close()
+        if self._thread is not None:
+            self._thread.join()
+
+
+class _Wait:
+    """The answer to one send-back, for a thread that waits for it."""
+
+    def __init__(self) -> None:
+        self._answered = threading.Event()
+        self._error: SendBackFailed | None = None
+
+    def done(self, error: SendBackFailed | None) -> None:
+        self._error = error
+        self._answered.set()
+
+    def result(self) -> SendBackFailed | None:
+        while not self._answered.wait(_WAKE_SECONDS):
+            """So that Ctrl-C ends the wait on Windows too."""
+        return self._error
+
+
+def as_cause(cause: object) -> Cause | None:
+    """The cause that a dead letter shows, of an exception or a text.
+
+    Raises:
+        IllegalSetting: something else.
+    """
+    kind = type(cause)  # isinstance would ask the cause for its `__class__`, which may raise
+    if cause is None or kind is Cause:
+        return cast("Cause | None", cause)
+    if issubclass(kind, str):
+        return Cause.saying(cast("str", cause))
+    if issubclass(kind, BaseException):
+        return Cause.of(cast("BaseException", cause))
+    raise IllegalSetting(f"cause must be an exception or a text, got {type_name(kind)}")

@@ -1,0 +1,149 @@
+"""How a failed message and the offsets of its partition reach Kafka: one after the other, or in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.writing.send_back import OnDone
+from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
+
+__all__ = ["PlainSender", "SendBack", "Sender", "SendsBack", "as_offset", "send_back_or_fail"]
+
+logger = logging.getLogger(__name__)
+
+
+class SendsBack(Protocol):
+    """Sends back for one consumer."""
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Write the send-back; `on_done` is called once, maybe in another thread."""
+
+
+class Sender(SendsBack, Protocol):
+    """Sends back and commits for one consumer."""
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Commit what is finished, without waiting for it; only the thread that polls calls this."""
+
+    def serve(self) -> None:
+        """Called at every turn of the thread that polls."""
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """These were dropped and are given away: settle what is on its way, then commit."""
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait for what is on its way, commit what is finished; False if something is still on its way."""
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """These belong to somebody else already: nothing may be sent or committed for them."""
+
+    def close(self) -> None:
+        """The consumer is about to be closed: use it no more."""
+
+
+SendBack = Callable[[SendBackRequest, bytes | None, bytes | None, OnDone], None]
+"""`SendBackWriter.send_back`, or what stands in for it."""
+
+
+def as_offset(queue: ProcessQueue, point: CommitPoint) -> TopicPartition:
+    """The commit point in Kafka's words."""
+    return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
+
+
+def send_back_or_fail(
+    sender: SendsBack, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone
+) -> None:
+    """Write the send-back; what the sender raises fails it, so the message is not left between listener and sender."""
+    answers: list[SendBackFailed | None] = []
+
+    def once(error: SendBackFailed | None) -> None:
+        if not answers:
+            answers.append(error)
+            on_done(error)
+
+    try:
+        sender.send_back(queue, message, request, once)
+    except Exception as error:
+        logger.exception("an error while %r was sent back", message)
+        once(SendBackFailed(Cause.of(error).message))
+
+
+class PlainSender:
+    """The send-back first; when it is acknowledged its offset may be committed. A crash between repeats it.
+
+    Args:
+        send_back: writes a send-back.
+        flush: waits so many seconds for send-backs and gives how many are not acknowledged.
+        consumer: commits.
+    """
+
+    def __init__(self, send_back: SendBack, flush: Callable[[float], int], consumer: Consumer) -> None:
+        self._send_back = send_back
+        self._flush = flush
+        self._consumer = consumer
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Write the send-back, for whatever partition."""
+        del queue
+        self._send_back(request, message.key, message.body, on_done)
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Commit what was not committed yet; the answer comes with a later poll."""
+        pending = {queue: point for queue in queues if (point := queue.to_commit) is not None}
+        if self._commit(pending, asynchronous=True) is not None:
+            for queue, point in pending.items():
+                queue.committed = point
+
+    def serve(self) -> None:
+        """Send-backs have a thread of their own."""
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Wait for send-backs on their way, then commit."""
+        if not self.settle(queues, seconds):
+            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Wait for send-backs on their way, then commit."""
+        settled = not self._flush(seconds)
+        # Also what was committed before: the answer to that may not have come yet.
+        pending = {queue: point for queue in queues if (point := queue.commit_point()) is not None}
+        answers = self._commit(pending, asynchronous=False)
+        refused = {(one.topic, one.partition): one.error for one in answers or () if one.error is not None}
+        for (topic, partition), refusal in refused.items():
+            logger.warning("%s", translate(refusal, f"committing offsets of {topic}-{partition}"))
+        for queue, point in pending.items():
+            done = answers is not None and (queue.topic, queue.partition) not in refused
+            queue.committed = point if done else None
+        return settled
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """Nothing waits here: what the producer has goes out."""
+
+    def close(self) -> None:
+        """Every call has returned."""
+
+    def _commit(
+        self, points: Mapping[ProcessQueue, CommitPoint], *, asynchronous: bool
+    ) -> Sequence[TopicPartition] | None:
+        """The answers, none yet if asynchronous; None if it failed as a whole."""
+        offsets = [as_offset(queue, point) for queue, point in points.items()]
+        if not offsets:
+            return ()
+        try:
+            if not asynchronous:
+                return self._consumer.commit(offsets=offsets, asynchronous=False) or ()
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                # Not committed is never lost: the messages come again.
+                logger.warning("%s", translate(error, "committing offsets"))
+            return None
+        return ()

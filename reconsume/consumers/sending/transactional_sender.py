@@ -1,0 +1,283 @@
+"""Send-backs and offsets of a PushConsumer in one transaction (`exactly_once=True`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
+
+from confluent_kafka import TopicPartition
+
+from reconsume.bridge.writing.exactly_once import Failed, OutcomeUnknown
+from reconsume.bridge.writing.send_back import OnDone
+from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.sending.senders import as_offset
+from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
+
+__all__ = ["TransactionalSender"]
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 500
+"""Messages in one transaction."""
+_AGAIN_SECONDS: Final = 0.5
+_BRIEFLY_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 60.0
+"""For a transaction that another thread writes."""
+
+WriteBoth = Callable[[Sequence[Failed], Sequence[TopicPartition], Any], None]
+"""`ExactlyOnceWriter.send_back`, or what stands in for it."""
+WasCommitted = Callable[[Sequence[TopicPartition]], bool]
+"""`ExactlyOnceWriter.was_committed`."""
+
+
+class _Pending(NamedTuple):
+    queue: ProcessQueue
+    message: Message
+    request: SendBackRequest
+    on_done: OnDone
+
+
+class _Unresolved(NamedTuple):
+    batch: Sequence[_Pending]
+    points: Mapping[ProcessQueue, CommitPoint]
+
+
+class TransactionalSender:
+    """Writes failed messages and commits offsets in transactions, in a thread of its own.
+
+    Guarantees:
+        1. A send-back and the offset, or the note beside the offset, that its message is done are one: no crash
+           sends a message back twice.
+        2. The group metadata is taken before a partition is looked at; so if the partition is lost after that look,
+           the transaction is fenced by the group coordinator (KIP-447).
+        3. A transaction whose outcome is not known is looked up before anything else is written.
+        4. Everything that this consumer commits goes through here, one after the other: offsets never go back.
+
+    Args:
+        write: writes both in one transaction.
+        was_committed: tells what became of one whose outcome was not known.
+        group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
+            confluent-kafka lets no other in while it polls.
+        committed: is told what was committed.
+    """
+
+    def __init__(
+        self,
+        write: WriteBoth,
+        was_committed: WasCommitted,
+        group_metadata: Callable[[], Any],
+        committed: Callable[[Sequence[TopicPartition]], None],
+    ) -> None:
+        self._committed = committed
+        self._write = write
+        self._was_committed = was_committed
+        self._unresolved: _Unresolved | None = None
+        self._group_metadata = group_metadata
+        self._changed = threading.Condition()
+        self._pending: list[_Pending] = []
+        self._to_commit: list[ProcessQueue] = []
+        self._forgotten: WeakSet[ProcessQueue] = WeakSet()
+        self._writing = threading.Lock()
+        self._asks = False
+        self._metadata: Any = None
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
+        self._thread.start()
+
+    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+        """Put it in the next transaction."""
+        with self._changed:
+            if queue not in self._forgotten:
+                self._pending.append(_Pending(queue, message, request, on_done))
+                self._changed.notify_all()
+
+    def commit(self, queues: Iterable[ProcessQueue]) -> None:
+        """Commit in the next transaction; raises what has ended the own thread."""
+        if self._failure is not None:
+            raise self._failure
+        with self._changed:
+            self._to_commit = [queue for queue in queues if queue.to_commit is not None]
+            if self._to_commit:
+                self._changed.notify_all()
+
+    def serve(self) -> None:
+        """Give the own thread the group metadata that it has asked for."""
+        if self._asks:
+            metadata = self._group_metadata()
+            with self._changed:
+                self._metadata, self._asks = metadata, False
+                self._changed.notify_all()
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
+        leaving = set(queues)
+        self.settle(leaving, seconds)
+        self.forget(leaving)
+
+    def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """Write what waits for these now, in the caller's thread; False if something cannot be written."""
+        leaving = set(queues)
+        end = time.monotonic() + seconds
+        while leaving:
+            with self._changed:
+                self._to_commit = [queue for queue in leaving if queue.to_commit is not None]
+            settled = self._settle(self._group_metadata(), max(0.0, end - time.monotonic()))
+            if time.monotonic() >= end or not self._has_something_of(leaving):
+                break
+            if not settled:
+                with self._changed:
+                    self._changed.wait(_BRIEFLY_SECONDS)
+        return not self._has_something_of(leaving)
+
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+        """Send nothing more for these; their next owner has the messages."""
+        gone = set(queues)
+        with self._changed:
+            self._forgotten |= gone
+            kept = [one for one in self._pending if one.queue not in gone]
+            given_up, self._pending = len(self._pending) - len(kept), kept
+            self._to_commit = [queue for queue in self._to_commit if queue not in gone]
+        if given_up:
+            logger.warning(
+                "%d failed messages were not sent back before their partitions went: they come again", given_up
+            )
+
+    def close(self) -> None:
+        """End the thread; what still waits stays uncommitted and comes again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                if not self._settle(self._ask_for_metadata(), _PATIENCE_SECONDS):
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
+        except BaseException as error:
+            logger.exception("sending back in transactions has ended")
+            self._failure = error
+
+    def _wait(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._to_commit or self._unresolved or self._closing)
+            return not self._closing
+
+    def _ask_for_metadata(self) -> Any:
+        """As of now, from the thread that polls; None at the end."""
+        with self._changed:
+            self._metadata, self._asks = None, True
+            self._changed.wait_for(lambda: self._metadata is not None or self._closing)
+            return self._metadata
+
+    def _has_something_of(self, queues: set[ProcessQueue]) -> bool:
+        with self._changed:
+            waiting = [*self._pending, *(self._unresolved.batch if self._unresolved else ())]
+            return any(one.queue in queues for one in waiting) or any(queue.to_commit is not None for queue in queues)
+
+    def _settle(self, metadata: Any, seconds: float) -> bool:
+        """Write one transaction, if there is something to write; False if that has to be tried again."""
+        if metadata is None or not self._writing.acquire(timeout=seconds):
+            return False
+        try:
+            if not self._resolve():
+                return False
+            with self._changed:
+                batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
+                taken = set(map(id, batch))
+                self._pending = [one for one in self._pending if id(one) not in taken]
+                queues, self._to_commit = self._to_commit, []
+            return self._transact(batch, queues, metadata)
+        finally:
+            self._writing.release()
+
+    def _transact(self, batch: Sequence[_Pending], queues: Iterable[ProcessQueue], metadata: Any) -> bool:
+        done: dict[ProcessQueue, set[int]] = {queue: set() for queue in queues}
+        for one in batch:
+            done.setdefault(one.queue, set()).add(one.message.offset)
+        points = {
+            queue: point
+            for queue, offsets in done.items()
+            # What stands there already would tell nothing if the outcome had to be looked up.
+            if (point := queue.commit_point(offsets)) is not None and point != queue.committed
+        }
+        if not points:
+            # What is out of reach of the metadata must wait until the messages before it are done.
+            return not self._pending
+        try:
+            self._write(
+                [Failed(one.request, one.message.key, one.message.body) for one in batch],
+                [as_offset(queue, point) for queue, point in points.items()],
+                metadata,
+            )
+        except OutcomeUnknown as error:
+            logger.warning("%d failed messages may have been sent back: %s", len(batch), error)
+            self._unresolved = _Unresolved(batch, points)
+            return self._resolve()
+        except (PartitionLost, KafkaNotReachable) as error:
+            logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
+            self._keep(batch)
+            return False
+        except SendBackFailed as error:
+            return self._refused(batch, metadata, error)
+        self._done(batch, points)
+        return True
+
+    def _resolve(self) -> bool:
+        """Whether nothing is unknown any more.
+
+        Only offsets of partitions that were ours all the time tell what became of a transaction.
+        """
+        if self._unresolved is None:
+            return True
+        batch, points = self._unresolved
+        with self._changed:
+            ours = [as_offset(queue, point) for queue, point in points.items() if queue not in self._forgotten]
+        try:
+            committed = self._was_committed(ours) if ours else False
+        except (KafkaNotReachable, PartitionLost) as error:
+            logger.warning("%s", error)
+            return False
+        logger.warning(
+            "the transaction of %d failed messages was %s", len(batch), "committed" if committed else "undone"
+        )
+        self._unresolved = None
+        if committed:
+            self._done(batch, points)
+        else:
+            self._keep(batch)
+        return True
+
+    def _refused(self, batch: Sequence[_Pending], metadata: Any, error: SendBackFailed) -> bool:
+        """Find out which it was: the others must not suffer for it."""
+        if not batch:
+            logger.warning("offsets are not committed: %s", error)
+            return False
+        if len(batch) > 1:
+            settled = True
+            for one in batch:
+                if self._unresolved is not None:
+                    self._keep([one])
+                settled = self._unresolved is None and self._transact([one], (), metadata) and settled
+            return settled
+        batch[0].on_done(error)
+        return True
+
+    def _keep(self, batch: Iterable[_Pending]) -> None:
+        with self._changed:
+            self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
+
+    def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, CommitPoint]) -> None:
+        self._committed([as_offset(queue, point) for queue, point in points.items()])
+        for queue, point in points.items():
+            queue.committed = point
+        for one in batch:
+            one.on_done(None)

@@ -1,0 +1,1 @@
+"""Which topics a consumer reads."""

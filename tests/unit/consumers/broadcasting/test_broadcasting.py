@@ -1,0 +1,71 @@
+"""Broadcasting without a Kafka: what is dropped, what is saved, what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from reconsume.consumers import ConsumeConcurrentlyStatus, MessageModel, PushConsumer
+from reconsume.consumers.broadcasting.broadcasting import BroadcastSender, DropCounter
+from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
+from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.names import TopicNames
+from tests.unit.consumers.doubles import Clock, chunk_of
+
+
+def failing(sender: BroadcastSender, clock: Clock) -> ConcurrentlyService:
+    def listener(*_: object) -> ConsumeConcurrentlyStatus:
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    return ConcurrentlyService(
+        "departures", listener, sender=sender, names=TopicNames(), max_reconsume_times=None, clock=clock
+    )
+
+
+@pytest.mark.rule("BP-01")
+def test_what_fails_or_times_out_is_dropped_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dropped, clock = DropCounter(), Clock()
+    offsets = LocalOffsets.open(tmp_path)
+    sender = BroadcastSender(offsets, dropped)
+    service, queue = failing(sender, clock), ProcessQueue("flights", 0)
+    late = chunk_of(1, queue=queue, start=0)
+    queue.start(late.messages, 0)
+    clock.now = timedelta(hours=1).total_seconds() * 1000
+    service.expire(queue, timedelta(minutes=15).total_seconds() * 1000)
+    service.consume(chunk_of(1, queue=queue, start=1))
+    assert dropped.count == 2
+    assert queue.commit_point() == CommitPoint(2, "")
+    offsets.close()
+    assert "broadcasting: <Message flights-0@1> failed and is dropped (2 so far)" in caplog.text
+
+
+@pytest.mark.rule("BP-02")
+def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offsets = LocalOffsets.open(tmp_path)
+    sender, queue = BroadcastSender(offsets, DropCounter()), ProcessQueue("flights", 0)
+    for message in chunk_of(2, queue=queue).messages:
+        queue.finish(message)
+    (tmp_path / "offsets.new").mkdir()
+    sender.commit([queue])
+    assert "offsets cannot be saved in" in caplog.text
+    assert offsets.get("flights", 0) is None
+    (tmp_path / "offsets.new").rmdir()
+    sender.commit([queue])
+    assert offsets.get("flights", 0) == queue.committed == CommitPoint(2, "")
+    (tmp_path / "offsets.json").unlink()
+    sender.commit([queue])
+    assert not (tmp_path / "offsets.json").exists(), "nothing has changed, so nothing is written"
+    offsets.close()
+
+
+def test_exactly_once_is_refused() -> None:
+    with pytest.raises(IllegalSetting, match="exactly_once is for CLUSTERING"):
+        PushConsumer("departures", exactly_once=True, message_model=MessageModel.BROADCASTING)

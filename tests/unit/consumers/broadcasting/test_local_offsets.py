@@ -1,0 +1,118 @@
+"""The offsets file of a broadcasting consumer."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
+from reconsume.consumers.partitions.process_queue import CommitPoint
+from reconsume.delay_levels.errors import OffsetStoreUnusable
+from reconsume.delay_levels.progress.metadata import encode_progress
+
+HERE, THERE = ("flights", 0), ("trains", 12)
+POINT = CommitPoint(7, encode_progress(7, [9], {8: 2}))
+
+
+@pytest.mark.rule("BP-02")
+def test_what_was_saved_is_there_in_the_next_life_beside_what_was_saved_before(tmp_path: Path) -> None:
+    first = LocalOffsets.open(tmp_path / "new" / "a")
+    assert first.get(*HERE) is None
+    first.save({HERE: CommitPoint(1, ""), THERE: CommitPoint(2, "")})
+    first.save({HERE: POINT})
+    first.close()
+    second = LocalOffsets.open(tmp_path / "new" / "a")
+    assert (second.get(*HERE), second.get(*THERE)) == (POINT, CommitPoint(2, ""))
+    assert (second.knows("flights"), second.knows("planes")) == (True, False)
+    second.close()
+
+
+def test_only_one_has_it_until_it_is_closed(tmp_path: Path) -> None:
+    first = LocalOffsets.open(tmp_path)
+    with pytest.raises(OffsetStoreUnusable, match=r"another broadcasting consumer has .*a client\.id of its own"):
+        LocalOffsets.open(tmp_path)
+    first.close()
+    LocalOffsets.open(tmp_path).close()
+
+
+GOOD = {"offset": 1, "metadata": ""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"version": 1}',
+        '{"version": 2, "offsets": {}}',
+        '{"version": 1, "offsets": []}',
+        json.dumps({"version": 1, "offsets": {"flights": {"0": 1}}}),
+        json.dumps({"version": 1, "offsets": {"flights": {"zero": GOOD}}}),
+        *(
+            json.dumps({"version": 1, "offsets": {"flights": {"0": GOOD | wrong}}})
+            for wrong in (
+                {"offset": -1},
+                {"offset": "1"},
+                {"offset": True},
+                {"metadata": None},
+                {"metadata": "done1:!"},
+            )
+        ),
+    ],
+)
+def test_what_is_no_offsets_file_is_an_error_and_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(text)
+    for _ in range(2):
+        with pytest.raises(OffsetStoreUnusable, match=r"offsets\.json does not hold offsets: .*or delete it to start"):
+            LocalOffsets.open(tmp_path)
+    assert file.read_text() == text
+    file.unlink()
+    LocalOffsets.open(tmp_path).close()
+
+
+def test_a_file_that_was_half_written_beside_it_changes_nothing(tmp_path: Path) -> None:
+    first = LocalOffsets.open(tmp_path)
+    first.save({HERE: POINT})
+    first.close()
+    (tmp_path / "offsets.new").write_text('{"vers')
+    second = LocalOffsets.open(tmp_path)
+    assert second.get(*HERE) == POINT
+    second.close()
+
+
+def test_a_save_that_fails_keeps_the_file_before_it_and_says_so(tmp_path: Path) -> None:
+    offsets = LocalOffsets.open(tmp_path)
+    offsets.save({HERE: CommitPoint(1, "")})
+    (tmp_path / "offsets.new").mkdir()
+    with pytest.raises(OffsetStoreUnusable, match="offsets cannot be saved in "):
+        offsets.save({HERE: CommitPoint(2, "")})
+    assert offsets.get(*HERE) == CommitPoint(1, "")
+    (tmp_path / "offsets.new").rmdir()
+    offsets.save({HERE: CommitPoint(3, "")})
+    assert offsets.get(*HERE) == CommitPoint(3, "")
+    offsets.close()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OffsetStoreUnusable, match=r"offsets cannot be kept in .*as offset_store"):
+        LocalOffsets.open(tmp_path / "file" / "a")
+
+
+def test_the_directory_is_that_of_the_cluster_the_client_and_the_group() -> None:
+    by_default = offsets_directory(None, "kX-1", "client", "departures")
+    assert by_default == Path.home() / ".reconsume" / "offsets" / "kX-1" / "client" / "departures"
+
+
+@pytest.mark.parametrize("name", ["..", "../..", "a/b", "/etc", "a\\b", "groß"])
+def test_no_name_leads_out_of_the_directory(name: str) -> None:
+    directory = offsets_directory(Path("store"), "cluster", name, name)
+    assert directory.parts[:2] == ("store", "cluster")
+    assert len(directory.parts) == 4
+    assert os.path.normpath(directory) == str(directory)

@@ -1,0 +1,271 @@
+"""Messages that were read together: made when they are looked at, decided about as a whole or one by one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import Message as KafkaMessage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from reconsume.bridge.reading.by_partition import by_partition
+from reconsume.consumers.partitions.batch import Batch, Reading, bytes_of, sorted_offsets
+from reconsume.consumers.partitions.process_queue import Part, ProcessQueue, parts_of
+from reconsume.delay_levels.progress.metadata import KeptProgress
+from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
+
+
+def batch_at(offsets: Iterable[int]) -> Batch:
+    polled = [KafkaMessage(topic="flights", partition=0, offset=one, value=b"x" * (one % 7)) for one in offsets]
+    return Batch(polled, Reading(RETRY_TOPIC, ""))
+
+
+def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[Part]]:
+    queue, batch = ProcessQueue("flights", 0), batch_at(offsets)
+    assert queue.begin(batch) is batch
+    return queue, list(parts_of(batch, size or len(batch), queue))
+
+
+FLIGHTS, OTHER, RETRY = ("flights", 0), ("flights", 1), (RETRY_TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [],
+        [FLIGHTS],
+        [FLIGHTS, FLIGHTS, FLIGHTS],
+        [FLIGHTS, FLIGHTS, OTHER, FLIGHTS],
+        [FLIGHTS, RETRY, RETRY],
+    ],
+)
+@pytest.mark.parametrize("failing", [None, 0, 2])
+def test_what_was_polled_comes_by_partition_in_order_and_errors_apart(
+    places: list[tuple[str, int]], failing: int | None
+) -> None:
+    polled = [
+        KafkaMessage(topic=topic, partition=number, offset=place, error=KafkaError(-1) if place == failing else None)
+        for place, (topic, number) in enumerate(places)
+    ]
+    runs = list(by_partition(polled))
+    assert [one for *_, run in runs for one in run] == polled
+    for topic, number, failed, run in runs:
+        assert {(one.topic(), one.partition(), one.error() is not None) for one in run} == {(topic, number, failed)}
+    assert all(one[:3] != other[:3] for one, other in pairwise(runs)), "none is parted without need"
+
+
+def test_it_is_a_sequence_of_messages_that_stay_the_same() -> None:
+    batch = batch_at([4, 5, 7])
+    assert len(batch) == 3
+    assert [message.offset for message in batch] == [4, 5, 7]
+    assert batch[1] is batch[1]
+    assert batch[-2:] == (batch[1], batch[2])
+    assert batch[0] in batch
+    assert repr(batch[2:]) == "(<Message flights-0@7>,)"
+    assert repr(batch) == repr(tuple(batch))
+    with pytest.raises(IndexError):
+        batch[3]
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.integers(1, 9))
+def test_its_parts_are_all_of_it_in_order(offsets: set[int], size: int) -> None:
+    parts = list(parts_of(batch_at(sorted(offsets)), size, ProcessQueue("flights", 0)))
+    assert [message.offset for part in parts for message in part] == sorted(offsets)
+    assert all(len(part) == size for part in parts[:-1])
+    polled = [one for part in reversed(parts) for one in part.batch.polled[part.start : part.end]]
+    assert sorted_offsets(polled) == sorted(offsets)
+    assert bytes_of(polled) == sum(one % 7 for one in offsets)
+
+
+def test_offsets_without_a_gap_are_a_range() -> None:
+    assert batch_at([4, 5, 6]).offsets() == range(4, 7)
+    assert batch_at([4, 6, 7]).offsets() == [4, 6, 7]
+
+
+def test_threads_that_take_parts_share_them_without_loss() -> None:
+    parts = parts_of(batch_at(range(2_000)), 1, ProcessQueue("flights", 0))
+    line = threading.Barrier(4)
+    taken: list[list[Part]] = [[] for _ in range(4)]
+
+    def take(mine: list[Part]) -> None:
+        line.wait(10)
+        mine.extend(parts)
+
+    threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    offsets = [part.start for mine in taken for part in mine]
+    assert sorted(offsets) == list(range(2_000))
+
+
+@pytest.mark.rule("CC-15", "T-29")
+def test_a_dropped_queue_starts_no_batch_and_takes_no_success() -> None:
+    queue, (first, second) = begun(7, 8, size=1)
+    assert queue.start(first, 0)
+    queue.drop()
+    assert not queue.start(second, 0)
+    queue.succeed(first)
+    assert safe_offset(queue) == 7
+
+
+@pytest.mark.rule("CC-17", "EX-03", "EX-05", "T-27")
+def test_a_batch_that_ran_too_long_is_decided_by_message_and_its_late_success_counts_for_the_others() -> None:
+    queue, (batch,) = begun(7, 8, 9)
+    assert queue.start(batch, 1_000)
+    assert queue.expired(1_000) == [], "not yet: exactly the timeout is in time"
+    assert queue.expired(1_001) == list(batch)
+    assert queue.claim(batch[1])
+    queue.succeed(batch)
+    assert (queue.size, safe_offset(queue)) == (1, 8)
+    assert queue.expired(1e15) == []
+    queue.finish(batch[1])
+    assert (queue.size, safe_offset(queue)) == (0, 10)
+    assert not queue.is_full(1, 1, 1), "no bytes are left"
+
+
+@pytest.mark.rule("CC-06", "T-13")
+def test_the_messages_of_a_batch_that_is_taken_apart_are_decided_one_by_one() -> None:
+    queue, (batch,) = begun(7, 8)
+    queue.start(batch, 0)
+    queue.take_apart(batch)
+    assert queue.claim(batch[0])
+    assert not queue.claim(batch[0])
+    assert queue.expired(1) == [batch[1]]
+    queue.finish(batch[0])
+    assert (queue.size, safe_offset(queue)) == (1, 8)
+
+
+@pytest.mark.rule("CC-13", "EX-05", "T-15")
+def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_message_is_done() -> None:
+    queue, parts = begun(*range(6_000), size=2)
+    done: set[int] = set()
+    line = threading.Barrier(5)
+
+    def work(mine: list[Part]) -> None:
+        line.wait(30)
+        for part in mine:
+            assert queue.start(part, 0)
+            done.update((part.start, part.start + 1))
+            queue.succeed(part)
+
+    threads = [threading.Thread(target=work, args=(parts[number::4],)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    line.wait(30)
+    last = 0
+    while any(thread.is_alive() for thread in threads) or queue.size:
+        for message in queue.expired(1):
+            if queue.claim(message):
+                done.add(message.offset)
+                queue.finish(message)
+        offset = safe_offset(queue)
+        assert offset is not None
+        assert offset >= last
+        assert done.issuperset(range(offset))
+        last = offset
+    assert (safe_offset(queue), queue.size) == (6_000, 0)
+    assert not queue.is_full(1, 1, 1), "no bytes are left, whoever decided"
+
+
+def test_of_a_batch_that_was_partly_finished_in_an_earlier_life_the_rest_is_begun() -> None:
+    queue = ProcessQueue("flights", 0, KeptProgress(frozenset({8}), {9: 2}))
+    left = queue.begin(batch_at([7, 8, 9]))
+    assert [(one.offset, one.reconsume_times) for one in left] == [(7, 0), (9, 2)]
+
+
+def test_of_a_batch_that_lies_partly_below_the_committed_offset_the_rest_is_begun() -> None:
+    queue = ProcessQueue("flights", 0)
+    queue.keep(KeptProgress(), 8)
+    assert [one.offset for one in queue.begin(batch_at([7, 8, 9]))] == [8, 9]
+    assert [one.offset for one in queue.begin(batch_at([9, 10]))] == [10]
+
+
+class BatchesAgainstAModel(RuleBasedStateMachine):
+    """Batches begin, succeed, fail by message, run too long, in any order; with gaps as compaction leaves them."""
+
+    @initialize(start=st.integers(0, 2**40))
+    def start(self, start: int) -> None:
+        self.queue = ProcessQueue("flights", 0)
+        self.next = start
+        self.waiting: list[Part] = []
+        self.running: list[Part] = []
+        self.unfinished: set[int] = set()
+        self.claimed: set[int] = set()
+
+    @rule(gaps=st.lists(st.integers(0, 2), min_size=1, max_size=8), size=st.integers(1, 4))
+    def begin(self, gaps: list[int], size: int) -> None:
+        offsets = []
+        for gap in gaps:
+            offsets.append(self.next + gap)
+            self.next = offsets[-1] + 1
+        read = batch_at(offsets)
+        assert self.queue.begin(read) is read
+        self.unfinished.update(offsets)
+        self.waiting += parts_of(read, size, self.queue)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def call(self, data: st.DataObject) -> None:
+        batch = self._taken(self.waiting, data)
+        assert self.queue.start(batch, 0)
+        self.running.append(batch)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        batch = self._taken(self.running, data)
+        self.queue.succeed(batch)
+        self.unfinished -= {one.offset for one in batch} - self.claimed
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        batch = self._taken(self.running, data)
+        self.queue.take_apart(batch)
+        self._claim(one.offset for one in batch)
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def run_too_long(self) -> None:
+        self._claim(one.offset for one in self.queue.expired(1))
+
+    def _claim(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            undecided = offset in self.unfinished and offset not in self.claimed
+            assert self.queue.claim(message_at(offset, body=b"x" * (offset % 7))) == undecided
+            if undecided:
+                self.claimed.add(offset)
+
+    @precondition(lambda self: self.claimed)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(sorted(self.claimed)))
+        self.queue.finish(message_at(offset, body=b"x" * (offset % 7)))
+        self.claimed.remove(offset)
+        self.unfinished.remove(offset)
+
+    def _taken(self, batches: list[Part], data: st.DataObject) -> Part:
+        return batches.pop(data.draw(st.integers(0, len(batches) - 1)))
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        assert self.queue.size == len(self.unfinished)
+        safe = safe_offset(self.queue)
+        assert safe == min(self.unfinished, default=self.next if safe is not None else None)
+        held = sum(one % 7 for one in self.unfinished)
+        assert self.queue.is_full(2**62, held, 2**62)
+        assert not self.queue.is_full(2**62, held + 1, 2**62)
+
+
+BatchesAgainstAModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestBatchesAgainstAModel = pytest.mark.rule("CC-13", "CC-17", "T-15", "T-27")(
+    cast("type", BatchesAgainstAModel.TestCase)
+)

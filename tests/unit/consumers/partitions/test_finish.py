@@ -1,0 +1,183 @@
+"""A shutdown polls on while listeners run, and commits until the group takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.consumers.consume_loop import ConsumeLoop, Limits
+from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.senders import PlainSender
+from reconsume.consumers.subscriptions.subscription import Subscriptions
+from reconsume.delay_levels.wire.names import TopicNames
+from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at, service_of
+
+FLIGHTS = TopicPartition("flights", 0)
+NEW = TopicPartition("flights", 1)
+LATER = "commit, to be answered"
+
+
+@dataclass
+class Group:
+    """A consumer that is polled, a pool whose one listener runs for some polls, and a commit that may be refused.
+
+    Attributes:
+        runs_for: polls until the listener comes back.
+        refusals: how often committing is refused.
+        on_poll: called in each poll.
+        events: what happened, in order.
+    """
+
+    runs_for: int = 0
+    refusals: int = 0
+    on_poll: Callable[[], None] = lambda: None
+    events: list[str] = field(default_factory=list)
+    record: KafkaMessage | None = None
+
+    def poll(self, _timeout: float) -> KafkaMessage | None:
+        self.events.append("poll")
+        self.runs_for -= 1
+        self.on_poll()
+        return self.record
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self.events += [f"pause {one.topic}-{one.partition}" for one in partitions]
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition] | None:
+        if asynchronous:
+            self.events.append(LATER)
+            return None
+        self.refusals -= 1
+        if self.refusals >= 0:
+            error = KafkaError(KafkaError.ILLEGAL_GENERATION)
+            return [cast("Any", Refused(one.topic, one.partition, error)) for one in offsets]
+        self.events += [f"commit {one.topic}-{one.partition} {one.offset}" for one in offsets]
+        return offsets
+
+    def close(self, _seconds: float = 0) -> bool:
+        self.events.append("close")
+        return True
+
+    def submit(self, chunk: Chunk) -> None:
+        self.events += [f"begin {one.offset}" for one in chunk.messages]
+
+    def stop(self) -> None:
+        self.events.append("stop")
+
+    def is_working(self) -> bool:
+        return self.runs_for > 0
+
+
+@dataclass
+class Refused:
+    topic: str
+    partition: int
+    error: KafkaError
+
+
+def loop_of(group: Group, await_seconds: float = 60) -> ConsumeLoop:
+    service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
+    service.attach(cast("Any", group))
+    loop = ConsumeLoop(
+        cast("Any", group),
+        service,
+        PlainSender(lambda *_: None, lambda _seconds: 0, cast("Any", group)),
+        retry_topic=RETRY_TOPIC,
+        subscriptions=Subscriptions(TopicNames()),
+        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        known=KnownOffsets(lambda _topics: {}),
+        limits=Limits(1_000, 1_000_000, 2_000, 900_000, await_seconds),
+    )
+    loop._assigned(cast("Any", group), [FLIGHTS])
+    return loop
+
+
+def queue_of(loop: ConsumeLoop, partition: int = 0) -> ProcessQueue:
+    return loop._queues["flights", partition]
+
+
+def done(loop: ConsumeLoop, offset: int) -> None:
+    message = message_at(offset)
+    queue_of(loop).begin([message])
+    queue_of(loop).finish(message)
+
+
+@pytest.mark.rule("FC-09")
+def test_it_polls_until_the_listener_is_back_and_then_commits() -> None:
+    group = Group(runs_for=3)
+    loop = loop_of(group)
+    group.on_poll = lambda: done(loop, 7) if group.runs_for == 0 else None
+    loop.finish()
+    assert group.events == ["stop", "pause flights-0", "poll", "poll", "poll", "commit flights-0 8"]
+
+
+def test_what_finishes_meanwhile_is_committed_meanwhile_and_the_last_commit_is_waited_for() -> None:
+    group = Group(runs_for=2)
+    loop = loop_of(group)
+    done(loop, 7)
+    loop.finish()
+    assert group.events == ["stop", "pause flights-0", "poll", LATER, "poll", "commit flights-0 8"]
+
+
+def test_what_is_read_meanwhile_is_not_begun() -> None:
+    group = Group(runs_for=2, record=KafkaMessage(topic="flights", partition=0, offset=9, value=b"body"))
+    loop = loop_of(group)
+    loop.finish()
+    assert not [event for event in group.events if event.startswith(("begin", "commit"))]
+
+
+def test_a_partition_that_comes_meanwhile_is_not_read() -> None:
+    group = Group(runs_for=3)
+    loop = loop_of(group)
+    group.on_poll = lambda: loop._assigned(cast("Any", group), [NEW]) if group.runs_for == 1 else None
+    loop.finish()
+    assert group.events.count("pause flights-1") == 1
+
+
+def test_a_commit_that_a_rebalance_refuses_is_tried_again_after_a_poll() -> None:
+    group = Group(refusals=2)
+    loop = loop_of(group)
+    done(loop, 7)
+    loop.finish()
+    assert group.events == ["stop", "pause flights-0", "poll", "poll", "commit flights-0 8"]
+
+
+def test_it_waits_no_longer_than_it_may() -> None:
+    group = Group(runs_for=1_000_000)
+    loop = loop_of(group, await_seconds=0.05)
+    loop.finish()
+    assert group.runs_for > 0
+    assert group.events[-1] == "poll"
+
+
+def test_the_consumer_is_closed_even_if_the_last_commit_fails() -> None:
+    class Broken(PlainSender):
+        def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+            del queues, seconds
+            raise RuntimeError("no commit")
+
+    group = Group()
+    loop = loop_of(group)
+    loop._sender = Broken(lambda *_: None, lambda _seconds: 0, cast("Any", group))
+    with pytest.raises(RuntimeError, match="no commit"):
+        loop.end()
+    assert group.events[-1] == "close"
+
+
+@pytest.mark.parametrize("ends_with", ["_assigned", "_revoked"])
+def test_all_is_committed_before_a_rebalance_goes_on(ends_with: str) -> None:
+    """A member that waits for its group cannot commit, and may be killed meanwhile."""
+    group = Group()
+    loop = loop_of(group)
+    loop._assigned(cast("Any", group), [NEW])
+    done(loop, 7)
+    getattr(loop, ends_with)(cast("Any", group), [NEW] if ends_with == "_revoked" else [])
+    assert group.events == [LATER]

@@ -1,0 +1,65 @@
+"""A lookout: its first answer is waited for, later ones replace it, errors never do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from reconsume.consumers.subscriptions import repeated_look as lookout
+from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookout, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(lookout, "_AGAIN_SECONDS", 0.01)
+
+
+def saying(*answers: str | Exception) -> Callable[[], str]:
+    """The answers in turn, then the last one for ever."""
+    left = list(answers)
+
+    def look() -> str:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return look
+
+
+def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> None:
+    found = Lookout(saying(KafkaNotReachable("away"), "one", KafkaRefused("not now"), ValueError("ours"), "two"), "x")
+    found.start(threading.Event())
+    try:
+        assert found.latest in ("one", "two")
+        wait_until(lambda: found.latest == "two", what="the new answer")
+    finally:
+        found.close()
+
+
+def test_a_first_question_that_is_refused_is_raised() -> None:
+    found = Lookout(saying(KafkaRefused("no right")), "x")
+    with pytest.raises(KafkaRefused, match="no right"):
+        found.start(threading.Event())
+    found.close()
+
+
+def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    found = Lookout(saying("one", KafkaRefused("no right")), "topics")
+    found.start(threading.Event())
+    wait_until(lambda: "topics: no right; what was known before still holds" in caplog.text, what="the refusal")
+    assert found.latest == "one"
+    found.close()
+
+
+def test_a_stop_ends_the_wait_for_the_first_answer() -> None:
+    found, stop = Lookout(saying(KafkaNotReachable("away")), "x"), threading.Event()
+    stop.set()
+    found.start(stop)
+    assert found.latest is None
+    found.close()
