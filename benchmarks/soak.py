@@ -29,10 +29,10 @@ import psutil
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
-from reconsume.cli.chaos.judge import Verdict
+from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
+from reconsume.cli.chaos.judging.judge import Verdict
+from reconsume.cli.chaos.judging.reading import TopicReader
 from reconsume.cli.chaos.operator import Operator
-from reconsume.cli.chaos.processes import Processes, UnderTest
-from reconsume.cli.chaos.reading import TopicReader
 from reconsume.cli.chaos.workload import MAX_RECONSUME_TIMES, ORIGIN, failures_in, produce
 
 EVERY_SECONDS = 10.0
@@ -124,7 +124,9 @@ def under_test(bootstrap_servers: str, url: str, folder: Path) -> Processes:
         one(f"scheduler {number}", "reconsume", "scheduler", "--instance-id", f"soak-{number}", *common)
         for number in (1, 2)
     ]
-    consumers = [one(f"consumer {number}", "reconsume.cli.chaos.consumer", bootstrap_servers) for number in (1, 2)]
+    consumers = [
+        one(f"consumer {number}", "reconsume.cli.chaos.cluster.consumer", bootstrap_servers) for number in (1, 2)
+    ]
     beside = [
         one("sidecar's scheduler", "reconsume", "scheduler", "--config", str(pushed), "--instance-id", "s", *common),
         one("sidecar", "reconsume", "sidecar", "--config", str(sidecar), "--listen", "127.0.0.1:0", *common),

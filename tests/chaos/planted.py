@@ -15,7 +15,7 @@ from reconsume.bridge.scheduler import service
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.writing.transactions import Produce, Transactions
-from reconsume.cli.chaos.worker import run
+from reconsume.cli.chaos.cluster.worker import run
 
 __all__ = ["BUGS"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from reconsume.cli.chaos.cluster import free_ports
+from reconsume.cli.chaos.cluster.brokers import free_ports
 from tests.support.waiting import wait_until
 
 __all__ = ["Answer", "ApiServer", "running"]

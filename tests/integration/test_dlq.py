@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
-from reconsume.cli.dlq import export_letters, list_letters, resend_letters, show_letter
+from reconsume.cli.actions.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters

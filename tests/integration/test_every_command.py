@@ -105,7 +105,10 @@ ELSEWHERE: Final = {
     "broker": ("tests/integration/test_local_kafka.py", "test_the_command_says_as_json_where_kafka_is"),
     "demo": ("tests/unit/cli/test_reports.py", "test_the_demo_tells_its_figures"),
     "chaos": ("tests/unit/cli/test_reports.py", "test_chaos_tells_its_figures"),
-    "reconcile": ("tests/unit/cli/test_reports.py", "test_reconcile_tells_its_figures_and_hostile_findings"),
+    "reconcile": (
+        "tests/unit/cli/test_reports.py",
+        "test_reconcile_tells_its_figures_and_hostile_findings",
+    ),
     "replay": ("tests/unit/cli/test_reports.py", "test_a_replay_tells_its_plan_and_hostile_causes"),
 }
 """Those that need more than a Kafka."""

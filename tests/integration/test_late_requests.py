@@ -13,7 +13,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, Transactio
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
-from reconsume.cli.chaos.cluster import Cluster
+from reconsume.cli.chaos.cluster.brokers import Cluster
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.drop_in import Reading, drop_in

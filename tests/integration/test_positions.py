@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.cli.positions import reset, show
+from reconsume.cli.actions.positions import reset, show
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.position_list import list_positions, parse_partition
 from tests.integration.installation import Installation, scheduler, settings_for

@@ -12,8 +12,8 @@ from reconsume.bridge.groups.groups_store import read_groups, write_group, write
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.cli.groups_file import apply_groups
-from reconsume.cli.topics import apply_plan, make_plan
+from reconsume.cli.actions.groups_file import apply_groups
+from reconsume.cli.actions.topics import apply_plan, make_plan
 from reconsume.consumers import ConsumeConcurrentlyContext, Message
 from reconsume.consumers.sending.retry_topic import make_retry_topic
 from tests.integration.installation import LATER, LEVELS, SUCCESS, Deliveries, Installation, scheduler, settings_for

@@ -11,7 +11,7 @@ import pytest
 
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
-from reconsume.cli.quarantine import list_quarantine, release_records, show_record
+from reconsume.cli.actions.quarantine import list_quarantine, release_records, show_record
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import quarantine

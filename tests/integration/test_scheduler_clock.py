@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.settings import SchedulerSettings
-from reconsume.cli.chaos.worker import set_ahead
+from reconsume.cli.chaos.cluster.worker import set_ahead
 from tests.integration.installation import Installation, installation, scheduler, settings_for
 from tests.support.set_clock import kafka_with_clock
 from tests.support.waiting import wait_until
@@ -34,7 +34,7 @@ def test_a_clock_that_is_set_wrong_makes_nothing_early_and_nothing_late(
     clock = tmp_path / "clock"
     set_ahead(clock, 0)
     command = [
-        *(sys.executable, "-m", "reconsume.cli.chaos.worker", str(clock), "scheduler"),
+        *(sys.executable, "-m", "reconsume.cli.chaos.cluster.worker", str(clock), "scheduler"),
         *("--instance-id", "wrong", "--bootstrap-servers", bootstrap_servers, "--management", "127.0.0.1:0"),
     ]
     environment = os.environ | {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.cli.status import show_status, watch_status
+from reconsume.cli.actions.status import show_status, watch_status
 from reconsume.delay_levels.progress.done_ahead import encode_done
 from reconsume.delay_levels.wire.names import DOCTOR_GROUP
 from reconsume.operations.status import collect_status

@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.spark_connectors import reconcile
-from reconsume.spark_connectors.reconcile import records, summarise
+from reconsume.spark_connectors.reconcile import summarise
+from reconsume.spark_connectors.reconcile.records import records
 from tests.spark.copies import Copy, write
 from tests.spark.lived import Lived
 

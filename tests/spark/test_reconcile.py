@@ -16,7 +16,7 @@ from reconsume.cli.spark import follow
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
-from reconsume.spark_connectors.reconcile.grown import GrownLedger
+from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
 from tests.integration.installation import LATER, Deliveries
 from tests.spark.copies import Copy, take, write
 from tests.spark.lived import MESSAGES, Lived

@@ -20,8 +20,8 @@ from reconsume.operations.quarantine import QuarantineRecord, read_quarantine
 from reconsume.operations.record_address import Place
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import read_ledger
+from reconsume.spark_connectors.reconcile.records.second_look import Standing
 from reconsume.spark_connectors.reconcile.releases import Fates, Release, fates_of
-from reconsume.spark_connectors.reconcile.second_look import Standing
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

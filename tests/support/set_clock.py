@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from reconsume.cli.broker.kafka import LocalKafka
-from reconsume.cli.chaos.worker import set_ahead
+from reconsume.cli.chaos.cluster.worker import set_ahead
 from tests.support.kafka import local_kafka
 
 __all__ = ["kafka_with_clock"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from reconsume.cli.chaos.cluster import Broker, Cluster
+from reconsume.cli.chaos.cluster.brokers import Broker, Cluster
+from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
+from reconsume.cli.chaos.cluster.worker import set_ahead
 from reconsume.cli.chaos.faults import Fault, Kind
 from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad
-from reconsume.cli.chaos.processes import Processes, UnderTest
-from reconsume.cli.chaos.worker import set_ahead
 
 __all__ = ["Inflictor"]
 

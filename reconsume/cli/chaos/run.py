@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.chaos.cluster import Cluster, free_ports
+from reconsume.cli.chaos.cluster.brokers import Cluster, free_ports
+from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
+from reconsume.cli.chaos.cluster.pushed import app_command, sidecar_command
+from reconsume.cli.chaos.cluster.worker import set_ahead
 from reconsume.cli.chaos.faults import Fault, Kind, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
-from reconsume.cli.chaos.judge import Verdict
+from reconsume.cli.chaos.judging.judge import Verdict
+from reconsume.cli.chaos.judging.reading import TopicReader
+from reconsume.cli.chaos.judging.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad
-from reconsume.cli.chaos.processes import Processes, UnderTest
-from reconsume.cli.chaos.pushed import app_command, sidecar_command
-from reconsume.cli.chaos.reading import TopicReader
-from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
-from reconsume.cli.chaos.worker import set_ahead
 from reconsume.cli.chaos.workload import produce
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.delay_levels.errors import ReconsumeError
@@ -63,7 +63,7 @@ class ChaosOptions:
     rate: float = 200.0
     sidecar: bool = False
     faults: Sequence[Fault] | None = None
-    worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.worker")
+    worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.cluster.worker")
     patience: float = 90.0
 
     def schedule(self) -> Sequence[Fault]:
@@ -185,7 +185,7 @@ def _processes(
         )
         for number, clock in enumerate(clocks)
     ]
-    command = [sys.executable, "-m", "reconsume.cli.chaos.consumer", cluster.proxied]
+    command = [sys.executable, "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
     consumers = [UnderTest(f"consumer-{number}", command, folder) for number in range(_EACH)]
     bad = [UnderTest("consumer-poisoned", [*command, "poisoned"], folder)] if poisoned else []
     if not options.sidecar:

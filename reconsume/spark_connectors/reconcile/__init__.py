@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reconsume.spark_connectors.reconcile.deleted import Extent
-from reconsume.spark_connectors.reconcile.grown import ledger_runs, read_ledger
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
+from reconsume.spark_connectors.reconcile.records.deleted import Extent
+from reconsume.spark_connectors.reconcile.records.grown import ledger_runs, read_ledger
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
 from reconsume.spark_connectors.reconcile.stream import reconcile_stream
 from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise

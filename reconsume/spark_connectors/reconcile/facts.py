@@ -9,8 +9,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.spark_connectors.reconcile.deleted import First, Lanes
 from reconsume.spark_connectors.reconcile.judged import Committed
+from reconsume.spark_connectors.reconcile.records.deleted import First, Lanes
 
 __all__ = ["SETTLED_MS", "Facts", "gather_facts"]
 

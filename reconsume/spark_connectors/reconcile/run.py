@@ -20,10 +20,7 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.compiled import in_small_methods
 from reconsume.spark_connectors.readers import check_source
-from reconsume.spark_connectors.reconcile.attempts import pair_attempts
-from reconsume.spark_connectors.reconcile.deleted import Deletions, Extent, ExtentsSince, Place
 from reconsume.spark_connectors.reconcile.facts import gather_facts
-from reconsume.spark_connectors.reconcile.grown import GrownLedger
 from reconsume.spark_connectors.reconcile.judged import (
     Committed,
     LevelTables,
@@ -32,14 +29,17 @@ from reconsume.spark_connectors.reconcile.judged import (
 )
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
 from reconsume.spark_connectors.reconcile.pairing import pair_up
-from reconsume.spark_connectors.reconcile.records import read_records
-from reconsume.spark_connectors.reconcile.releases import follow_releases
-from reconsume.spark_connectors.reconcile.second_look import (
+from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts
+from reconsume.spark_connectors.reconcile.records.deleted import Deletions, Extent, ExtentsSince, Place
+from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
+from reconsume.spark_connectors.reconcile.records.records import read_records
+from reconsume.spark_connectors.reconcile.records.second_look import (
     Standing,
     forgive_deliveries_in_flight,
     note_lost_origins,
     standing,
 )
+from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.verdicts import Judge
 
 __all__ = ["Reconciliation", "reconcile"]

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.spark_connectors.reconcile.deleted import ExtentsSince
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
+from reconsume.spark_connectors.reconcile.records.deleted import ExtentsSince
 from reconsume.spark_connectors.reconcile.run import reconcile
 
 __all__ = ["reconcile_stream"]

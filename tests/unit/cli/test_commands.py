@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from rich.text import Text
 from typer.testing import CliRunner
 
 from reconsume.cli.main import app
@@ -23,6 +24,12 @@ def test_each_command_says_what_it_does(name: str) -> None:
     done = CliRunner().invoke(app, [*name.split(), "--help"])
     assert done.exit_code == 0
     assert (COMMANDS[name].help or "").strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_of_a_help_text_is_taken_for_markup(name: str) -> None:
+    texts = [COMMANDS[name].help or "", *(getattr(one, "help", None) or "" for one in COMMANDS[name].params)]
+    assert [text for text in texts if Text.from_markup(text).plain != text] == []
 
 
 @pytest.mark.parametrize("name", PRINT)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from reconsume.cli import acls
+from reconsume.cli.actions import acls
 from reconsume.cli.main import main
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.cli.chaos.judge import Verdict
+from reconsume.cli.chaos.judging.judge import Verdict
 from reconsume.cli.chaos.run import ChaosOptions, ChaosReport
 from reconsume.cli.chaos.run import print_report as print_chaos
 from reconsume.cli.demo.run import print_report as print_demo

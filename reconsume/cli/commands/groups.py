@@ -34,7 +34,7 @@ def groups_list(
     output: Output = "table",
 ) -> None:
     """List the level table and the registered groups."""
-    from reconsume.cli.groups import list_groups
+    from reconsume.cli.actions.groups import list_groups
 
     list_groups(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
 
@@ -48,7 +48,7 @@ def groups_get(
     output: Output = "json",
 ) -> None:
     """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
-    from reconsume.cli.groups import show_group
+    from reconsume.cli.actions.groups import show_group
 
     show_group(read_settings(config, bootstrap_servers, kafka), group, as_json=check_output(output))
 
@@ -72,7 +72,7 @@ def groups_set(
     output: Output = "table",
 ) -> None:
     """Register or change a group, or after a question what holds for all groups; running processes follow at once."""
-    from reconsume.cli.groups import GroupChange, set_group, set_system
+    from reconsume.cli.actions.groups import GroupChange, set_group, set_system
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     change = GroupChange(
@@ -101,7 +101,7 @@ def groups_delete(
     output: Output = "table",
 ) -> None:
     """Unregister a group. Its topics stay, with what is in them."""
-    from reconsume.cli.groups import delete_group
+    from reconsume.cli.actions.groups import delete_group
 
     delete_group(read_settings(config, bootstrap_servers, kafka), group, yes=yes, as_json=check_output(output))
 
@@ -116,7 +116,7 @@ def groups_plan(
     output: Output = "table",
 ) -> None:
     """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
-    from reconsume.cli.groups_file import show_groups_plan
+    from reconsume.cli.actions.groups_file import show_groups_plan
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     if show_groups_plan(settings, file, delete=delete, as_json=as_json):
@@ -134,7 +134,7 @@ def groups_apply(
     output: Output = "table",
 ) -> None:
     """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
-    from reconsume.cli.groups_file import apply_groups
+    from reconsume.cli.actions.groups_file import apply_groups
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     apply_groups(settings, file, delete=delete, yes=yes, as_json=as_json)

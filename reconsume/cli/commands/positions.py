@@ -29,7 +29,7 @@ def positions_list(
     output: Output = "table",
 ) -> None:
     """List the position of each partition beside its committed offset; workers begin at the larger one."""
-    from reconsume.cli.positions import show
+    from reconsume.cli.actions.positions import show
 
     show(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
 
@@ -45,7 +45,7 @@ def positions_reset(
     output: Output = "table",
 ) -> None:
     """Remove positions, so that workers begin at committed offsets that were reset; stop all workers first."""
-    from reconsume.cli.positions import reset
+    from reconsume.cli.actions.positions import reset
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     reset(settings, partitions or (), all_of_them=all_of_them, yes=yes, as_json=as_json)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.readers import read_raw
-from reconsume.spark_connectors.reconcile.records import IDENTITY, place_of, read_records
+from reconsume.spark_connectors.reconcile.records.records import IDENTITY, place_of, read_records
 
 __all__ = ["POSITION", "Standing", "forgive_deliveries_in_flight", "note_lost_origins", "standing"]
 

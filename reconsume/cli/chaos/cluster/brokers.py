@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress
 from reconsume.cli.broker.kafka import LocalKafka
-from reconsume.cli.chaos.proxy import Proxy
+from reconsume.cli.chaos.cluster.proxy import Proxy
 
 __all__ = ["Broker", "Cluster", "free_ports"]
 

@@ -1,4 +1,4 @@
-"""Commands for those who run it: rights and doctor. Each imports what it needs when it runs."""
+"""Commands for those who run it: send-back, status, doctor. Each imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ from reconsume.cli.common import (
 __all__ = ["add_operations"]
 
 
-def add_operations(app: typer.Typer, topics: typer.Typer) -> None:
+def add_operations(app: typer.Typer) -> None:
     """Register them."""
-    topics.command("acls")(topics_acls)
+    app.command("send-back")(send_back)
+    app.command()(status)
     app.command()(doctor)
 
 
-def topics_acls(
-    role: Annotated[
-        str,
-        typer.Option(help="scheduler, consumer, sidecar, sender, producer, console, spark, replay or admin"),
-    ] = "scheduler",
-    group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
-    exactly_once: Annotated[bool, typer.Option("--exactly-once", help="it sends back in transactions")] = False,
-    principal: Annotated[str | None, typer.Option(help="default: User:<role>")] = None,
+def send_back(
+    group: Annotated[str, typer.Option(help="consumer group")],
+    message: Annotated[str, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the record to send back")],
+    delay_level: Annotated[int, typer.Option(help="0: the group's next level; negative: dead letter now")] = 0,
+    cause: Annotated[str | None, typer.Option(help="why, kept on a dead letter")] = None,
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
     output: Output = "table",
 ) -> None:
-    """Print the rights that a role needs, no more and no less, as kafka-acls.sh commands. Asks no broker."""
-    from reconsume.cli.acls import show_acls
+    """Send one record back by hand, as a consumer of the group would."""
+    from reconsume.cli.actions.send_back import send_back_record
 
     settings = read_settings(config, bootstrap_servers, kafka)
-    show_acls(
-        settings,
-        role,
-        group=group,
-        topics=topic or (),
-        exactly_once=exactly_once,
-        principal=principal,
-        as_json=check_output(output),
-    )
+    send_back_record(settings, group, message, delay_level, cause, as_json=check_output(output))
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
+    from reconsume.cli.actions.status import run_status
+
+    run_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output), watch=watch)
 
 
 def doctor(
@@ -66,7 +68,7 @@ def doctor(
     output: Output = "table",
 ) -> None:
     """Examine the installation: what is wrong, and the command that mends it; exit code 1 if there is a problem."""
-    from reconsume.cli.doctor import run_doctor
+    from reconsume.cli.actions.doctor import run_doctor
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     if not run_doctor(settings, role, group=group, topics=topic or (), send_record=send_record, as_json=as_json):

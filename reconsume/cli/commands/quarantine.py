@@ -29,7 +29,7 @@ def quarantine_list(
     output: Output = "table",
 ) -> None:
     """List what could not be delivered, and why."""
-    from reconsume.cli.quarantine import list_quarantine
+    from reconsume.cli.actions.quarantine import list_quarantine
 
     list_quarantine(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
 
@@ -43,7 +43,7 @@ def quarantine_show(
     output: Output = "table",
 ) -> None:
     """Show one record with its headers and its value."""
-    from reconsume.cli.quarantine import show_record
+    from reconsume.cli.actions.quarantine import show_record
 
     show_record(read_settings(config, bootstrap_servers, kafka), record, as_json=check_output(output))
 
@@ -62,7 +62,7 @@ def quarantine_release(
     output: Output = "table",
 ) -> None:
     """Give records back to the schedulers, each once; first mend what was wrong."""
-    from reconsume.cli.quarantine import release_records
+    from reconsume.cli.actions.quarantine import release_records
 
     settings = read_settings(config, bootstrap_servers, kafka)
     as_json = check_output(output)

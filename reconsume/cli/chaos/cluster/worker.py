@@ -1,4 +1,4 @@
-"""A scheduler worker whose clock can be set wrong: `python -m reconsume.cli.chaos.worker CLOCK ARGUMENTS…`.
+"""A scheduler worker whose clock can be set wrong: `python -m reconsume.cli.chaos.cluster.worker CLOCK ARGUMENTS…`.
 
 CLOCK is a file of 8 bytes, a float: by how many seconds this process's clock is ahead, now. The arguments are those of
 the command `reconsume`.

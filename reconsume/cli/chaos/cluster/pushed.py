@@ -1,6 +1,6 @@
 """A member of the group that is a sidecar, and the app to which it pushes.
 
-As a program it is the app: `python -m reconsume.cli.chaos.pushed PORT BOOTSTRAP_SERVERS`.
+As a program it is the app: `python -m reconsume.cli.chaos.cluster.pushed PORT BOOTSTRAP_SERVERS`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def sidecar_command(folder: Path, bootstrap_servers: str, app_port: int) -> list
 
 def app_command(port: int, bootstrap_servers: str) -> list[str]:
     """The app."""
-    return [sys.executable, "-m", "reconsume.cli.chaos.pushed", str(port), bootstrap_servers]
+    return [sys.executable, "-m", "reconsume.cli.chaos.cluster.pushed", str(port), bootstrap_servers]
 
 
 class _App(BaseHTTPRequestHandler):

@@ -10,8 +10,8 @@ from typing import Any, Final
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
 from reconsume.bridge.process.settings import Settings
+from reconsume.cli.actions.groups_file import changed_line, going_down
 from reconsume.cli.common import confirm
-from reconsume.cli.groups_file import changed_line, going_down
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.groups_file import Change, changes

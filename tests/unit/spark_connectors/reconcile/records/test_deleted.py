@@ -7,7 +7,14 @@ import logging
 import pytest
 
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.reconcile.deleted import Deletions, Extent, First, Place, deleted_until, expired_lanes
+from reconsume.spark_connectors.reconcile.records.deleted import (
+    Deletions,
+    Extent,
+    First,
+    Place,
+    deleted_until,
+    expired_lanes,
+)
 from reconsume.spark_connectors.reconcile.run import _missed
 
 NOW = 1_000_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.acls import role_of
+from reconsume.cli.actions.acls import role_of
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.doctor.report import Report

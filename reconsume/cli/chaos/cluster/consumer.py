@@ -1,4 +1,4 @@
-"""A consumer under test, as a program: `python -m reconsume.cli.chaos.consumer BOOTSTRAP_SERVERS [poisoned]`.
+"""A consumer under test, as a program: `python -m reconsume.cli.chaos.cluster.consumer BOOTSTRAP_SERVERS [poisoned]`.
 
 With `poisoned` it consumes as the poisoned group, whose listener slips where a message says so.
 """

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from reconsume.cli.chaos.faults import Kind, kinds_for, schedule
-from reconsume.cli.chaos.judge import Judge
+from reconsume.cli.chaos.judging.judge import Judge
+from reconsume.cli.chaos.judging.recovery import Inflicted, Recovery, lateness, recoveries, summary
 from reconsume.cli.chaos.poison import MIXES, Poison, poison_in
-from reconsume.cli.chaos.recovery import Inflicted, Recovery, lateness, recoveries, summary
 from reconsume.cli.chaos.workload import DEAD, body_of, failures_in
 
 

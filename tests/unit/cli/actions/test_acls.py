@@ -7,7 +7,7 @@ import json
 import pytest
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.acls import show_acls
+from reconsume.cli.actions.acls import show_acls
 from reconsume.delay_levels.errors import IllegalSetting
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from reconsume.spark_connectors.reconcile.records import IDENTITY
+from reconsume.spark_connectors.reconcile.records.records import IDENTITY
 
 __all__ = ["pair_attempts"]
 

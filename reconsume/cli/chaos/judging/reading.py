@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.cli.chaos.judge import PLACE_BITS, Judge, Place
+from reconsume.cli.chaos.judging.judge import PLACE_BITS, Judge, Place
 from reconsume.cli.chaos.poison import ORIGIN_OF_POISON, UNMADE_PREFIX, poison_in
 from reconsume.cli.chaos.workload import ORIGIN, PROCESSED, failures_in
 from reconsume.cli.processing import PROCESSED_ORIGIN

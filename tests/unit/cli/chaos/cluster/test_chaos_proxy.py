@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconsume.cli.chaos.cluster import free_ports
-from reconsume.cli.chaos.proxy import Proxy
+from reconsume.cli.chaos.cluster.brokers import free_ports
+from reconsume.cli.chaos.cluster.proxy import Proxy
 
 SENT = b"x" * 20_000
 

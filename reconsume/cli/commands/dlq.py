@@ -49,7 +49,7 @@ def dlq_list(
     output: Output = "table",
 ) -> None:
     """List a group's dead letters, the newest first."""
-    from reconsume.cli.dlq import list_letters, make_filter
+    from reconsume.cli.actions.dlq import list_letters, make_filter
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     wanted = make_filter(text, key, message_id, since, until)
@@ -66,7 +66,7 @@ def dlq_show(
     output: Output = "table",
 ) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
-    from reconsume.cli.dlq import show_letter
+    from reconsume.cli.actions.dlq import show_letter
 
     show_letter(read_settings(config, bootstrap_servers, kafka), group, record, as_json=check_output(output))
 
@@ -87,7 +87,7 @@ def dlq_export(
     output: Output = "table",
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
-    from reconsume.cli.dlq import export_letters, make_filter
+    from reconsume.cli.actions.dlq import export_letters, make_filter
 
     settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
     count = export_letters(settings, group, make_filter(text, key, message_id, since, until), form=form, file=file)
@@ -114,7 +114,7 @@ def dlq_resend(
     output: Output = "table",
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
-    from reconsume.cli.dlq import make_filter, resend_letters
+    from reconsume.cli.actions.dlq import make_filter, resend_letters
 
     resend_letters(
         read_settings(config, bootstrap_servers, kafka),

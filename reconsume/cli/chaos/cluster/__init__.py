@@ -1,0 +1,1 @@
+"""The brokers, proxies and processes that faults are done to."""

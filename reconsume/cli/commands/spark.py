@@ -1,0 +1,137 @@
+"""The commands that run on Spark. Each imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reconsume.cli.common import (
+    BootstrapServers,
+    ConfigFile,
+    KafkaSettings,
+    Output,
+    SparkMaster,
+    SparkOptions,
+    SparkRemote,
+    Yes,
+    check_output,
+    need_spark,
+    read_settings,
+)
+
+__all__ = ["add_spark"]
+
+
+def add_spark(app: typer.Typer) -> None:
+    """Register them."""
+    app.command()(replay)
+    app.command()(reconcile)
+
+
+def replay(
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="which ones, such as \"cause LIKE '%timeout%'\"; default: all"),
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="of this group; may be given several times")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="a dead-letter topic to read in place of the groups', of any system")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="retry (default), or origin: all groups see it there")] = None,
+    for_group: Annotated[str | None, typer.Option(help="for dead letters that do not tell their group")] = None,
+    max_replays: Annotated[int, typer.Option(help="what was replayed so often is refused")] = 2,
+    plan: Annotated[str | None, typer.Option(metavar="FOLDER", help="for the plan; one that is there goes on")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="make the plan and show it, send nothing")] = False,
+    rate: Annotated[float | None, typer.Option(help="records per second at most")] = None,
+    stream: Annotated[
+        str | None, typer.Option(metavar="NAME", help="replay what came since this name's last run; needs --plan")
+    ] = None,
+    at_least_once: Annotated[
+        bool, typer.Option("--at-least-once", help="allow a Spark that runs failed tasks again: some may be sent twice")
+    ] = False,
+    yes: Yes = False,
+    master: SparkMaster = "local[*]",
+    remote: SparkRemote = None,
+    spark_option: SparkOptions = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Replay dead letters with Spark: plan, show, ask, send, report. The same plan never sends one twice."""
+    as_json = check_output(output)
+    need_spark()
+    from reconsume.cli.spark.replay import ReplayOptions
+    from reconsume.cli.spark.replay import replay as run
+
+    options = ReplayOptions(
+        folder=plan,
+        where=where,
+        groups=group or (),
+        topics=topic or (),
+        target=to,
+        for_group=for_group,
+        max_replays=max_replays,
+        rate=rate,
+        dry_run=dry_run,
+        yes=yes,
+        at_least_once=at_least_once,
+        stream=stream,
+        master=master,
+        remote=remote,
+        spark_options=spark_option or (),
+    )
+    run(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json)
+
+
+def reconcile(
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write one HTML page that needs no network")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="of the report: en or zh")] = "en",
+    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
+    ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="keep a ledger that grows by run")] = None,
+    follow: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="run again so often until stopped; needs --ledger")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-21T08:00Z, or 24h; default: all")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="send-backs before; default: now")] = None,
+    late: Annotated[str, typer.Option(metavar="DURATION", help="later than this is a finding")] = "1m",
+    delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="in place of what the topics say")] = None,
+    origins: Annotated[
+        bool, typer.Option("--origins", help="read the origin topics too: are the first copies there?")
+    ] = False,
+    master: SparkMaster = "local[*]",
+    remote: SparkRemote = None,
+    spark_option: SparkOptions = None,
+    config: ConfigFile = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka: KafkaSettings = None,
+    output: Output = "table",
+) -> None:
+    """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
+    as_json = check_output(output)
+    need_spark()
+    from reconsume.cli.spark.follow import follow_topics
+    from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
+
+    options = ReconcileOptions(
+        report=report,
+        language=lang,
+        out=out,
+        ledger=ledger,
+        follow=follow,
+        since=since,
+        until=until,
+        late=late,
+        delay_levels=delay_levels,
+        origins=origins,
+        master=master,
+        remote=remote,
+        spark_options=spark_option or (),
+    )
+    carry_out = reconcile_topics if follow is None else follow_topics
+    if not carry_out(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json):
+        raise typer.Exit(1)
