@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, ROCKETMQ_NAMES, MetricSpec
+from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS
+from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
+from reconsume.bridge.metrics.spec import MetricSpec
 from reconsume.cli.settings_page import settings_page
 
 __all__ = ["PAGES", "metrics_page", "write_pages"]

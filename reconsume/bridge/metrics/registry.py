@@ -13,9 +13,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import reconsume
-from reconsume.bridge.metrics.catalogue import LATENESS_BUCKETS_MS, MOST_GROUPS, OTHER_GROUPS, metric
+from reconsume.bridge.metrics.catalogue import MOST_GROUPS, OTHER_GROUPS, metric
+from reconsume.bridge.metrics.scheduler import LATENESS_BUCKETS_MS
 
-__all__ = ["LATENESS_BUCKETS_MS", "LatenessHistogram", "LevelWaiting", "SchedulerMetrics", "ScrapedGauges"]
+__all__ = ["LatenessHistogram", "LevelWaiting", "SchedulerMetrics", "ScrapedGauges"]
 
 
 class LatenessHistogram(Collector):

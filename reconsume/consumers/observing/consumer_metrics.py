@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from reconsume.bridge.metrics.catalogue import RT_BUCKETS_SECONDS, metric
+from reconsume.bridge.metrics.catalogue import metric
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import (
     ConsumeMessageContext,
@@ -16,7 +16,7 @@ from reconsume.consumers.observing.hooks import (
     SendMessageBackContext,
 )
 
-__all__ = ["OTHER_TOPICS", "RT_BUCKETS_SECONDS", "ConsumerMetrics"]
+__all__ = ["OTHER_TOPICS", "ConsumerMetrics"]
 
 OTHER_TOPICS: Final = "(other)"
 _MOST_TOPICS: Final = 200

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from reconsume.bridge.metrics.catalogue import CATALOGUE, MetricSpec
+from reconsume.bridge.metrics.catalogue import CATALOGUE
+from reconsume.bridge.metrics.spec import MetricSpec
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.pages import PAGES
 

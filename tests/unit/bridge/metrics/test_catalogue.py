@@ -10,8 +10,10 @@ import promql_parser
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, OTHER_GROUPS, ROCKETMQ_NAMES, Kind, metric
+from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, OTHER_GROUPS, metric
 from reconsume.bridge.metrics.registry import LevelWaiting, SchedulerMetrics
+from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
+from reconsume.bridge.metrics.spec import Kind
 from reconsume.cli.pages import metrics_page
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
