@@ -11,6 +11,7 @@ from confluent_kafka import Message
 
 from reconsume.bridge.scheduler import service
 from reconsume.bridge.scheduler.queues import waiting
+from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import StallWatch
 from reconsume.bridge.scheduler.worker import Worker
 from tests.integration.installation import installation
@@ -22,19 +23,19 @@ pytestmark = pytest.mark.kafka
 def test_what_waits_in_a_partition_that_is_not_read_any_more_is_delivered_all_the_same(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stalls, keep, give_up = threading.Event(), Worker._keep, Worker.give_up
+    stalls, keep, give_up = threading.Event(), Source._keep, Worker.give_up
     given_up: list[str] = []
 
-    def keep_nothing(worker: Worker, messages: Sequence[Message]) -> None:
+    def keep_nothing(source: Source, messages: Sequence[Message]) -> None:
         """As when librdkafka waits for an answer that never comes: the worker hears of nothing."""
         if given_up or not stalls.is_set():
-            keep(worker, messages)
+            keep(source, messages)
 
     def told(worker: Worker, why: str) -> None:
         given_up.append(why)
         give_up(worker, why)
 
-    monkeypatch.setattr(Worker, "_keep", keep_nothing)
+    monkeypatch.setattr(Source, "_keep", keep_nothing)
     monkeypatch.setattr(Worker, "give_up", told)
     monkeypatch.setattr(service, "StallWatch", partial(StallWatch, patience_ms=2_000))
     monkeypatch.setattr(waiting, "_EVERY_SECONDS", 0.5)

@@ -37,10 +37,11 @@ from reconsume.bridge.scheduler.targets.deletions import Deletions
 from reconsume.bridge.scheduler.targets.routing import Router
 from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets
 from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
+from reconsume.bridge.scheduler.topic_checks import TopicChecks
 from reconsume.bridge.scheduler.withdrawals.cancels import CancelsFollower
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.topics.topics import TopicMaker
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady, WorkerFenced
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 from reconsume.delay_levels.rules.levels import DelayLevels
 
 __all__ = ["FencedLives", "SchedulerService", "starting_groups"]
@@ -52,7 +53,6 @@ _MEMBER: Final = "reconsume-scheduler-"
 _AGAIN_SECONDS: Final = 2.0
 _LOOK_UP_SECONDS: Final = 2.0
 """Patience of the worker's own questions: nothing is delivered meanwhile."""
-_UNANSWERED_MS: Final = 5_000
 _FENCED_TOO_OFTEN: Final = 3
 _LONG_LIFE_MS: Final = 60_000
 """Two workers with one identity push each other out within seconds, and both deliver something in between."""
@@ -127,7 +127,7 @@ class SchedulerService:
         self._stalls = StallWatch()
         self._deletions = Deletions()
         self._listed = ListedTopics()
-        self._settings_asked_again_at = float("-inf")
+        self._checks = TopicChecks(settings, self._admin, self._look_up_admin)
         self._at_work: Worker | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -191,7 +191,7 @@ class SchedulerService:
     def _work(self, stop: threading.Event) -> None:
         """One life of a worker: until stopped, or until its producer breaks."""
         self._was_shut_out = False
-        self._check_topics()
+        self._checks.check()
         if not self._follower.wait_until_loaded(stop):
             return
         positions = PositionLog(self._base, self._settings.names.positions, self._transactional_id(self._instance))
@@ -252,7 +252,7 @@ class SchedulerService:
                 scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, self._clock, self._clock.saw
             ),
             observer=self._observer,
-            refused=self._refused,
+            refused=self._checks.refused,
             max_batch_records=scheduler.max_batch_records,
             clock=self._clock,
             is_time_in_doubt=lambda: self._clock.is_in_doubt,
@@ -332,45 +332,3 @@ class SchedulerService:
             "fetch.queue.backoff.ms": 10,
             "queued.max.messages.kbytes": 32_768,
         }
-
-    def _check_topics(self) -> None:
-        names = self._settings.names
-        needed = (names.send_back, names.delay(0), names.quarantine, names.cancel)
-        existing = self._admin.partitions(needed)
-        missing = [topic for topic in needed if topic not in existing]
-        if missing:
-            raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
-        if names.positions not in self._admin.partitions([names.positions]):
-            self._make_positions()
-
-    def _make_positions(self) -> None:
-        """Add the topic to an installation of an earlier version."""
-        maker = TopicMaker(self._admin, self._settings.names, self._settings.topics)
-        try:
-            maker.make(maker.positions_topic())
-        except KafkaRefused as error:
-            raise TopicNotReady(
-                f"topic {self._settings.names.positions} is missing and this worker may not make it ({error}); "
-                "make it: reconsume topics apply"
-            ) from error
-
-    def _refused(self, topic: str) -> str | None:
-        """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
-        try:
-            if monotonic_ms() < self._settings_asked_again_at:
-                # A rebalance may bring a hundred topics, and to wait for each would end the membership.
-                raise KafkaNotReachable("no answer for another topic a moment ago")
-            kind = self._look_up_admin.settings([topic])[topic].get("message.timestamp.type")
-        except ReconsumeError as error:
-            # Without the right to look, the topic is trusted; each record tells whose timestamp it has.
-            logger.warning("cannot check the settings of %s: %s", topic, error)
-            if isinstance(error, KafkaNotReachable):
-                self._settings_asked_again_at = monotonic_ms() + _UNANSWERED_MS
-            return None
-        if kind == "LogAppendTime":
-            return None
-        return (
-            f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
-            f"mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
-            "--add-config message.timestamp.type=LogAppendTime, then restart the scheduler workers"
-        )

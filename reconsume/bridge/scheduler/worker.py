@@ -5,27 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Positions
-from reconsume.bridge.scheduler.membership.group_member import GroupMember, group_error
+from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.membership.unknown_outcome import Doubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.batch_size import BatchSize
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.queues.second_reader import Scout
+from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
@@ -87,7 +85,6 @@ class Worker:
         self._read_ahead = read_ahead
         self._stop = threading.Event()
         self._observer = observer
-        self._max_batch = max_batch_records
         self._size = BatchSize(max_batch_records)
         self._clock = clock
         self._is_time_in_doubt = is_time_in_doubt
@@ -106,6 +103,7 @@ class Worker:
             due_of=router.timers.due_ms,
             clock=clock,
         )
+        self._source = Source(consumer, read_ahead, self._assignment, max_batch_records)
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until told to stop.
@@ -140,7 +138,9 @@ class Worker:
 
         Waits until something is due or read, at most `longest_wait` seconds.
         """
-        self._read(self._seconds_to_wait(longest_wait))
+        self._source.read(self._seconds_to_wait(longest_wait))
+        # While it waits nothing leaves, however long it has been due.
+        self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
         self._assignment.try_again()
         delivered = 0 if self._doubt is None else self._recover(self._doubt)
         if self._may_deliver():
@@ -191,49 +191,6 @@ class Worker:
     def _seconds_to_wait(self, longest: float) -> float:
         due = self._read_ahead.next_due_ms() if self._doubt is None else self._look_at_ms
         return longest if due is None else min(longest, max(0.0, (max(due, self._look_at_ms) - self._clock()) / 1000))
-
-    def _read(self, timeout: float) -> None:
-        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t."""
-        message = self._consumer.poll(timeout)
-        if message is not None:
-            self._keep([message])
-            self._keep(self._consumer.consume(self._max_batch, 0))
-        self._pause_and_resume()
-
-    def _keep(self, messages: Sequence[Message]) -> None:
-        runs, assignment = list(by_partition(messages)), self._assignment
-        is_begun = assignment.is_begun
-        if not is_begun:
-            assignment.heard_of(message for *_, run in runs for message in run[:1])
-        for topic, partition, failed, run in runs:
-            where = topic or "", partition or 0
-            if failed:
-                for message in run:
-                    self._failed(where, message)
-            else:
-                (self._read_ahead if is_begun else assignment).add(where, run)
-
-    def _failed(self, where: Partition, message: Message) -> None:
-        error = message.error()
-        assert error is not None
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._read_ahead.reached_end(where, message.offset() or 0)
-        elif (ended := group_error(error)) is not None:
-            raise ended
-        elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
-
-    def _pause_and_resume(self) -> None:
-        # While it waits nothing leaves, however long it has been due.
-        now = float("-inf") if self._is_waiting else self._clock()
-        for queues, act, paused in (
-            (self._read_ahead.to_pause(now), self._consumer.pause, True),
-            (self._read_ahead.to_resume(), self._consumer.resume, False),
-        ):
-            if queues:
-                act([TopicPartition(queue.topic, queue.partition) for queue in queues])
-                for queue in queues:
-                    queue.paused = paused
 
     def _deliver(self, runs: list[DueRun]) -> int:
         runs, batch = self._route(runs)

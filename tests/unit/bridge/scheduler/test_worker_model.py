@@ -549,7 +549,7 @@ def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_ba
     machine.time_passes(3_000)
     while not any(queue.overtaking(machine.kafka.now, 1) for queue in machine.workers["a"]._read_ahead):
         machine.workers["a"]._scout.look(machine.workers["a"]._read_ahead, machine.kafka.now)  # type: ignore[union-attr]
-        machine.workers["a"]._read(0)
+        machine.workers["a"]._source.read(0)
     machine.a_worker_turns("a", fate)
     machine.what_is_delivered_is_what_is_committed()
     machine.time_passes(HOLD_MS)

@@ -1,12 +1,12 @@
-"""What a scheduler's process asks of Kafka beside its worker."""
+"""What a worker asks of Kafka about the topics that it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, cast
 
-from reconsume.bridge.process.settings import ManagementSettings, Settings
-from reconsume.bridge.scheduler.service import SchedulerService
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.scheduler.topic_checks import TopicChecks
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 
@@ -23,9 +23,9 @@ class Unanswered:
 
 def test_a_rebalance_waits_for_one_question_without_an_answer_not_for_one_of_each_topic() -> None:
     """More than `max.poll.interval.ms` of them would put the worker out of its group."""
-    settings = Settings(bootstrap_servers="127.0.0.1:1", management=ManagementSettings(port=0))
-    service, cluster = SchedulerService(settings), Unanswered()
-    service._look_up_admin = cast("Any", cluster)
+    settings = Settings(bootstrap_servers="127.0.0.1:1")
+    cluster = cast("Any", Unanswered())
+    checks = TopicChecks(settings, cluster, cluster)
     topics = [settings.names.delay(seconds * 1_000) for seconds in range(1, 100)]
-    assert [service._refused(topic) for topic in topics] == [None] * len(topics)
+    assert [checks.refused(topic) for topic in topics] == [None] * len(topics)
     assert cluster.asked == topics[:1]

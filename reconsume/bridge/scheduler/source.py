@@ -1,0 +1,79 @@
+"""What a worker reads: records of its partitions, as librdkafka has them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.reading.by_partition import by_partition
+from reconsume.bridge.scheduler.membership.assignment import Assignment
+from reconsume.bridge.scheduler.membership.group_member import group_error
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+
+__all__ = ["Source"]
+
+logger = logging.getLogger(__name__)
+
+
+class Source:
+    """Puts what comes into the read-ahead, by way of the assignment while a partition has not begun.
+
+    Args:
+        consumer: the member of the group.
+        most: records of one read.
+    """
+
+    def __init__(self, consumer: Consumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
+        self._consumer = consumer
+        self._read_ahead = read_ahead
+        self._assignment = assignment
+        self._most = most
+
+    def read(self, timeout: float) -> None:
+        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t."""
+        message = self._consumer.poll(timeout)
+        if message is not None:
+            self._keep([message])
+            self._keep(self._consumer.consume(self._most, 0))
+
+    def _keep(self, messages: Sequence[Message]) -> None:
+        runs, assignment = list(by_partition(messages)), self._assignment
+        is_begun = assignment.is_begun
+        if not is_begun:
+            assignment.heard_of(message for *_, run in runs for message in run[:1])
+        for topic, partition, failed, run in runs:
+            where = topic or "", partition or 0
+            if failed:
+                for message in run:
+                    self._failed(where, message)
+            else:
+                (self._read_ahead if is_begun else assignment).add(where, run)
+
+    def _failed(self, where: Partition, message: Message) -> None:
+        error = message.error()
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._read_ahead.reached_end(where, message.offset() or 0)
+        elif (ended := group_error(error)) is not None:
+            raise ended
+        elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
+
+    def pause_and_resume(self, now: float) -> None:
+        """Fetch of each partition so much as is delivered soon.
+
+        Args:
+            now: milliseconds; minus infinity while nothing may leave.
+        """
+        for queues, act, paused in (
+            (self._read_ahead.to_pause(now), self._consumer.pause, True),
+            (self._read_ahead.to_resume(), self._consumer.resume, False),
+        ):
+            if queues:
+                act([TopicPartition(queue.topic, queue.partition) for queue in queues])
+                for queue in queues:
+                    queue.paused = paused

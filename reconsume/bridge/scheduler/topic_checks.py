@@ -1,0 +1,76 @@
+"""Whether the topics of an installation are as a worker needs them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+
+__all__ = ["TopicChecks"]
+
+logger = logging.getLogger(__name__)
+
+_UNANSWERED_MS: Final = 5_000
+
+
+class TopicChecks:
+    """Looks at topics at the start of a life and at each assignment.
+
+    Args:
+        admin: waits for Kafka.
+        look_up: gives up soon, for a rebalance.
+    """
+
+    def __init__(self, settings: Settings, admin: KafkaAdmin, look_up: KafkaAdmin) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._look_up = look_up
+        self._asked_again_at = float("-inf")
+
+    def check(self) -> None:
+        """Raises TopicNotReady for topics that are missing; makes the one of positions."""
+        names = self._settings.names
+        needed = (names.send_back, names.delay(0), names.quarantine, names.cancel)
+        existing = self._admin.partitions(needed)
+        missing = [topic for topic in needed if topic not in existing]
+        if missing:
+            raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
+        if names.positions not in self._admin.partitions([names.positions]):
+            self._make_positions()
+
+    def _make_positions(self) -> None:
+        """Add the topic to an installation of an earlier version."""
+        maker = TopicMaker(self._admin, self._settings.names, self._settings.topics)
+        try:
+            maker.make(maker.positions_topic())
+        except KafkaRefused as error:
+            raise TopicNotReady(
+                f"topic {self._settings.names.positions} is missing and this worker may not make it ({error}); "
+                "make it: reconsume topics apply"
+            ) from error
+
+    def refused(self, topic: str) -> str | None:
+        """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
+        try:
+            if monotonic_ms() < self._asked_again_at:
+                # A rebalance may bring a hundred topics, and to wait for each would end the membership.
+                raise KafkaNotReachable("no answer for another topic a moment ago")
+            kind = self._look_up.settings([topic])[topic].get("message.timestamp.type")
+        except ReconsumeError as error:
+            # Without the right to look, the topic is trusted; each record tells whose timestamp it has.
+            logger.warning("cannot check the settings of %s: %s", topic, error)
+            if isinstance(error, KafkaNotReachable):
+                self._asked_again_at = monotonic_ms() + _UNANSWERED_MS
+            return None
+        if kind == "LogAppendTime":
+            return None
+        return (
+            f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
+            f"mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            "--add-config message.timestamp.type=LogAppendTime, then restart the scheduler workers"
+        )
