@@ -16,6 +16,7 @@ from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.librdkafka.transactional_calls import commit
 from reconsume.bridge.writing import exactly_once as exactly_once_module
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
@@ -224,13 +225,12 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     for partition in (0, 1):
         here.produce(topic, b"one", b"two", partition=partition)
     writer = writer_for(here, group)
-    commit = transactions._commit
 
-    def no_answer(producer: Producer) -> None:
-        commit(producer)
+    def no_answer(producer: Producer, seconds: float) -> None:
+        commit(producer, seconds)
         raise TimeoutError
 
-    def nothing(_producer: Producer) -> None:
+    def nothing(_producer: Producer, _seconds: float) -> None:
         raise TimeoutError
 
     def away(*_args: Any, **_more: Any) -> None:
@@ -245,9 +245,9 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     with exactly_once(here, group) as consumer:
         consumer.subscribe([topic])
         Reading(consumer).until(4)
-        monkeypatch.setattr(transactions, "_commit", no_answer)
+        monkeypatch.setattr(transactions, "commit", no_answer)
         assert ask(TopicPartition(topic, 0, 1))
-        monkeypatch.setattr(transactions, "_commit", nothing)
+        monkeypatch.setattr(transactions, "commit", nothing)
         # What is done out of order changes the metadata alone.
         assert not ask(TopicPartition(topic, 0, 1, "done ahead"))
         assert not ask(TopicPartition(topic, 0, 2))
@@ -258,7 +258,7 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
         # As if another member had the first partition, and had gone on there.
         with pytest.raises(PartitionLost, match="another member"):
             ask(TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1))
-        monkeypatch.setattr(transactions, "_commit", no_answer)
+        monkeypatch.setattr(transactions, "commit", no_answer)
         assert ask(TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 1))
     writer.close()
     committed_is(here, group, topic, 2)

@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 CRASHING = """
 import os, signal, sys, threading
-from reconsume.bridge import transactions
+from reconsume.bridge.writing import transactions
 
-def dies(producer):
+def dies(producer, seconds):
     producer.flush(30)
     print("open", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -32,7 +32,7 @@ kind, address, group, topic, prefix, *more = sys.argv[1:]
 conf = {"auto.offset.reset": "earliest", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 conf |= dict(one.split("=") for one in more if "=" in one)
 if "healthy" not in more:
-    transactions._commit = dies
+    transactions.commit = dies
 if kind == "push":
     from reconsume.consumers import PushConsumer
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.kafka.client_settings import consumer_settings, transactional_settings
+from reconsume.bridge.librdkafka.transactional_calls import commit
 from reconsume.bridge.writing import transactions as transactions_module
 from reconsume.bridge.writing.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
 from tests.integration.installation import Installation, settings_for
@@ -148,13 +149,12 @@ def test_an_abort_that_fails_after_the_commit_was_asked_for_leaves_it_in_doubt(
     moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the answer to a commit is lost: the brokers refuse to abort what they have committed."""
-    commit = transactions_module._commit
 
-    def commits_unheard(producer: Producer) -> None:
-        commit(producer)
+    def commits_unheard(producer: Producer, seconds: float) -> None:
+        commit(producer, seconds)
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "planted"))
 
-    monkeypatch.setattr(transactions_module, "_commit", commits_unheard)
+    monkeypatch.setattr(transactions_module, "commit", commits_unheard)
     with pytest.raises(InDoubt, match="planted"):
         moving.write(b"a")
     moving.transactions.register(10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -14,6 +13,7 @@ from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
 from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
+from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 
 __all__ = ["PATIENCE_SECONDS", "SHUT_OUT", "START_SECONDS", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
@@ -29,11 +29,6 @@ PATIENCE_SECONDS: Final = 5.0
 """For each step of a transaction."""
 START_SECONDS: Final = 30.0
 """For the first registration, while there is nothing to write."""
-_CONNECT_SECONDS: Final = 1.0
-_SOME_TOPIC: Final = "__consumer_offsets"
-"""To ask for all topics takes long where there are thousands."""
-_LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
-"""Than any record waits for its answer; the whole transaction is bounded besides."""
 _GRACE_SECONDS: Final = 1.0
 """A call that takes so much longer than it was told to will not come back."""
 _AFTER_ITS_TIMEOUT_MS: Final = 2_000.0
@@ -132,7 +127,7 @@ class Transactions:
         producer = self._producer
 
         def start() -> None:
-            _connect(producer)
+            connect(producer)
             try:
                 producer.init_transactions(seconds)
             except KafkaException as error:
@@ -140,7 +135,7 @@ class Transactions:
                 raise self._with_reason(error) from error
 
         try:
-            self._within(seconds + _CONNECT_SECONDS, start)
+            self._within(seconds + CONNECT_SECONDS, start)
         except TimeoutError as error:
             raise self._with_reason(_no_answer("registering the transactional id")) from error
         except KafkaException as error:
@@ -184,7 +179,7 @@ class Transactions:
 
         self._do(prepare, began, heard, PATIENCE_SECONDS if seconds is None else seconds)
         left_ms = self._longest_ms - (monotonic_ms() - began)
-        self._do(lambda: _commit(producer), began, heard, left_ms / 1_000, commits=True)
+        self._do(lambda: commit(producer, PATIENCE_SECONDS), began, heard, left_ms / 1_000, commits=True)
         if monotonic_ms() - began > _PROMPT_MS:
             self._replace()
 
@@ -325,15 +320,6 @@ class Transactions:
             logger.debug("not registered yet: %s", error)
 
 
-def _connect(producer: Producer) -> None:
-    """Wait for the first answer of a broker.
-
-    librdkafka 2.16 that is asked to register before it is connected looks for its coordinator only 500 ms later.
-    """
-    with suppress(KafkaException):
-        producer.list_topics(_SOME_TOPIC, _CONNECT_SECONDS)
-
-
 def _is_final(cause: KafkaError) -> bool:
     return cause.code() in SHUT_OUT or cause.fatal()
 
@@ -349,16 +335,3 @@ def _was_empty(cause: KafkaError, of_abort: KafkaError) -> bool:
 
 def _no_answer(what: str) -> KafkaException:
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{what} has not ended"))
-
-
-def _commit(producer: Producer) -> None:
-    """A commit that got no answer in time is gone on with once: librdkafka may know more then.
-
-    Where one record was refused the others stay unanswered until their own time is over; only then it says why.
-    """
-    try:
-        producer.commit_transaction(PATIENCE_SECONDS)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._TIMED_OUT:
-            raise
-        producer.commit_transaction(_LONGER_THAN_A_RECORD_SECONDS)
