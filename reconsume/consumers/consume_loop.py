@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import (
@@ -26,6 +25,7 @@ from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import Batch, Reading
 from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.partitions.flow_control import FlowControl, Limits
 from reconsume.consumers.partitions.kept_progress import FreshPartitions
 from reconsume.consumers.partitions.offset_reset import OffsetReset
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -34,43 +34,18 @@ from reconsume.consumers.sending.senders import Sender
 from reconsume.consumers.subscriptions.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import KafkaRefused
 
-__all__ = ["ConsumeLoop", "Limits"]
+__all__ = ["ConsumeLoop"]
 
 logger = logging.getLogger(__name__)
 
 _FETCH_RECORDS: Final = 500
 _BUSY_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 0.2
-_MOMENT_SECONDS: Final = 0.0002
-_MOMENTS: Final = 20
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _SETTLE_SECONDS: Final = 0.5
 _NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
 """How librdkafka ends the reason for a reset of a partition without a committed offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Flow control and timeouts.
-
-    Attributes:
-        queue_records: unfinished messages of one partition (`pull_threshold_for_queue`).
-        queue_bytes: their bodies in bytes (`pull_threshold_size_for_queue`).
-        max_span: from the smallest unfinished offset to the newest (`consume_concurrently_max_span`).
-        timeout_ms: of a listener (`consume_timeout`).
-        await_termination_seconds: for running listeners at shutdown.
-        leave_seconds: for running listeners that consume in order, when their partition is given away.
-        settle_seconds: after that, for send-backs on their way; both together are less than `max.poll.interval.ms`.
-    """
-
-    queue_records: int
-    queue_bytes: int
-    max_span: int
-    timeout_ms: float
-    await_termination_seconds: float
-    leave_seconds: float = 200.0
-    settle_seconds: float = 5.0
 
 
 class ConsumeLoop:
@@ -110,6 +85,7 @@ class ConsumeLoop:
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._fresh = FreshPartitions(self._ask_committed)
+        self._flow = FlowControl(consumer, service, limits, self._fresh.is_held)
         self._stop = threading.Event()
         self._commit_at = 0.0
         self._expire_at = 0.0
@@ -149,7 +125,7 @@ class ConsumeLoop:
             self._expire_at = now + _EXPIRE_EVERY_MS
             for queue in self._queues.values():
                 self._service.expire(queue, self._limits.timeout_ms)
-        self._pause_and_resume()
+        self._flow.pause_and_resume(self._queues.values())
         self._commit_when_due(now)
 
     def _commit_when_due(self, now: float) -> None:
@@ -227,32 +203,6 @@ class ConsumeLoop:
         # What stands beside the committed offset of a topic that was made again is about records that are no more.
         if not start.is_made_again:
             self._fresh.add((topic, partition))
-
-    def _pause_and_resume(self) -> None:
-        full = {where: self._is_full(queue) for where, queue in self._queues.items()}
-        pause = [queue for where, queue in self._queues.items() if full[where] and not queue.paused]
-        for _ in range(_MOMENTS):
-            # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
-            if not all(self._service.is_suspended(queue) for queue in pause):
-                time.sleep(_MOMENT_SECONDS)
-                pause = [queue for queue in pause if self._is_full(queue)]
-        resume = [queue for where, queue in self._queues.items() if queue.paused and not full[where]]
-        if pause:
-            self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in pause])
-        if resume:
-            self._consumer.resume([TopicPartition(queue.topic, queue.partition) for queue in resume])
-        for queue in pause:
-            queue.paused = True
-        for queue in resume:
-            queue.paused = False
-
-    def _is_full(self, queue: ProcessQueue) -> bool:
-        limits = self._limits
-        return (
-            self._service.is_suspended(queue)
-            or queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
-            or self._fresh.is_held(queue)
-        )
 
     def committed(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
         """The answer to a commit; what was not committed is tried again with the next one."""
@@ -393,10 +343,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 def _subscribed(queue: ProcessQueue, messages: Sequence[Message], wanted: TagExpression) -> list[Message]:
     """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
-    kept = []
     for message in messages:
-        if wanted.wants(message.tags):
-            kept.append(message)
-        else:
+        if not wanted.wants(message.tags):
             queue.finish(message)
-    return kept
+    return [message for message in messages if wanted.wants(message.tags)]

@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from reconsume.consumers.consume_loop import Limits
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.rules.levels import DelayLevels

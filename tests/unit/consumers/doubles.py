@@ -11,12 +11,13 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.send_back import OnDone
-from reconsume.consumers.consume_loop import ConsumeLoop, Limits
+from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener import Listener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.partitions.process_queue import Part, ProcessQueue
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed

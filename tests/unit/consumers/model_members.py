@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
-from reconsume.consumers.consume_loop import ConsumeLoop, Limits
+from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import Chunk
@@ -22,6 +22,7 @@ from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.listeners.outcomes import NotNow
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.partitions.process_queue import Part
 from reconsume.consumers.sending.senders import PlainSender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender

@@ -11,9 +11,10 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.consumers.consume_loop import ConsumeLoop, Limits
+from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import PlainSender
 from reconsume.consumers.subscriptions.subscription import Subscriptions

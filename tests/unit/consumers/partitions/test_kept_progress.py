@@ -74,7 +74,7 @@ class Bench:
         for _ in range(int(seconds)):
             self.now += 1_000
             self.loop._begin_fresh()
-            self.loop._pause_and_resume()
+            self.loop._flow.pause_and_resume(self.loop._queues.values())
 
     def loses(self, partition: int) -> None:
         self.loop._lost(cast("Any", self.coordinator), [TopicPartition("flights", partition)])
