@@ -8,17 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import NoneType, TracebackType
-from typing import Any, Final, Self, TypeVar
-from weakref import WeakSet
+from typing import Any, Final, Self
 
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
 from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group, write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.clients import Clients, forget, serve
-from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.kafka.clients import forget, serve
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import IllegalSetting
@@ -37,17 +34,14 @@ from reconsume.delay_levels.wire.properties import (
     text_property,
     user_headers,
 )
-from reconsume.testing.admin import InMemoryAdmin
 from reconsume.testing.clock import FakeClock, moment
 from reconsume.testing.cluster import Cluster, Committed, Partition, StoredRecord, Unwritten
-from reconsume.testing.consumer import InMemoryConsumer
-from reconsume.testing.producer import InMemoryProducer, as_bytes, as_headers
+from reconsume.testing.producer import as_bytes, as_headers
 from reconsume.testing.scheduler import SteppedScheduler
-from reconsume.testing.steps import Call, Steps
+from reconsume.testing.steps import Call, InMemoryClients
 
 __all__ = ["InMemoryKafka", "Record", "Waiting"]
 
-C = TypeVar("C", bound=Consumer)
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NUMBERS: Final = count(1)
 _MOST_PARTITIONS: Final = 10_000
@@ -139,7 +133,7 @@ class InMemoryKafka:
         self._names = self._settings.names
         self._clock = FakeClock(start)
         self._cluster = Cluster(self._clock, lambda topic: not topic.startswith(topic_prefix))
-        self._clients = _InMemoryClients(self._cluster, self._clock)
+        self._clients = InMemoryClients(self._cluster, self._clock)
         self._steps = self._clients.steps
         self._groups_read = (0, Groups())
         serve(self.bootstrap_servers, self._clients)
@@ -329,50 +323,6 @@ class InMemoryKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
-
-
-class _InMemoryClients(Clients):
-    """Makes the clients of one Kafka in memory, and steps the loops of its consumers."""
-
-    can_lose_offsets = False
-    outlive_the_process = False
-
-    def __init__(self, cluster: Cluster, clock: FakeClock) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._consumers: WeakSet[InMemoryConsumer] = WeakSet()
-        self.steps = Steps(cluster, clock, lambda: list(self._consumers))
-        self.recorded = self.steps.recorded
-        self.pool = self.steps.pool
-        self.adopt = self.steps.adopt
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        one = InMemoryConsumer(self._cluster, settings)
-        with self._cluster.changed:
-            self._consumers.add(one)
-        return one
-
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
-        return InMemoryProducer(self._cluster, settings)
-
-    def admin(self, settings: Mapping[str, Any]) -> AdminClient:
-        del settings
-        return InMemoryAdmin(self._cluster)  # type: ignore[return-value]  # the part of it that is used
-
-    def consumer_class(self, derived: type[C]) -> type[C]:
-        """The same class over the consumer in memory."""
-        cluster = self._cluster
-
-        def construct(self: InMemoryConsumer, settings: Mapping[str, Any]) -> None:
-            InMemoryConsumer.__init__(self, cluster, settings)
-
-        base = type("_Bound", (InMemoryConsumer,), {"__init__": construct})
-        replaced = {"_kafka_poll": InMemoryConsumer.poll, "_kafka_consume": InMemoryConsumer.consume}
-        return type(derived.__name__, (derived, base), replaced)
 
 
 def _record(where: Partition, one: StoredRecord) -> Record:

@@ -5,24 +5,33 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from typing import Any, Final, Generic, TypeVar, cast
+from weakref import WeakSet
 
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from reconsume.bridge.kafka.clients import Clients
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener import is_async
 from reconsume.consumers.listeners.listener_pool import ListenerPool, survive
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.testing.admin import InMemoryAdmin
 from reconsume.testing.clock import FakeClock
 from reconsume.testing.cluster import Cluster
 from reconsume.testing.consumer import InMemoryConsumer
+from reconsume.testing.producer import InMemoryProducer
 
-__all__ = ["Call", "Steps"]
+__all__ = ["Call", "InMemoryClients", "Steps"]
 
+C = TypeVar("C", bound=Consumer)
 T = TypeVar("T")
 L = TypeVar("L", bound=Callable[..., Any])
 
@@ -279,3 +288,51 @@ class _EventLoopThread:
 
 async def _awaited(one: Awaitable[None]) -> None:
     await one
+
+
+class InMemoryClients(Clients):
+    """Makes the clients of one Kafka in memory, and steps the loops of its consumers."""
+
+    can_lose_offsets = False
+    outlive_the_process = False
+
+    def __init__(self, cluster: Cluster, clock: FakeClock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._consumers: WeakSet[InMemoryConsumer] = WeakSet()
+        self.steps = Steps(cluster, clock, lambda: list(self._consumers))
+        self.recorded = self.steps.recorded
+        self.pool = self.steps.pool
+        self.adopt = self.steps.adopt
+
+    @property
+    def clock(self) -> Clock:
+        """The one that is set by hand."""
+        return self._clock
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        """One whose loop is stepped."""
+        one = InMemoryConsumer(self._cluster, settings)
+        with self._cluster.changed:
+            self._consumers.add(one)
+        return one
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """One that writes to memory."""
+        return InMemoryProducer(self._cluster, settings)
+
+    def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+        """One that asks the memory."""
+        del settings
+        return InMemoryAdmin(self._cluster)  # type: ignore[return-value]  # the part of it that is used
+
+    def consumer_class(self, derived: type[C]) -> type[C]:
+        """The same class over the consumer in memory."""
+        cluster = self._cluster
+
+        def construct(self: InMemoryConsumer, settings: Mapping[str, Any]) -> None:
+            InMemoryConsumer.__init__(self, cluster, settings)
+
+        base = type("_Bound", (InMemoryConsumer,), {"__init__": construct})
+        replaced = {"_kafka_poll": InMemoryConsumer.poll, "_kafka_consume": InMemoryConsumer.consume}
+        return type(derived.__name__, (derived, base), replaced)
