@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-# Which files come first is said in tests/conftest.py.
+# Files that take long have the marker early and come first.
 BY_FILE := --dist=loadfile --no-loadscope-reorder
 FIRST := -m "not long and not more"
 MORE := -m "more and not long"

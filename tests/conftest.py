@@ -10,79 +10,15 @@ import pytest
 
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For every JVM of the tests: the second compiler takes more time here than it ever gives back."""
-_LONG: Final = (
-    "tests/chaos/test_five_minutes.py",
-    "tests/spark/test_replay_runs.py",
-    "tests/spark/test_released.py",
-    "tests/spark/test_reconcile.py",
-    "tests/spark/test_faults.py",
-    "tests/spark/test_reconcile_stream.py",
-    "tests/journeys/test_journeys.py",
-    "tests/integration/test_sidecar_examples_faults.py",
-    "tests/integration/test_subscriptions.py",
-    "tests/integration/test_cli.py",
-    "tests/integration/test_drop_in_consumer.py",
-    "tests/integration/test_push_faults.py",
-    "tests/integration/test_lost_offsets.py",
-    "tests/integration/test_scheduler_faults.py",
-    "tests/integration/test_sidecar_process.py",
-    "tests/integration/test_push_consumer_orderly.py",
-    "tests/integration/test_local_kafka.py",
-    "tests/integration/test_rights.py",
-    "tests/integration/test_drop_in_exactly_once.py",
-    "tests/integration/test_doctor.py",
-    "tests/integration/test_sidecar_examples.py",
-    "tests/integration/test_table_changes.py",
-    "tests/integration/test_scheduler_fairness.py",
-    "tests/integration/test_secrets.py",
-)
-"""Of Kafka those that wait and those that work in turns."""
-_MORE: Final = frozenset(
-    {
-        *(f"tests/spark/test_{part}.py" for part in ("clocks", "dialects", "expired", "open_transactions")),
-        *(f"tests/spark/test_{part}.py" for part in ("reconcile_stream", "released", "replay_runs", "rights")),
-        "tests/integration/test_broadcasting.py",
-        "tests/integration/test_circuit_breaker.py",
-        "tests/integration/test_cli.py",
-        "tests/integration/test_deleted_topics.py",
-        "tests/integration/test_docs.py",
-        "tests/integration/test_doctor.py",
-        "tests/integration/test_drop_in_broker_away.py",
-        "tests/integration/test_examples.py",
-        "tests/integration/test_groups_file.py",
-        "tests/integration/test_hooks.py",
-        "tests/integration/test_local_kafka.py",
-        "tests/integration/test_lost_membership.py",
-        "tests/integration/test_lost_offsets.py",
-        "tests/integration/test_push_consumer_broker_away.py",
-        "tests/integration/test_push_delivery.py",
-        "tests/integration/test_push_examples.py",
-        "tests/integration/test_push_faults.py",
-        "tests/integration/test_push_poison.py",
-        "tests/integration/test_rights.py",
-        "tests/integration/test_scheduler_fairness.py",
-        "tests/integration/test_secrets.py",
-        "tests/integration/test_sidecar_examples.py",
-        "tests/integration/test_sidecar_examples_faults.py",
-        "tests/integration/test_sidecar_fuzzed.py",
-        "tests/integration/test_sidecar_process.py",
-        "tests/integration/test_subscriptions.py",
-        "tests/integration/test_table_changes.py",
-        "tests/packaging/test_spark_extra.py",
-    }
-)
-"""For `make test-more`, with tests/deploy and tests/journeys, so that `make test` ends within 20 minutes on 2 cores."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The files that take longest first, so that no process is left with one of them at the end."""
-    place = {file: number for number, file in enumerate(_LONG)}
-    files = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
-    items.sort(key=lambda item: place.get(files[item], len(place)))
+    """Files that take long first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
     for item in items:
-        if files[item] in _MORE or files[item].startswith(("tests/deploy/", "tests/journeys/")):
+        if {"deploy", "journeys"} & set(item.path.relative_to(config.rootpath).parts):
             item.add_marker("more")
 
 

@@ -32,7 +32,7 @@ from reconsume.delay_levels.errors import OffsetStoreUnusable
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.more]
 
 PROTOCOLS: list[dict[str, Any]] = [{}, {"group.protocol": "consumer"}]
 each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=["classic", "consumer"])

@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.installation import Installation, settings_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -19,7 +19,7 @@ from tests.support.kafka import local_kafka
 from tests.support.pages import Snippet, python_blocks
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.more]
 
 PROGRAMS = python_blocks(complete=True)
 ADDRESS = "localhost:9092"

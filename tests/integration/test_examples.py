@@ -16,6 +16,8 @@ import pytest
 from tests.integration.installation import Installation, installation
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ["poll_loop", "asyncio_tasks", "batch"]
 PAGE = ROOT / "docs" / "drop-in.md"

@@ -15,7 +15,7 @@ from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import read_groups, write_group
 from tests.integration.installation import Installation, settings_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

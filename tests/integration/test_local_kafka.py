@@ -28,7 +28,7 @@ from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
 from tests.support.kafka import kafka_to_kill, local_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.early, pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

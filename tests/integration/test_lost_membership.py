@@ -16,7 +16,7 @@ from reconsume.consumers.consume_loop import ConsumeLoop
 from tests.integration.installation import Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 SAID = "reading has stopped, beginning afresh: as if the coordinator were never found"
 

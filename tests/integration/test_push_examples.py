@@ -16,7 +16,7 @@ from tests.integration.installation import Installation, installation
 from tests.integration.push_app import free_port, pushing
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.more]
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS: list[dict[str, Any]] = [

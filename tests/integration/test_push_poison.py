@@ -15,7 +15,7 @@ from tests.integration.push_app import free_port, pushing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

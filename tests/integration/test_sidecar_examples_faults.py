@@ -24,7 +24,7 @@ from tests.support.kafka import kafka_to_kill
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early, pytest.mark.more]
 
 LANGUAGES = ["java", "go", "node", "python"]
 FAULTS = ["the consumer is killed", "the sidecar is killed", "the broker is killed"]

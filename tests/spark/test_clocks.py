@@ -11,7 +11,7 @@ from reconsume.spark_connectors.reconcile.records import records
 from tests.spark.copies import Copy, write
 from tests.spark.lived import Lived
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 MINUTE_MS = 60_000
 
 

@@ -15,6 +15,8 @@ from reconsume.spark_connectors.schema import SCHEMA, typed
 from tests.spark.dead_letters import dead_letter_headers
 from tests.spark.history import headers
 
+pytestmark = pytest.mark.more
+
 BORN = 1_700_000_000_000
 
 

@@ -23,7 +23,7 @@ from tests.spark.copies import Copied, Copy, add, write
 from tests.spark.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
 from tests.spark.lived import Lived
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 Attempt = tuple[str, str, int]
 Place = tuple[str, int]

@@ -22,7 +22,7 @@ from tests.spark.copies import Copy, take, write
 from tests.spark.lived import MESSAGES, Lived
 from tests.support.pages import python_blocks
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early]
 
 Wrong = set[tuple[str, str | None, str | None, int | None]]
 

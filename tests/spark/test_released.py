@@ -25,6 +25,8 @@ from reconsume.spark_connectors.reconcile.releases import Fates, Release, fates_
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
+pytestmark = [pytest.mark.early, pytest.mark.more]
+
 GROUP: Final = "paris/a.b"
 SMALL: Final = "small"
 """A group whose retry topic takes small records only."""

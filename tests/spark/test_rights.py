@@ -16,7 +16,7 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.more]
 
 SECRET = "open-sesame-2208"
 
