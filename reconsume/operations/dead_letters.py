@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.properties import Headers
@@ -137,7 +137,7 @@ def read_page(
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
     looked_at = size = 0
-    with SpanReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+    with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
         for record in heapq.merge(*backwards, key=lambda one: one.at, reverse=True):
             looked_at += 1
@@ -187,7 +187,7 @@ def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> di
     return {where: (starts[where], max(starts[where], ends[where])) for where in partitions}
 
 
-def _backwards(reader: SpanReader, group: str, where: Partition, start: int, end: int) -> Iterator[DeadLetterRecord]:
+def _backwards(reader: RangeReader, group: str, where: Partition, start: int, end: int) -> Iterator[DeadLetterRecord]:
     """Newest first, window by window; more in one where records are small, for all of it is in memory."""
     fewest, most = _WINDOWS
     width = fewest
@@ -219,7 +219,7 @@ def read_these(settings: Settings, group: str, places: Collection[Place]) -> lis
     kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
     found: dict[Place, DeadLetterRecord] = {}
     size = 0
-    with SpanReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+    with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
         for message in reader.read(kept):
             place = Place(message.partition() or 0, message.offset() or 0)
             if place in wanted:

@@ -11,7 +11,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
@@ -72,7 +72,7 @@ class OpenDeadLettersFollower:
         dead = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
         letters = _partitions(dead, topics)
         died = self._new(letters, since_ms)
-        with SpanReader(self._settings.client_settings(), f"{names.prefix}dlq") as reader:
+        with RangeReader(self._settings.client_settings(), f"{names.prefix}dlq") as reader:
             for message in reader.read(died):
                 record = record_of(dead[message.topic() or ""], message)
                 self._open.died(record.letter.group, record.letter.origin_message_id, record.at)

@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns
@@ -128,7 +128,7 @@ def _spans(settings: Settings, *, to_the_last: bool = False) -> dict[Partition, 
 
 
 def _read(settings: Settings, spans: Mapping[Partition, Span]) -> Iterator[Message]:
-    with SpanReader(settings.client_settings(), "reconsume-quarantine") as reader:
+    with RangeReader(settings.client_settings(), "reconsume-quarantine") as reader:
         yield from reader.read(spans)
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
@@ -144,7 +144,7 @@ def _histories(
     starts = admin.offsets_at(partitions, since_ms, uncommitted=True)
     ends = admin.end_offsets(partitions, uncommitted=to_the_last)
     retry = RETRY_PREFIX + group
-    with SpanReader(settings.client_settings(), f"{names.prefix}dlq") as reader:
+    with RangeReader(settings.client_settings(), f"{names.prefix}dlq") as reader:
         for message in reader.read({where: (starts[where], ends[where]) for where in partitions}):
             if message.topic() != lane:
                 record = record_of(group, message)

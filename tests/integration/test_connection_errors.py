@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.reading.read_again import read_again
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.consumers import DelayProducer
@@ -118,7 +118,7 @@ def by_offsets(conf: Conf) -> None:
 
 
 def by_a_span(conf: Conf) -> None:
-    with SpanReader(conf, "reads", seconds=2) as reader:
+    with RangeReader(conf, "reads", seconds=2) as reader:
         next(reader.read({("t", 0): (0, 1)}))
 
 

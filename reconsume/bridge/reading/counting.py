@@ -6,16 +6,14 @@ A difference of offsets counts the end marks of transactions too, and what was a
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.reading.range_reader import RangeReader
 
 __all__ = ["Count", "Span", "count_records", "total"]
 
@@ -24,7 +22,6 @@ logger = logging.getLogger(__name__)
 _READ_UP_TO: Final = 500
 """Offsets of one partition."""
 _SECONDS: Final = 10.0
-_SLICE_SECONDS: Final = 0.1
 
 
 class Span(NamedTuple):
@@ -71,47 +68,14 @@ def _estimate(span: Span) -> Count:
 
 def _read(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
     """The counts of those spans that were read to their ends."""
-    alone = {"group.id": client_id, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    consumer = make_consumer(consumer_settings(base, client_id) | alone)
-    counting = _Counting(spans)
-    deadline = time.monotonic() + _SECONDS
-    try:
-        consumer.assign([TopicPartition(*where, span.start) for where, span in spans.items()])
-        while counting.unread and time.monotonic() < deadline:
-            message = consumer.poll(_SLICE_SECONDS)
-            if message is not None:
-                counting.add(message)
-                for more in consumer.consume(_READ_UP_TO, 0):
-                    counting.add(more)
-    finally:
-        consumer.close()
-    return {where: count for where, count in counting.counts.items() if where not in counting.unread}
+    counts = dict.fromkeys(spans, 0)
 
+    def refused(where: Partition, error: KafkaError) -> None:
+        logger.warning("%s", translate(error, f"counting {where[0]}-{where[1]}"))
 
-class _Counting:
-    """What was read so far."""
-
-    def __init__(self, spans: Mapping[Partition, Span]) -> None:
-        self._spans = spans
-        self.counts = dict.fromkeys(spans, 0)
-        self.unread = set(spans)
-
-    def add(self, message: Message) -> None:
-        where = (message.topic() or "", message.partition() or 0)
-        if where not in self.unread:
-            return
-        span, offset = self._spans[where], message.offset() or 0
-        error = message.error()
-        if error is not None:
-            self._note(where, error)
-            return
-        self.counts[where] += offset < span.end and offset not in span.done
-        if offset >= span.end - 1:
-            self.unread.remove(where)
-
-    def _note(self, where: Partition, error: KafkaError) -> None:
-        """The end of the partition: what is before the span's end are marks. Any other error leaves an estimate."""
-        if error.code() != KafkaError._PARTITION_EOF:
-            logger.warning("%s", translate(error, f"counting {where[0]}-{where[1]}"))
-            del self.counts[where]
-        self.unread.remove(where)
+    ranges = {where: (span.start, span.end) for where, span in spans.items()}
+    with RangeReader(base, client_id) as reader:
+        for message in reader.read(ranges, within_seconds=_SECONDS, on_refusal=refused):
+            where = message.topic() or "", message.partition() or 0
+            counts[where] += message.offset() not in spans[where].done
+        return {where: count for where, count in counts.items() if where not in reader.unread}

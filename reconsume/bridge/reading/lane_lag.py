@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, TopicPartition
-
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.reading.counting import Count, Span, count_records, total
+from reconsume.bridge.reading.range_reader import RangeReader
 
 __all__ = ["Lane", "look_at_lanes"]
 
 _SECONDS: Final = 10.0
-_SLICE_SECONDS: Final = 0.1
 
 
 class Lane(NamedTuple):
@@ -77,27 +72,12 @@ def _lane(
 def _first_timestamps(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
     """When the first record of each span was stored; a span that holds none, or could not be read, is left out."""
     found: dict[Partition, int] = {}
-    unread = set(spans)
-    if not unread:
+    if not spans:
         return found
-    alone = {"group.id": client_id, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    consumer = make_consumer(consumer_settings(base, client_id) | alone)
-    deadline = time.monotonic() + _SECONDS
-    try:
-        consumer.assign([TopicPartition(*where, span.start) for where, span in spans.items()])
-        while unread and time.monotonic() < deadline:
-            message = consumer.poll(_SLICE_SECONDS)
-            if message is None:
-                continue
-            where = (message.topic() or "", message.partition() or 0)
-            error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                unread.discard(where)
-            elif where in unread:
-                unread.discard(where)
-                if error is None and (message.offset() or 0) < spans[where].end:
-                    found[where] = message.timestamp()[1]
-                consumer.pause([TopicPartition(*where)])
-    finally:
-        consumer.close()
+    ranges = {where: (span.start, span.end) for where, span in spans.items()}
+    with RangeReader(base, client_id) as reader:
+        for message in reader.read(ranges, within_seconds=_SECONDS, on_refusal=lambda *_: None):
+            where = message.topic() or "", message.partition() or 0
+            found[where] = message.timestamp()[1]
+            reader.leave(where)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,20 +16,25 @@ from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
 
-__all__ = ["SpanReader"]
+__all__ = ["RangeReader"]
 
 _TOGETHER: Final = 1_000
+_SLICE_SECONDS: Final = 0.2
+"""So long at most until a stop or the end of the time is noticed."""
 _READ_AHEAD_KIB: Final = 16_384
 
 
-class SpanReader:
-    """Records of one stretch of partitions after the other; one connection for all of them.
+class RangeReader:
+    """Records of one range of offsets after the other; one connection for all of them.
 
     Args:
         base: librdkafka's settings for any client.
         client_id: its name in the brokers' logs, and of the group that it asks under and never joins.
         uncommitted: also records of transactions that are open or were aborted.
         seconds: the longest time without a record.
+
+    Attributes:
+        unread: the ends of the partitions that were not read so far by the last `read`.
     """
 
     def __init__(
@@ -38,13 +45,14 @@ class SpanReader:
             "group.id": client_id,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
-            # What is read ahead is thrown away at the end of a stretch.
+            # What is read ahead is thrown away at the end of a range.
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
             "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         }
         conf = consumer_settings(base, client_id) | alone
         self._heard: ConnectionErrors = conf["error_cb"]
         self._consumer = make_consumer(conf)
+        self.unread: dict[Partition, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -52,42 +60,74 @@ class SpanReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._consumer.close()
 
-    def read(self, spans: Mapping[Partition, tuple[int, int]]) -> Iterator[Message]:
+    def read(
+        self,
+        ranges: Mapping[Partition, tuple[int, int]],
+        *,
+        within_seconds: float | None = None,
+        stop: threading.Event | None = None,
+        on_refusal: Callable[[Partition, KafkaError], None] | None = None,
+    ) -> Iterator[Message]:
         """The records from the first offset to before the second one, of each partition in order.
 
         Transactions that are open before the second one are waited for.
+
+        Args:
+            ranges: by partition; empty ones are left out.
+            within_seconds: ends it early, with `unread` left; None reads to the end.
+            stop: the same.
+            on_refusal: is told of a partition that cannot be read, which stays in `unread`; None raises.
 
         Raises:
             KafkaNotReachable: nothing came in time.
             KafkaRefused: rights are missing.
         """
-        unread = {where: end for where, (start, end) in spans.items() if start < end}
+        self.unread = unread = {where: end for where, (start, end) in ranges.items() if start < end}
+        silent, until = time.monotonic(), None if within_seconds is None else time.monotonic() + within_seconds
+        refused: set[Partition] = set()
         try:
-            self._consumer.assign([TopicPartition(*where, spans[where][0]) for where in unread])
-            while unread:
-                first = self._consumer.poll(self._seconds)
+            self._consumer.assign([TopicPartition(*where, ranges[where][0]) for where in unread])
+            while unread.keys() - refused and not (stop is not None and stop.is_set()):
+                if until is not None and time.monotonic() >= until:
+                    return
+                first = self._consumer.poll(_SLICE_SECONDS)
                 if first is None:
-                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:.0f} s")
-                    raise self._heard.no_answer(silence, f"reading {_names(unread)}")
+                    if until is None and time.monotonic() - silent > self._seconds:
+                        silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:.0f} s")
+                        raise self._heard.no_answer(silence, f"reading {_names(unread)}")
+                    continue
                 for message in (first, *self._consumer.consume(_TOGETHER, 0)):
-                    if _take(message, unread):
+                    if self._take(message, refused, on_refusal):
                         yield message
+                silent = time.monotonic()
         except KafkaException as error:
             raise translate(error, f"reading {_names(unread)}") from error
 
+    def leave(self, where: Partition) -> None:
+        """Read no more of a partition."""
+        if self.unread.pop(where, None) is not None:
+            self._consumer.pause([TopicPartition(*where)])
 
-def _take(message: Message, unread: dict[Partition, int]) -> bool:
-    """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
-    where, error = (message.topic() or "", message.partition() or 0), message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise translate(error, f"reading topic {where[0]}")
-    if where not in unread:
-        return False
-    offset, end = message.offset() or 0, unread[where]
-    # The end of what is committed may come before it: then more is told when the transaction that is open has ended.
-    if offset + (error is None) >= end:
-        del unread[where]
-    return error is None and offset < end
+    def _take(
+        self, message: Message, refused: set[Partition], on_refusal: Callable[[Partition, KafkaError], None] | None
+    ) -> bool:
+        """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
+        where, error = (message.topic() or "", message.partition() or 0), message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if on_refusal is None or not where[0]:
+                raise translate(error, f"reading topic {where[0]}")
+            if where in self.unread.keys() - refused:
+                refused.add(where)
+                on_refusal(where, error)
+            return False
+        if where not in self.unread:
+            return False
+        offset, end = message.offset() or 0, self.unread[where]
+        # The end of what is committed may come before it: then more is told when the transaction that is open has
+        # ended.
+        if offset + (error is None) >= end:
+            del self.unread[where]
+        return error is None and offset < end
 
 
 def _names(partitions: Mapping[Partition, int]) -> str:

@@ -8,13 +8,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
-from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import (
@@ -34,9 +32,8 @@ __all__ = ["Attempt", "Written", "attempt_of", "recent_send_backs", "windows"]
 
 logger = logging.getLogger(__name__)
 
-_POLL_SECONDS: Final = 0.5
 _NEWEST_MS: Final = 1_000
-_READING: Final = {"group.id": "reconsume.recent", "enable.partition.eof": True, "queued.max.messages.kbytes": 16_384}
+_GROUP: Final = "reconsume.recent"
 _OF_REPLAYS: Final = (REPLAY_ID, REPLAY_TIMES)
 
 
@@ -136,11 +133,11 @@ def _appended(
     # The ends first: what is appended later is no send-back of a process that has died before.
     ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)
     left = most_bytes
-    consumer = make_consumer(consumer_settings(base, "reconsume-recent") | _READING)
-    try:
+    with RangeReader(base, _GROUP, seconds=float("inf")) as reader:
         for begin in begins:
             starts = admin.offsets_at(partitions, begin)
-            for message in _between(consumer, starts, ends, stop):
+            ranges = {where: (starts[where], ends[where]) for where in partitions}
+            for message in reader.read(ranges, stop=stop):
                 left -= _size_of(message)
                 if left < 0:
                     logger.warning(
@@ -150,47 +147,14 @@ def _appended(
                     )
                     return
                 yield message
+            if reader.unread:
+                raise KafkaNotReachable("reading the send-backs of the last minutes: stopped before their end")
             ends = {where: min(starts[where], ends[where]) for where in partitions}
-    except KafkaException as error:
-        raise translate(error, "reading the send-backs of the last minutes") from error
-    finally:
-        consumer.close()
-
-
-def _between(
-    consumer: Consumer, starts: Mapping[Partition, int], ends: Mapping[Partition, int], stop: threading.Event
-) -> Iterator[Message]:
-    unread = {where for where in starts if starts[where] < ends[where]}
-    if not unread:
-        return
-    consumer.assign([TopicPartition(*where, starts[where]) for where in unread])
-    while unread and not stop.is_set():
-        message = consumer.poll(_POLL_SECONDS)
-        if message is not None and _is_record(message, unread, ends):
-            yield message
-    if unread:
-        raise KafkaNotReachable("reading the send-backs of the last minutes: stopped before their end")
 
 
 def _size_of(message: Message) -> int:
     """Bytes of value and headers, which are what large records are large by."""
     return len(message) + sum(len(value or b"") for _, value in headers_of(message))
-
-
-def _is_record(message: Message, unread: set[Partition], ends: Mapping[Partition, int]) -> bool:
-    """Whether it is one of those wanted; marks a partition as read when its end is reached."""
-    where = (message.topic() or "", message.partition() or 0)
-    offset, error = message.offset() or 0, message.error()
-    if error is None:
-        # Behind the end of then there may be more, and markers of transactions before it.
-        if offset + 1 >= ends.get(where, 0):
-            unread.discard(where)
-        return offset < ends.get(where, 0)
-    if error.code() != KafkaError._PARTITION_EOF:
-        raise translate(error, f"reading {where[0]}")
-    if offset >= ends.get(where, 0):
-        unread.discard(where)
-    return False
 
 
 def _read(message: Message, names: TopicNames) -> tuple[Attempt, Written] | None:

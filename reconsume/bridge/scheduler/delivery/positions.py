@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.reading.range_reader import SpanReader
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
 from reconsume.delay_levels.wire.positions import (
     StoredPosition,
@@ -127,7 +127,7 @@ class PositionLog:
     def _read(self, before: Written, *, uncommitted: bool) -> Written:
         where = self._topic, 0
         end, last = self._admin.end_offsets([where], uncommitted=uncommitted)[where], dict(before.last)
-        with SpanReader(self._base, self._topic, uncommitted=uncommitted, seconds=_SECONDS) as reader:
+        with RangeReader(self._base, self._topic, uncommitted=uncommitted, seconds=_SECONDS) as reader:
             newest = {message.key(): message for message in reader.read({where: (before.end, end)})}
         for key, message in newest.items():
             try:
