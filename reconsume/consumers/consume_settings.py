@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
-from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
+from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.consumers.message_model import MessageModel
-from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.names import TopicNames, check_group
 from reconsume.delay_levels.wire.namespaces import Namespace
 
-__all__ = ["ConsumeSettings", "kafka_settings", "limits_of"]
+__all__ = ["ConsumeSettings", "checked_settings", "kafka_settings"]
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
@@ -58,20 +60,61 @@ class ConsumeSettings:
         return str(self.conf.get("client.id", f"reconsume-{self.group}"))
 
 
-def limits_of(
-    conf: Mapping[str, Any],
-    *,
-    pull_threshold_for_queue: int,
-    pull_threshold_size_for_queue: int,
-    consume_concurrently_max_span: int,
-    consume_timeout: timedelta,
-    await_termination_when_shutdown: timedelta,
-) -> Limits:
-    """Flow control and timeouts; raises `IllegalSetting`."""
-    check_types(locals(), consume_timeout=timedelta, await_termination_when_shutdown=timedelta)
+def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:
+    """The settings that the arguments of a PushConsumer make.
+
+    Args:
+        given: all of them, by name.
+
+    Raises:
+        IllegalSetting: one that cannot be.
+    """
+    check_types(
+        given,
+        bootstrap_servers=str,
+        conf=(Mapping, NoneType),
+        message_model=MessageModel,
+        offset_store=(str, os.PathLike, NoneType),
+        consume_from_where=(ConsumeFromWhere, NoneType),
+        consume_timestamp=(str, datetime, NoneType),
+        exactly_once=bool,
+        circuit_breaker=(CircuitBreaker, NoneType),
+    )
+    conf, from_beginning = kafka_settings(given["conf"], given["bootstrap_servers"])
+    names, namespace = TopicNames(given["topic_prefix"]), Namespace(given["namespace"])
+    group = namespace.wrap(check_group(given["group"]))
+    names.retry(group)
+    hopeless = exception_classes(given["dead_letter_on"])
+    if given["message_model"] is MessageModel.BROADCASTING:
+        if given["exactly_once"]:
+            raise IllegalSetting("exactly_once is for CLUSTERING: a broadcasting consumer sends nothing back")
+        if hopeless:
+            raise IllegalSetting("dead_letter_on is for CLUSTERING: a broadcasting consumer has no dead letters")
+    maximum, store, table = given["max_reconsume_times"], given["offset_store"], given["delay_levels"]
+    return ConsumeSettings(
+        group=group,
+        names=names,
+        conf=conf,
+        consume_from=ConsumeFrom.of(given["consume_from_where"], given["consume_timestamp"], from_beginning),
+        namespace=namespace,
+        message_model=given["message_model"],
+        offset_store=None if store is None else Path(store),
+        max_reconsume_times=None if maximum is None else _whole(given, "max_reconsume_times", 0, 2**31 - 1),
+        batch_size=_whole(given, "consume_message_batch_max_size", 1, 1_024),
+        threads=_whole(given, "consume_thread_nums", 1, 1_000),
+        limits=_limits(given, conf),
+        own_table=None if table is None else DelayLevels.parse(table),
+        exactly_once=given["exactly_once"],
+        circuit_breaker=given["circuit_breaker"],
+        dead_letter_on=hopeless,
+    )
+
+
+def _limits(given: Mapping[str, Any], conf: Mapping[str, Any]) -> Limits:
+    check_types(given, consume_timeout=timedelta, await_termination_when_shutdown=timedelta)
+    consume_timeout: timedelta = given["consume_timeout"]
     if consume_timeout <= timedelta(0):
         raise IllegalSetting(f"consume_timeout must be longer than 0, not {consume_timeout}")
-    mebibytes = check_range("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1_024)
     try:
         max_poll_interval_ms = int(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
     except (TypeError, ValueError):
@@ -79,14 +122,18 @@ def limits_of(
             f"max.poll.interval.ms must be a number of milliseconds, not {conf['max.poll.interval.ms']!r}"
         ) from None
     return Limits(
-        queue_records=check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65_535),
-        queue_bytes=mebibytes * 1024 * 1024,
-        max_span=check_range("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65_535),
+        queue_records=_whole(given, "pull_threshold_for_queue", 1, 65_535),
+        queue_bytes=_whole(given, "pull_threshold_size_for_queue", 1, 1_024) * 1024 * 1024,
+        max_span=_whole(given, "consume_concurrently_max_span", 1, 65_535),
         timeout_ms=consume_timeout.total_seconds() * 1000,
-        await_termination_seconds=await_termination_when_shutdown.total_seconds(),
+        await_termination_seconds=given["await_termination_when_shutdown"].total_seconds(),
         leave_seconds=max_poll_interval_ms / 1000 * _LEAVE_SHARE,
         settle_seconds=min(_SETTLE_SECONDS, max_poll_interval_ms / 1000 * _SETTLE_SHARE),
     )
+
+
+def _whole(given: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    return check_range(name, given[name], low, high)
 
 
 def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tuple[dict[str, Any], bool | None]:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from types import NoneType
-from typing import Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
@@ -20,14 +19,13 @@ from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.assembly import Registration, build_loop
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.consume_settings import ConsumeSettings, kafka_settings, limits_of
+from reconsume.consumers.consume_settings import checked_settings
 from reconsume.consumers.known_partitions import with_known_partitions
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
-from reconsume.consumers.listeners.dead_letter_on import exception_classes
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import ConsumeMessageHook, check_hook
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.sending.retry_topic import (
     check_group_consumes,
     make_delay_topics,
@@ -37,19 +35,13 @@ from reconsume.consumers.sending.retry_topic import (
 from reconsume.consumers.stepping import LoopThread, stepping_of
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_range, check_types
-from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.wire.names import TopicNames, check_group
-from reconsume.delay_levels.wire.namespaces import Namespace
+from reconsume.delay_levels.foreign_values import check_types
 
 __all__ = ["PushConsumer"]
 
 logger = logging.getLogger(__name__)
 L = TypeVar("L", bound=Listener)
 OL = TypeVar("OL", bound=OrderlyListener)
-
-_MAX_BATCH: Final = 1_024
-_MAX_THREADS: Final = 1_000
 
 
 class PushConsumer:
@@ -121,53 +113,8 @@ class PushConsumer:
         await_termination_when_shutdown: timedelta = timedelta(seconds=10),
         topic_prefix: str = "reconsume.",
     ) -> None:
-        check_types(
-            locals(),
-            bootstrap_servers=str,
-            conf=(Mapping, NoneType),
-            message_model=MessageModel,
-            offset_store=(str, os.PathLike, NoneType),
-            consume_from_where=(ConsumeFromWhere, NoneType),
-            consume_timestamp=(str, datetime, NoneType),
-            exactly_once=bool,
-            circuit_breaker=(CircuitBreaker, NoneType),
-        )
-        kafka_conf, from_beginning = kafka_settings(conf, bootstrap_servers)
-        if max_reconsume_times is not None:
-            check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
-        if exactly_once and message_model is MessageModel.BROADCASTING:
-            raise IllegalSetting("exactly_once is for CLUSTERING: a broadcasting consumer sends nothing back")
-        hopeless = exception_classes(dead_letter_on)
-        if hopeless and message_model is MessageModel.BROADCASTING:
-            raise IllegalSetting("dead_letter_on is for CLUSTERING: a broadcasting consumer has no dead letters")
-        names, in_namespace = TopicNames(topic_prefix), Namespace(namespace)
-        group = in_namespace.wrap(check_group(group))
-        names.retry(group)
-        self._settings = ConsumeSettings(
-            group=group,
-            names=names,
-            conf=kafka_conf,
-            consume_from=ConsumeFrom.of(consume_from_where, consume_timestamp, from_beginning),
-            namespace=in_namespace,
-            message_model=message_model,
-            offset_store=None if offset_store is None else Path(offset_store),
-            max_reconsume_times=max_reconsume_times,
-            batch_size=check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, _MAX_BATCH),
-            threads=check_range("consume_thread_nums", consume_thread_nums, 1, _MAX_THREADS),
-            limits=limits_of(
-                kafka_conf,
-                pull_threshold_for_queue=pull_threshold_for_queue,
-                pull_threshold_size_for_queue=pull_threshold_size_for_queue,
-                consume_concurrently_max_span=consume_concurrently_max_span,
-                consume_timeout=consume_timeout,
-                await_termination_when_shutdown=await_termination_when_shutdown,
-            ),
-            own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
-            exactly_once=exactly_once,
-            circuit_breaker=circuit_breaker,
-            dead_letter_on=hopeless,
-        )
-        self._subscriptions = Subscriptions(names, in_namespace)
+        self._settings = checked_settings(locals())
+        self._subscriptions = Subscriptions(self._settings.names, self._settings.namespace)
         self._dropped = DropCounter()
         self._registration: Registration | None = None
         self._hooks: list[ConsumeMessageHook] = []
