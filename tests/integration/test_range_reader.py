@@ -1,0 +1,93 @@
+"""Reading ranges of offsets to their ends: behind open transactions, within a time, until a stop, without a right."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.delay_levels.errors import KafkaNotReachable
+from tests.integration.installation import Installation, settings_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Installation:
+    return Installation(settings_for(bootstrap_servers))
+
+
+@pytest.fixture
+def reader(here: Installation) -> Iterator[RangeReader]:
+    with RangeReader(here.settings.client_settings(), "ranges-under-test", seconds=1) as one:
+        yield one
+
+
+@pytest.fixture
+def open_transaction(here: Installation) -> Iterator[Producer]:
+    """One that has begun and is aborted at the end."""
+    producer = Producer(here.settings.client_settings() | {"transactional.id": here.unique("open")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    yield producer
+    producer.abort_transaction(30)
+    producer.close()
+
+
+def values(messages: Iterator[Message]) -> list[bytes | None]:
+    return [message.value() for message in messages]
+
+
+def test_of_each_partition_what_is_in_its_range_in_order(here: Installation, reader: RangeReader) -> None:
+    topic = here.topic("two", 2)
+    for partition in (0, 1):
+        here.produce(topic, *(b"%d/%d" % (partition, number) for number in range(1_500)), partition=partition)
+    read = values(reader.read({(topic, 0): (10, 1_300), (topic, 1): (1_499, 1_500)}))
+    assert [one for one in read if one is not None and one.startswith(b"0")] == [b"0/%d" % n for n in range(10, 1_300)]
+    assert b"1/1499" in read
+    assert len(read) == 1_291
+    assert reader.unread == {}
+    assert values(reader.read({(topic, 0): (5, 5)})) == []
+
+
+def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
+    here: Installation, reader: RangeReader, open_transaction: Producer
+) -> None:
+    topic = here.topic("held")
+    here.produce(topic, b"before")
+    open_transaction.produce(topic, b"within", partition=0)
+    assert open_transaction.flush(30) == 0
+    assert values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)) == [b"before"]
+    assert reader.unread == {(topic, 0): 2}
+    with pytest.raises(KafkaNotReachable, match="nothing came within 1 s"):
+        values(reader.read({(topic, 0): (0, 2)}))
+
+
+def test_a_stop_ends_it(here: Installation, reader: RangeReader) -> None:
+    topic, stop = here.topic("stopped", 2), threading.Event()
+    here.produce(topic, b"one", partition=0)
+    here.produce(topic, b"two", partition=1)
+    stop.set()
+    assert values(reader.read({(topic, 0): (0, 1), (topic, 1): (0, 1)}, stop=stop)) == []
+    assert reader.unread == {(topic, 0): 1, (topic, 1): 1}
+
+
+def test_a_partition_that_is_left_gives_no_more(here: Installation, reader: RangeReader) -> None:
+    topic = here.topic("left", 2)
+    for partition in (0, 1):
+        here.produce(topic, *(b"%d" % number for number in range(100)), partition=partition)
+    firsts = []
+    for message in reader.read({(topic, 0): (3, 100), (topic, 1): (4, 100)}):
+        firsts.append(message.value())
+        reader.leave((topic, message.partition() or 0))
+    assert sorted(one for one in firsts if one is not None) == [b"3", b"4"]
+
+
+def test_a_partition_that_cannot_be_read_does_not_keep_the_others(here: Installation, reader: RangeReader) -> None:
+    topic, missing = here.topic("there"), here.name("not-there")
+    here.produce(topic, b"one")
+    assert values(reader.read({(topic, 0): (0, 1), (missing, 0): (0, 1)}, within_seconds=3)) == [b"one"]
+    assert reader.unread == {(missing, 0): 1}
