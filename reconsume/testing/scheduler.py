@@ -17,7 +17,7 @@ from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.targets.look_ups import LookUps
 from reconsume.bridge.scheduler.targets.routing import Router
 from reconsume.bridge.scheduler.targets.targets import Targets
-from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
+from reconsume.bridge.scheduler.targets.timers import DelayTopics, Timers
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import MalformedProperty
@@ -45,7 +45,7 @@ class SteppedScheduler:
             *(names, settings.allowed_real_topics, admin, maker, groups),
             look_ups=LookUps(refused_ms=0),  # what a test makes counts at once
         )
-        timers = Timers(names, Lanes(names, admin, groups), _Cancels(cluster, names.cancel), clock)
+        timers = Timers(names, DelayTopics(names, admin, groups), _Cancels(cluster, names.cancel), clock)
         self._read_ahead = ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, clock)
         self._writer = TransactionalWriter(base, names.scheduler_group, scheduler.transaction_timeout_ms)
         self._writer.start()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Producer
 
-from reconsume.bridge.reading.recent_send_backs import Attempt, Written, recent_send_backs, windows
+from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack, recent_send_backs, windows
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
@@ -35,13 +35,13 @@ def copy(group: str, offset: int, times: int, **more: str) -> list[Header]:
     return [(name, value.encode()) for name, value in (headers | more).items()]
 
 
-def found(here: Installation, since_ms: int = 0, groups: list[str] | None = None) -> dict[Attempt, Written]:
+def found(here: Installation, since_ms: int = 0, groups: list[str] | None = None) -> dict[Attempt, RecentSendBack]:
     return dict(all_found(here, since_ms, groups))
 
 
 def all_found(
     here: Installation, since_ms: int = 0, groups: list[str] | None = None, most_bytes: int = 1_000_000
-) -> list[tuple[Attempt, Written]]:
+) -> list[tuple[Attempt, RecentSendBack]]:
     settings, now_ms = here.settings, int(time.time() * 1000)
     base, names, stop = settings.client_settings(), settings.names, threading.Event()
     return list(recent_send_backs(base, names, since_ms, groups, stop, now_ms=now_ms, most_bytes=most_bytes))
@@ -61,10 +61,10 @@ def test_copies_in_lanes_dead_letters_and_the_inbox_are_told_apart(here: Install
     replayed = here.read(names.delay(1_000))[0]
     none = (None, None)
     assert found(here, groups=["g"]) == {
-        Attempt("g", "flights/0/1", 2, none): Written(False, 3, lane.timestamp + 2_000, 7, in_inbox=False),
-        Attempt("g", "flights/0/2", 3, none): Written(True, None, dead.timestamp, 7, in_inbox=False),
-        Attempt("g", "flights/0/3", 1, none): Written(False, None, None, 7, in_inbox=True),
-        Attempt("g", "flights/0/4", 1, (b"friday", b"1")): Written(
+        Attempt("g", "flights/0/1", 2, none): RecentSendBack(False, 3, lane.timestamp + 2_000, 7, in_inbox=False),
+        Attempt("g", "flights/0/2", 3, none): RecentSendBack(True, None, dead.timestamp, 7, in_inbox=False),
+        Attempt("g", "flights/0/3", 1, none): RecentSendBack(False, None, None, 7, in_inbox=True),
+        Attempt("g", "flights/0/4", 1, (b"friday", b"1")): RecentSendBack(
             False, 3, replayed.timestamp + 1_000, 7, in_inbox=False
         ),
     }
@@ -80,7 +80,7 @@ def test_what_a_transaction_has_aborted_was_not_written_and_one_that_is_open_is_
     producer.produce(topic, b"", headers=cast("Any", copy("g", 1, 1)))
     producer.flush(30)
     here.produce(topic, b"", headers=copy("g", 2, 1))
-    answers: list[dict[Attempt, Written]] = []
+    answers: list[dict[Attempt, RecentSendBack]] = []
     reading = threading.Thread(target=lambda: answers.append(found(here)))
     reading.start()
     wait_until(reading.is_alive, 10, "it reads")

@@ -47,7 +47,7 @@ def scraped(url: str) -> dict[tuple[str, str], float]:
 
 
 def test_backlog_and_overdue_are_told_by_level(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconsume.bridge.scheduler.queues.waiting._EVERY_SECONDS", 0.2)
+    monkeypatch.setattr("reconsume.bridge.scheduler.queues.backlog._EVERY_SECONDS", 0.2)
     small = settings_for(bootstrap_servers)
     one = Installation(
         small.model_copy(

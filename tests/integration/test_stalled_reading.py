@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from reconsume.bridge.scheduler import service
-from reconsume.bridge.scheduler.queues import waiting
+from reconsume.bridge.scheduler.queues import backlog
 from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import StallWatch
 from reconsume.bridge.scheduler.worker import Worker
@@ -38,7 +38,7 @@ def test_what_waits_in_a_partition_that_is_not_read_any_more_is_delivered_all_th
     monkeypatch.setattr(Source, "_keep", keep_nothing)
     monkeypatch.setattr(Worker, "give_up", told)
     monkeypatch.setattr(service, "StallWatch", partial(StallWatch, patience_ms=2_000))
-    monkeypatch.setattr(waiting, "_EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(backlog, "_EVERY_SECONDS", 0.5)
     with installation(bootstrap_servers) as one:
         group, lane = one.name("g"), one.settings.names.delay(1_000)
         headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]

@@ -9,7 +9,7 @@ from typing import Literal
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.scheduler.delivery.positions import Written
+from reconsume.bridge.scheduler.delivery.positions import LastPositions
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.positions import StoredPosition
 
@@ -53,19 +53,19 @@ class PositionsInMemory:
     def id_of(self, topic: str) -> str:
         return self.ids.get(topic, "1")
 
-    def uncommitted(self) -> Written:
+    def uncommitted(self) -> LastPositions:
         return self._read("uncommitted", len(self.log))
 
-    def committed(self) -> Written:
+    def committed(self) -> LastPositions:
         still_open = (at for at, (_, _, transaction) in enumerate(self.log) if transaction.state == "open")
         return self._read("committed", next(still_open, len(self.log)))
 
-    def _read(self, kind: str, end: int) -> Written:
+    def _read(self, kind: str, end: int) -> LastPositions:
         self.reads[kind] += 1
         if self.refusal is not None:
             raise self.refusal
         counts = ("open", "committed", "aborted") if kind == "uncommitted" else ("committed",)
-        return Written(
+        return LastPositions(
             end,
             {where: (at, one) for at, (where, one, of) in enumerate(self.log[:end]) if of.state in counts},
         )

@@ -11,7 +11,7 @@ from reconsume.bridge.http.listening import is_loopback, listening_sockets
 from reconsume.bridge.http.wsgi_thread import Start, WsgiThread
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Health", "HttpServer", "LogLevel", "ManagementServer"]
+__all__ = ["Health", "LogLevel", "ManagementServer", "WsgiServer"]
 
 _LONGEST_LEVEL: Final = 20
 
@@ -36,7 +36,7 @@ class LogLevel(Protocol):
         """Change it; raises `IllegalSetting`."""
 
 
-class HttpServer:
+class WsgiServer:
     """Serves a WSGI application, and `/loglevel`, until closed.
 
     Args:
@@ -80,7 +80,7 @@ class HttpServer:
         self._server.close()
 
 
-class ManagementServer(HttpServer):
+class ManagementServer(WsgiServer):
     """The port of a scheduler worker, or of a console.
 
     Raises:

@@ -33,8 +33,8 @@ class ConnectionLimits:
     write_seconds: float = 60.0
 
 
-class Connection(Protocol):
-    """One of them."""
+class ClientConnection(Protocol):
+    """One open connection."""
 
     @property
     def is_waiting(self) -> bool:
@@ -57,10 +57,10 @@ class OpenConnections:
     def __init__(self, most: int, server: str) -> None:
         self._most = most
         self._server = server
-        self._open: dict[Connection, None] = {}
+        self._open: dict[ClientConnection, None] = {}
         self._warned_at = -_WARN_EVERY_SECONDS
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         """Take a new connection; it is ended itself where all others are being answered."""
         self._open[connection] = None
         if len(self._open) > self._most:
@@ -69,13 +69,13 @@ class OpenConnections:
             longest.abort()
             self._warn()
 
-    def answered(self, connection: Connection) -> None:
+    def answered(self, connection: ClientConnection) -> None:
         """Make it the last one: it begins to wait."""
         if connection in self._open:
             self.discard(connection)
             self._open[connection] = None
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
         self._open.pop(connection, None)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconsume.bridge.metrics.spec import Kind, MetricSpec
+from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
 
 __all__ = ["CONSOLE"]
 
 CONSOLE: Final = (
     MetricSpec(
         "reconsume_console_requests",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "console",
         "requests",
         ("page", "status"),
@@ -20,7 +20,7 @@ CONSOLE: Final = (
     ),
     MetricSpec(
         "reconsume_console_request_duration_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "console",
         "seconds",
         ("page",),
@@ -29,7 +29,7 @@ CONSOLE: Final = (
     ),
     MetricSpec(
         "reconsume_console_resent_records",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "console",
         "records",
         ("outcome",),
@@ -38,7 +38,7 @@ CONSOLE: Final = (
     ),
     MetricSpec(
         "reconsume_oldest_open_dead_letter_timestamp_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "console",
         "seconds",
         ("group",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconsume.bridge.metrics.spec import Kind, MetricSpec
+from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
 
 __all__ = ["CONSUMER", "RT_BUCKETS_SECONDS"]
 
@@ -14,7 +14,7 @@ _CONSUMER: Final = ("group", "topic", "physical_topic")
 CONSUMER: Final = (
     MetricSpec(
         "reconsume_consumer_ok",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "consumer",
         "messages",
         _CONSUMER,
@@ -22,7 +22,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_consumer_failed",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "consumer",
         "messages",
         _CONSUMER,
@@ -30,7 +30,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_consumer_rt_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "consumer",
         "seconds",
         _CONSUMER,
@@ -40,7 +40,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_consumer_in_flight",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "consumer",
         "messages",
         _CONSUMER,
@@ -48,7 +48,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_consumer_sent_back",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "consumer",
         "messages",
         (*_CONSUMER, "target", "level"),
@@ -57,7 +57,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_consumer_dead_letters",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "consumer",
         "messages",
         _CONSUMER,
@@ -65,7 +65,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_consumer_send_backs_failed",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "consumer",
         "messages",
         _CONSUMER,
@@ -73,7 +73,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_circuit_breaker_state",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "consumer",
         "0, 1, 2",
         ("group",),
@@ -81,7 +81,7 @@ CONSUMER: Final = (
     ),
     MetricSpec(
         "reconsume_circuit_breaker_openings",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "consumer",
         "times",
         ("group",),

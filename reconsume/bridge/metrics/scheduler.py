@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconsume.bridge.metrics.spec import Kind, MetricSpec
+from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
 from reconsume.delay_levels.wire.withdrawals import MOST_WITHDRAWALS
 
 __all__ = ["LATENESS_BUCKETS_MS", "SCHEDULER"]
@@ -18,7 +18,7 @@ _OUTCOMES: Final = (
 SCHEDULER: Final = (
     MetricSpec(
         "reconsume_delivery_lateness_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "scheduler",
         "seconds",
         ("level",),
@@ -27,7 +27,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_records",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "scheduler",
         "records",
         ("outcome", "group"),
@@ -35,7 +35,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_backlog_records",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "scheduler",
         "records",
         ("level",),
@@ -44,7 +44,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_overdue_records",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "scheduler",
         "records",
         ("level",),
@@ -52,7 +52,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_overdue_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "scheduler",
         "seconds",
         ("level",),
@@ -61,7 +61,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_aborted_batches",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "scheduler",
         "batches",
         (),
@@ -69,7 +69,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_partitions",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "scheduler",
         "partitions",
         (),
@@ -77,7 +77,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_refused_partitions",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "scheduler",
         "partitions",
         (),
@@ -86,7 +86,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_scheduler_withdrawals",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "scheduler",
         "withdrawals",
         (),
@@ -96,7 +96,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_level_table_info",
-        Kind.INFO,
+        MetricKind.INFO,
         "scheduler",
         "",
         ("table",),
@@ -105,7 +105,7 @@ SCHEDULER: Final = (
     ),
     MetricSpec(
         "reconsume_build_info",
-        Kind.INFO,
+        MetricKind.INFO,
         "scheduler",
         "",
         ("version",),

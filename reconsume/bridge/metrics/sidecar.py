@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconsume.bridge.metrics.spec import Kind, MetricSpec
+from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
 
 __all__ = ["SIDECAR"]
 
 SIDECAR: Final = (
     MetricSpec(
         "reconsume_sidecar_requests",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "sidecar",
         "requests",
         ("route", "status"),
@@ -19,7 +19,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_sidecar_request_duration_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "sidecar",
         "seconds",
         ("route",),
@@ -28,7 +28,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_sidecar_send_backs",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "sidecar",
         "records",
         ("group", "outcome"),
@@ -36,7 +36,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_sidecar_waiting_send_backs",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "sidecar",
         "records",
         (),
@@ -44,7 +44,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_deliveries",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "sidecar",
         "requests",
         ("group", "outcome"),
@@ -52,7 +52,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_delivery_duration_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "sidecar",
         "seconds",
         ("group",),
@@ -61,7 +61,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_in_flight",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "sidecar",
         "requests",
         ("group",),
@@ -69,7 +69,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_unknown_statuses",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "sidecar",
         "answers",
         ("group",),
@@ -77,7 +77,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_discarded_messages",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "sidecar",
         "messages",
         ("group",),
@@ -85,7 +85,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_redirects",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "sidecar",
         "answers",
         ("group",),
@@ -93,7 +93,7 @@ SIDECAR: Final = (
     ),
     MetricSpec(
         "reconsume_push_app_down_since_timestamp_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "sidecar",
         "seconds",
         ("group",),

@@ -7,10 +7,10 @@ from enum import Enum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["Kind", "MetricSpec", "RocketMqName"]
+__all__ = ["MetricKind", "MetricSpec", "RocketMqName"]
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """Prometheus' kinds; an INFO is a gauge that is always 1 and says something by its labels."""
 
     COUNTER = "counter"
@@ -31,7 +31,7 @@ class MetricSpec:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     role: str
     unit: str
     labels: tuple[str, ...]
@@ -41,31 +41,31 @@ class MetricSpec:
     @property
     def exported(self) -> str:
         """The name to ask Prometheus for; of a histogram that of its family."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
     @property
     def samples(self) -> tuple[str, ...]:
         """The names of all its time series."""
-        if self.kind is Kind.HISTOGRAM:
+        if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
         return (self.exported,)
 
     def counter(self, registry: CollectorRegistry) -> Counter:
         """Make it and register it."""
-        self._require(Kind.COUNTER)
+        self._require(MetricKind.COUNTER)
         return Counter(self.name, self.help, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
         """Make it and register it."""
-        self._require(Kind.GAUGE, Kind.INFO)
+        self._require(MetricKind.GAUGE, MetricKind.INFO)
         return Gauge(self.name, self.help, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
         """Make it and register it."""
-        self._require(Kind.HISTOGRAM)
+        self._require(MetricKind.HISTOGRAM)
         return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)
 
-    def _require(self, *kinds: Kind) -> None:
+    def _require(self, *kinds: MetricKind) -> None:
         if self.kind not in kinds:
             raise TypeError(f"{self.name} is a {self.kind.value}")
 

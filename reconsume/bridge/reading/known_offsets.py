@@ -14,7 +14,7 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["STEADY_MS", "Answers", "KnownOffsets", "asking"]
+__all__ = ["STEADY_MS", "CommittedOffsets", "KnownOffsets", "asking"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ def asking(admin: KafkaAdmin, group: str, *, stable: bool = False) -> Ask:
     return ask
 
 
-class Answers(NamedTuple):
-    """What is committed.
+class CommittedOffsets(NamedTuple):
+    """Committed offsets of a group.
 
     Attributes:
         committed: of each partition that was asked for; a negative offset where that is nothing.
@@ -142,7 +142,7 @@ class KnownOffsets:
                 if one.topic in self._ids and (before is None or one.offset >= before.offset):
                     self._known[one.topic, one.partition] = one
 
-    def ask(self, ask: Ask, partitions: Iterable[Partition], stop: threading.Event) -> Answers:
+    def ask(self, ask: Ask, partitions: Iterable[Partition], stop: threading.Event) -> CommittedOffsets:
         """What is committed of these partitions, as far as it can be believed.
 
         Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
@@ -163,10 +163,10 @@ class KnownOffsets:
             before = said
             stop.wait(_AGAIN_SECONDS)
         if stop.is_set():
-            return Answers(self._overruled(answers, fallen), [])
+            return CommittedOffsets(self._overruled(answers, fallen), [])
         if fallen:
             logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
-        return Answers(self._overruled(answers, fallen), [ours for ours, _ in fallen.values()])
+        return CommittedOffsets(self._overruled(answers, fallen), [ours for ours, _ in fallen.values()])
 
     def _is_unsteady(self, answers: Mapping[Partition, TopicPartition]) -> bool:
         with self._lock:

@@ -9,13 +9,13 @@ from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
 
-__all__ = ["Lane", "look_at_lanes"]
+__all__ = ["LaneLag", "look_at_lanes"]
 
 _SECONDS: Final = 10.0
 
 
-class Lane(NamedTuple):
-    """One scheduled topic.
+class LaneLag(NamedTuple):
+    """How far one delay topic is behind.
 
     Attributes:
         overdue: waiting records whose time has come; none where each record has a moment of its own.
@@ -34,7 +34,7 @@ def look_at_lanes(
     *,
     now_ms: int,
     client_id: str,
-) -> dict[str, Lane]:
+) -> dict[str, LaneLag]:
     """Look at each topic.
 
     Args:
@@ -63,10 +63,10 @@ def _lane(
     spans: Mapping[Partition, Span],
     heads: Mapping[Partition, int],
     counts: Mapping[Partition, Count],
-) -> Lane:
+) -> LaneLag:
     overdue = total(counts[where] for where in spans if where in counts)
     first = min((heads[where] for where in spans if where in heads), default=None)
-    return Lane(overdue, None if first is None or delay_ms is None else first + delay_ms)
+    return LaneLag(overdue, None if first is None or delay_ms is None else first + delay_ms)
 
 
 def _first_timestamps(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:

@@ -28,7 +28,7 @@ from reconsume.delay_levels.wire.properties import (
     text_property,
 )
 
-__all__ = ["Attempt", "Written", "attempt_of", "recent_send_backs", "windows"]
+__all__ = ["Attempt", "RecentSendBack", "attempt_of", "recent_send_backs", "windows"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Attempt(NamedTuple):
     replay: tuple[bytes | None, ...]
 
 
-class Written(NamedTuple):
+class RecentSendBack(NamedTuple):
     """A send-back that stands on a delay topic or in the inbox.
 
     Attributes:
@@ -82,7 +82,7 @@ def recent_send_backs(
     *,
     now_ms: int,
     most_bytes: int,
-) -> Iterator[tuple[Attempt, Written]]:
+) -> Iterator[tuple[Attempt, RecentSendBack]]:
     """All that were appended since then and before now, of these groups or of all; those of the last seconds first.
 
     Only committed ones; it waits for the end of transactions that are open now, which takes seconds at most.
@@ -157,7 +157,7 @@ def _size_of(message: Message) -> int:
     return len(message) + sum(len(value or b"") for _, value in headers_of(message))
 
 
-def _read(message: Message, names: TopicNames) -> tuple[Attempt, Written] | None:
+def _read(message: Message, names: TopicNames) -> tuple[Attempt, RecentSendBack] | None:
     headers = headers_of(message)
     target = text_property(headers, REAL_TOPIC) or ""
     dead_letter = target.startswith(DLQ_PREFIX)
@@ -172,5 +172,5 @@ def _read(message: Message, names: TopicNames) -> tuple[Attempt, Written] | None
     due_ms = None if in_inbox else message.timestamp()[1] + names.delay_ms(topic)
     level = None if in_inbox or dead_letter else count_property(headers, DELAY)
     group = target.removeprefix(DLQ_PREFIX if dead_letter else RETRY_PREFIX)
-    written = Written(dead_letter, level, due_ms, count_property(headers, BORN_TIMESTAMP), in_inbox)
+    written = RecentSendBack(dead_letter, level, due_ms, count_property(headers, BORN_TIMESTAMP), in_inbox)
     return attempt_of(group, identity, times, headers), written

@@ -8,8 +8,8 @@ from typing import Final
 
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.scheduler.queues.backlog import WorkerBacklog
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
-from reconsume.bridge.scheduler.queues.waiting import Waiting
 from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["WorkerObserver"]
@@ -46,7 +46,7 @@ class WorkerObserver:
         self._ready = False
         self._own, self._refused, self._told = 0, 0, ""
         self._looked_at = 0.0
-        self.waiting = Waiting(names.prefix, clock)
+        self.waiting = WorkerBacklog(names.prefix, clock)
         metrics.scraped.waiting = self.waiting.levels
 
     def alive(self, now: float) -> None:

@@ -28,15 +28,15 @@ from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.writers import BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.queues.backlog import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.queues.second_reader import Scout
-from reconsume.bridge.scheduler.queues.waiting import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.stalls import ReadingStopped, StallWatch
 from reconsume.bridge.scheduler.targets.allowed_topics import publish_allowed_topics
-from reconsume.bridge.scheduler.targets.deletions import Deletions
+from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.routing import Router
 from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets
-from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
+from reconsume.bridge.scheduler.targets.timers import DelayTopics, Timers
 from reconsume.bridge.scheduler.topic_checks import TopicChecks
 from reconsume.bridge.scheduler.withdrawals.cancels import CancelsFollower
 from reconsume.bridge.scheduler.worker import Worker
@@ -125,7 +125,7 @@ class SchedulerService:
         self._orphans = OrphanedTransactions(self._other_workers, self._end_transactions)
         self._was_shut_out = False
         self._stalls = StallWatch()
-        self._deletions = Deletions()
+        self._deletions = DeletedTopics()
         self._listed = ListedTopics()
         self._checks = TopicChecks(settings, self._admin, self._look_up_admin)
         self._at_work: Worker | None = None
@@ -239,7 +239,7 @@ class SchedulerService:
         targets = Targets(
             *(names, settings.allowed_real_topics, admin, maker, self._groups, self._deletions), listed=self._listed
         )
-        timers = Timers(names, Lanes(names, admin, self._groups), self._cancels, self._clock)
+        timers = Timers(names, DelayTopics(names, admin, self._groups), self._cancels, self._clock)
         scheduler, router = settings.scheduler, Router(names, targets, self._groups, timers)
         trials = writer if isinstance(writer, TransactionalWriter) else None
         return Worker(

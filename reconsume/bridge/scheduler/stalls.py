@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.scheduler.queues.waiting import PartitionHead
+from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["ReadingStopped", "StallWatch"]

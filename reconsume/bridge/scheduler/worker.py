@@ -16,7 +16,7 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
-from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Positions
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, PositionReader
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.membership.unknown_outcome import Doubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -71,7 +71,7 @@ class Worker:
         clock: Clock = now_ms,
         is_time_in_doubt: Callable[[], bool] = lambda: False,
         scout: Scout | None = None,
-        positions: Positions | None = None,
+        positions: PositionReader | None = None,
         membership: Membership | None = None,
         member: GroupMember | None = None,
         refusals: Refusals | None = None,

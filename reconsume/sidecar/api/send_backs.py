@@ -14,7 +14,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.reading.recent_send_backs import Attempt, Written, attempt_of
+from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack, attempt_of
 from reconsume.bridge.reading.record_reader import RecordReader
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
@@ -90,7 +90,7 @@ class SendBacks:
         base: Mapping[str, Any],
         names: TopicNames,
         groups: Callable[[], Groups],
-        earlier: Callable[[Attempt], Written | None],
+        earlier: Callable[[Attempt], RecentSendBack | None],
         once: Once[Answer],
         threads: Threads,
         memory: Memory,
@@ -295,7 +295,7 @@ class SendBacks:
         due_ms = appended_ms + (outcome.delay_ms if isinstance(outcome, Delayed) else 0)
         return self._told(group, level, due_ms, outcome.reconsume_times, message_id)
 
-    def _answer_of_earlier(self, group: str, attempt: Attempt, written: Written, message_id: str) -> Answer:
+    def _answer_of_earlier(self, group: str, attempt: Attempt, written: RecentSendBack, message_id: str) -> Answer:
         if written.due_ms is None:
             return Answer(outcome=Outcome.ACCEPTED, message_id=message_id)
         level = None if written.dead_letter else written.level

@@ -15,7 +15,7 @@ from reconsume.sidecar.guarding.guard import App
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.sidecar.settings import LimitSettings, ListenSettings, TlsSettings
 
-__all__ = ["HttpServer"]
+__all__ = ["ApiServer"]
 
 _END_SECONDS: Final = 5.0
 """For the thread, after the last request."""
@@ -33,7 +33,7 @@ _TOO_SLOW: Final = Problem(
 )
 
 
-class HttpServer(UvicornThread):
+class ApiServer(UvicornThread):
     """Serves plain HTTP, or TLS.
 
     Args:

@@ -18,7 +18,7 @@ from reconsume.sidecar.api.delayed_messages import DelayedMessages
 from reconsume.sidecar.api.group_views import GroupViews
 from reconsume.sidecar.api.models import Answer, GroupView, NewMessage, RecordToSendBack, SentMessage
 from reconsume.sidecar.api.send_backs import SendBacks
-from reconsume.sidecar.api.server import HttpServer
+from reconsume.sidecar.api.server import ApiServer
 from reconsume.sidecar.guarding.callers import Caller
 from reconsume.sidecar.guarding.guard import Guard, Rate
 from reconsume.sidecar.guarding.memory import Memory
@@ -150,7 +150,7 @@ class ApiPart:
     def _groups(self) -> Groups:
         return self._follower.groups
 
-    def _make_server(self) -> HttpServer:
+    def _make_server(self) -> ApiServer:
         sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
         guard = Guard(
             make_api(self, self._metrics, self._threads),
@@ -161,7 +161,7 @@ class ApiPart:
             clock=now_ms,
             on_answered=self._count,
         )
-        return HttpServer(guard, sidecar.listen, sidecar.tls, limits)
+        return ApiServer(guard, sidecar.listen, sidecar.tls, limits)
 
     def _count(self, route: str, status: int, seconds: float) -> None:
         self._metrics.requests.labels(route, str(status)).inc()

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from reconsume.bridge.http.listening import is_loopback
-from reconsume.bridge.http.management import HttpServer, LogLevel
+from reconsume.bridge.http.management import LogLevel, WsgiServer
 from reconsume.bridge.http.wsgi_thread import WORKERS, Start
 from reconsume.bridge.process.ports import SIDECAR_MANAGEMENT
 from reconsume.bridge.process.settings import ManagementSettings
@@ -73,7 +73,7 @@ class Probes:
         return self._life.phase.value
 
 
-class Management(HttpServer):
+class Management(WsgiServer):
     """The port of a sidecar.
 
     `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import Final
 
-from reconsume.bridge.reading.recent_send_backs import Attempt, Written
+from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
 from reconsume.sidecar.repeats.remembered import Remembered
 
 __all__ = ["EarlierSendBacks"]
@@ -32,17 +32,17 @@ class EarlierSendBacks:
     def __init__(
         self, keep_ms: float, *, has_one_group: bool, most: int = _MOST, most_of_a_group: int = _MOST_OF_A_GROUP
     ) -> None:
-        self._kept: Remembered[Written] = Remembered(keep_ms, most)
+        self._kept: Remembered[RecentSendBack] = Remembered(keep_ms, most)
         self._most = most
         self._most_of_a_group = most if has_one_group else most_of_a_group
         self._of: Counter[str] = Counter()
         self._left_out = 0
 
-    def get(self, attempt: Attempt, now_ms: float) -> Written | None:
+    def get(self, attempt: Attempt, now_ms: float) -> RecentSendBack | None:
         """What was written for an attempt, unless that is too long ago."""
         return self._kept.get(attempt, now_ms)
 
-    def add(self, attempt: Attempt, written: Written, now_ms: float) -> None:
+    def add(self, attempt: Attempt, written: RecentSendBack, now_ms: float) -> None:
         """Keep one more if there is room; a copy on a delay topic tells more than one in the inbox."""
         known = self._kept.get(attempt, now_ms)
         if known is not None:

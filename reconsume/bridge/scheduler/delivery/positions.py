@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.positions import (
     position_key,
 )
 
-__all__ = ["ONLY_PARTITION", "PositionLog", "PositionRecord", "Written"]
+__all__ = ["ONLY_PARTITION", "LastPositions", "PositionLog", "PositionRecord"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class PositionRecord(NamedTuple):
     value: bytes | None
 
 
-class Written(NamedTuple):
+class LastPositions(NamedTuple):
     """The last position of each partition, up to some end of the topic.
 
     Attributes:
@@ -64,7 +64,7 @@ class PositionLog:
         self._transactional_id = transactional_id
         self._admin = KafkaAdmin(base, "reconsume-positions")
         self._ids: dict[str, str] = {}
-        self._uncommitted = Written(0, {})
+        self._uncommitted = LastPositions(0, {})
 
     def meet(self, topics: Iterable[str]) -> None:
         """Ask for the ids of topics before their first record is read, so that no position has a later topic's id.
@@ -74,7 +74,7 @@ class PositionLog:
         Raises:
             KafkaNotReachable: no answer.
         """
-        self._uncommitted = Written(0, {})
+        self._uncommitted = LastPositions(0, {})
         wanted = list(topics)
         for topic in wanted:
             self._ids.pop(topic, None)
@@ -110,21 +110,21 @@ class PositionLog:
             if one.topic in self._ids
         ]
 
-    def uncommitted(self) -> Written:
+    def uncommitted(self) -> LastPositions:
         """All that is written, also in transactions that are open or were aborted; reads what is new since `meet`."""
         self._uncommitted = self._read(self._uncommitted, uncommitted=True)
         return self._uncommitted
 
-    def committed(self) -> Written:
+    def committed(self) -> LastPositions:
         """All before the first transaction that is open.
 
         Raises:
             KafkaNotReachable: no answer. So does `uncommitted`.
             KafkaRefused: the right to read the topic is missing.
         """
-        return self._read(Written(0, {}), uncommitted=False)
+        return self._read(LastPositions(0, {}), uncommitted=False)
 
-    def _read(self, before: Written, *, uncommitted: bool) -> Written:
+    def _read(self, before: LastPositions, *, uncommitted: bool) -> LastPositions:
         where = self._topic, 0
         end, last = self._admin.end_offsets([where], uncommitted=uncommitted)[where], dict(before.last)
         with RangeReader(self._base, self._topic, uncommitted=uncommitted, seconds=_SECONDS) as reader:
@@ -135,4 +135,4 @@ class PositionLog:
                 last[partition] = message.offset() or 0, None if value is None else decode_position(value)
             except MalformedProperty as error:
                 logger.warning("record skipped topic=%s offset=%s: %s", self._topic, message.offset(), error)
-        return Written(max(before.end, end), last)
+        return LastPositions(max(before.end, end), last)

@@ -16,7 +16,7 @@ from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_ba
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery, Router
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge
 
-__all__ = ["Refusals", "Trials", "Where", "wheres_of"]
+__all__ = ["Refusals", "TrialWriter", "Where", "wheres_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ Where = tuple[str, int, int]
 """Topic, partition and offset of a waiting record."""
 
 
-class Trials(Protocol):
+class TrialWriter(Protocol):
     """Writes single records for nothing but the brokers' verdict."""
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
@@ -102,7 +102,7 @@ class Refusals:
     def __init__(
         self,
         router: Router,
-        trials: Trials | None = None,
+        trials: TrialWriter | None = None,
         unwritable: Callable[[Collection[str]], Mapping[str, str]] = lambda _topics: {},
         *,
         compresses: bool = False,
@@ -260,7 +260,7 @@ class Refusals:
             self._forget_target(topic)
 
     def _leave_to_halving(self, topic: str, now_ms: float) -> None:
-        """Trials tell nothing; the worker writes the records and halves its batches until one is refused alone."""
+        """No trial gives a verdict; the worker writes the records and halves its batches until one is refused alone."""
         del self._searches[topic]
         self._untried[topic] = now_ms + _FRESH_MS
         self._forget_target(topic)

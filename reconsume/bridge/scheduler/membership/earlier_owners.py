@@ -13,12 +13,12 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.scheduler.delivery.positions import Written
+from reconsume.bridge.scheduler.delivery.positions import LastPositions
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.positions import StoredPosition
 
-__all__ = ["EarlierOwners", "Left", "Positions", "covers"]
+__all__ = ["EarlierOwners", "Left", "PositionReader", "covers"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Left(NamedTuple):
     is_restored: bool = False
 
 
-class Positions(Protocol):
+class PositionReader(Protocol):
     """The POSITIONS topic, as `PositionLog` reads it."""
 
     def meet(self, topics: Iterable[str]) -> None:
@@ -51,10 +51,10 @@ class Positions(Protocol):
     def id_of(self, topic: str) -> str | None:
         """The id of a topic that was met."""
 
-    def uncommitted(self) -> Written:
+    def uncommitted(self) -> LastPositions:
         """All that is written."""
 
-    def committed(self) -> Written:
+    def committed(self) -> LastPositions:
         """All before the first transaction that is open."""
 
 
@@ -75,7 +75,7 @@ class EarlierOwners:
     def __init__(
         self,
         consumer: Consumer,
-        positions: Positions | None,
+        positions: PositionReader | None,
         is_stopping: Callable[[], bool] = lambda: False,
         clock: Clock = monotonic_ms,
     ) -> None:
@@ -138,7 +138,7 @@ class EarlierOwners:
                 left[where] = _left(where, position.offset, position.metadata, is_restored=True)
         return {where for where in ahead if written.last[where][0] >= stored.end}
 
-    def _ahead(self, written: Written, where: Partition, left: Mapping[Partition, Left]) -> StoredPosition | None:
+    def _ahead(self, written: LastPositions, where: Partition, left: Mapping[Partition, Left]) -> StoredPosition | None:
         """The last position of a partition if it is of this topic, and ahead of the commit."""
         assert self._positions is not None
         _, position = written.last.get(where, (0, None))

@@ -13,11 +13,11 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.process.brokers_clock import stored_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.bridge.scheduler.queues.out_of_turn import OutOfTurn, Waits, offset_of
-from reconsume.bridge.scheduler.queues.waiting import PartitionHead
 from reconsume.delay_levels.progress.done_ahead import DoneAhead
 
-__all__ = ["HeldQueue", "PartitionQueue"]
+__all__ = ["PartitionQueue", "TimerQueue"]
 
 _timestamp = Message.timestamp
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
@@ -211,7 +211,7 @@ class PartitionQueue:
             self.out_of_turn = None
 
 
-class HeldQueue(PartitionQueue):
+class TimerQueue(PartitionQueue):
     """The records of a partition whose due moments are their own: the last stretch of delayed messages.
 
     They leave in the order of their due moments. What has left before the first in the partition is remembered with

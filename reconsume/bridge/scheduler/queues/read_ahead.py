@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.queues.out_of_turn import Waits
-from reconsume.bridge.scheduler.queues.partition_queues import HeldQueue, PartitionQueue
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue
 
 __all__ = ["DueRun", "OvertakingRun", "ReadAhead"]
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DueRun:
-    """Due records of one partition: without a gap from its head, or the earliest of a `HeldQueue`."""
+    """Due records of one partition: without a gap from its head, or the earliest of a `TimerQueue`."""
 
     queue: PartitionQueue
     records: list[Waits]
@@ -124,7 +124,7 @@ class ReadAhead:
 
     def assign_held(self, topic: str, partition: int, due_of: Callable[[Message], float]) -> None:
         """The same for a partition whose records have due moments of their own."""
-        self._queues[topic, partition] = HeldQueue(topic, partition, due_of)
+        self._queues[topic, partition] = TimerQueue(topic, partition, due_of)
 
     def revoke(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that another worker owns now; it reads their records again."""

@@ -8,13 +8,13 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["Deletions"]
+__all__ = ["DeletedTopics"]
 
 _NOTICED_MS: Final = 20_000.0
 """Our consumers look every 10 s (`topic.metadata.refresh.interval.ms`) whether their topics are still there."""
 
 
-class Deletions:
+class DeletedTopics:
     """A topic that was deleted is not made again before its readers have noticed.
 
     One that finds a topic of the same name at its next question goes on at its old offset: librdkafka (2.16) resets it

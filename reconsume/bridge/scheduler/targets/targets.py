@@ -10,7 +10,7 @@ from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.scheduler.targets.deletions import Deletions
+from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
@@ -80,7 +80,7 @@ class Targets:
     admin: KafkaAdmin
     maker: TopicMaker
     groups: Callable[[], Groups]
-    deletions: Deletions = field(default_factory=Deletions)
+    deletions: DeletedTopics = field(default_factory=DeletedTopics)
     look_ups: LookUps = field(default_factory=LookUps)
     listed: ListedTopics = field(default_factory=ListedTopics)
     _known: OrderedDict[bytes, Target] = field(default_factory=OrderedDict)

@@ -20,7 +20,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
 from reconsume.delay_levels.wire.timer import deliver_ms_of, is_delayed_message
 
-__all__ = ["Cancels", "Lanes", "Timers"]
+__all__ = ["Cancels", "DelayTopics", "Timers"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Cancels(Protocol):
 
 
 @dataclass(slots=True)
-class Lanes:
+class DelayTopics:
     """The delay topics of the level table that there are.
 
     Args:
@@ -91,7 +91,7 @@ class Timers:
     """
 
     names: TopicNames
-    lanes: Lanes
+    lanes: DelayTopics
     cancels: Cancels
     clock: Clock = field(default=now_ms)
 

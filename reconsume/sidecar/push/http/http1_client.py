@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
 from reconsume.sidecar.push.http.app_client import Token, answer_of, base_of, connect_seconds, tls_of
-from reconsume.sidecar.push.http.http1_connection import Connection, ConnectionEnded
+from reconsume.sidecar.push.http.http1_connection import ConnectionEnded, Http1Connection
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
 
@@ -33,12 +33,12 @@ class Http1Client:
         self._base = base_of(settings)
         self._tls = tls_of(settings)
         self._token = None if settings.token_file is None else Token(settings.token_file, settings.profile)
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[Http1Connection] = deque()
         self._begins: dict[tuple[str, str], str] = {}
 
     async def send(self, method: str, request: AppRequest, seconds: float) -> Answer | NoAnswer:
         """As the protocol says."""
-        connection: Connection | None = None
+        connection: Http1Connection | None = None
         try:
             head = self._head(method, request)
             async with asyncio.timeout(seconds):
@@ -67,7 +67,7 @@ class Http1Client:
         while self._idle:
             self._idle.pop().close()
 
-    def _take(self) -> Connection | None:
+    def _take(self) -> Http1Connection | None:
         """The youngest; those that nobody needed for long are closed."""
         oldest = asyncio.get_running_loop().time() - _KEEP_ALIVE_SECONDS
         while self._idle and (self._idle[0].idle_since < oldest or not self._idle[0].reusable):
@@ -78,7 +78,7 @@ class Http1Client:
                 return connection
         return None
 
-    async def _connect(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Http1Connection:
         loop, parts, path = asyncio.get_running_loop(), urlsplit(self._base), self._settings.unix_socket
         within = connect_seconds(seconds)
         name = parts.hostname if self._tls is not None else None
@@ -91,7 +91,7 @@ class Http1Client:
             )
         try:
             async with asyncio.timeout(within):
-                _, connection = await connect(Connection)
+                _, connection = await connect(Http1Connection)
         except TimeoutError:
             raise _NotConnected(f"no connection to {self._base} within {within:g} s") from None
         except (OSError, ssl.SSLError) as error:

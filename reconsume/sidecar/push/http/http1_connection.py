@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-__all__ = ["BODY_LIMIT", "Connection", "ConnectionEnded", "RawAnswer"]
+__all__ = ["BODY_LIMIT", "ConnectionEnded", "Http1Connection", "RawAnswer"]
 
 BODY_LIMIT: Final = 64 * 1024
 """Nobody looks further into an app's answer; the rest of a longer one is not read."""
@@ -32,7 +32,7 @@ class ConnectionEnded(ConnectionError):
         self.asked = asked
 
 
-class Connection(asyncio.Protocol):
+class Http1Connection(asyncio.Protocol):
     """All of it in one event loop.
 
     Attributes:

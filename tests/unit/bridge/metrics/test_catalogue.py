@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, OTHER_GROUPS, metric
 from reconsume.bridge.metrics.registry import LevelWaiting, SchedulerMetrics
 from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
-from reconsume.bridge.metrics.spec import Kind
+from reconsume.bridge.metrics.spec import MetricKind
 from reconsume.cli.pages import metrics_page
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
@@ -72,7 +72,7 @@ def test_names_are_prometheus_and_there_once() -> None:
         assert one.name.startswith("reconsume_"), one.name
         assert not one.name.endswith("_total"), one.name
         assert one.help, one.name
-        assert (one.kind is Kind.HISTOGRAM) == bool(one.buckets), one.name
+        assert (one.kind is MetricKind.HISTOGRAM) == bool(one.buckets), one.name
         assert ("seconds" in one.name) == (one.unit == "seconds"), one.name
 
 
@@ -89,7 +89,7 @@ def test_what_is_exported_stands_in_the_catalogue_with_its_kind_and_labels() -> 
             spec = metric(family.name)
             seen.add(family.name)
             assert family.documentation == spec.help
-            assert family.type == ("gauge" if spec.kind is Kind.INFO else spec.kind.value)
+            assert family.type == ("gauge" if spec.kind is MetricKind.INFO else spec.kind.value)
             for sample in family.samples:
                 assert set(sample.labels) - {"le"} == set(spec.labels), sample.name
     assert seen == {one.name for one in CATALOGUE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.bridge.scheduler.queues.waiting import PartitionHead
+from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.bridge.scheduler.stalls import StallWatch
 
 WHERE = ("reconsume.DELAY.1s", 3)

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from reconsume.bridge.reading.recent_send_backs import Attempt, Written
+from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
 from reconsume.sidecar.repeats.earlier import EarlierSendBacks
 
-WRITTEN = Written(dead_letter=False, level=3, due_ms=1, born_ms=None, in_inbox=False)
+WRITTEN = RecentSendBack(dead_letter=False, level=3, due_ms=1, born_ms=None, in_inbox=False)
 
 
 def attempt(group: str, number: int) -> Attempt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.bridge.scheduler.targets.deletions import Deletions
+from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 TOPIC = "reconsume.DELAY.10s"
@@ -13,7 +13,7 @@ TOPIC = "reconsume.DELAY.10s"
 class Bench:
     def __init__(self) -> None:
         self.now = 0.0
-        self.deletions = Deletions(lambda: self.now)
+        self.deletions = DeletedTopics(lambda: self.now)
 
     def may_be_made(self, at_ms: float) -> bool:
         self.now = at_ms

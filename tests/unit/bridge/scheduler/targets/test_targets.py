@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.scheduler.targets.deletions import Deletions
+from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps, LookUpsSpent
 from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets, Undeliverable
 from reconsume.bridge.topics.topics import WantedTopic
@@ -66,7 +66,7 @@ class FakeAdmin:
     def targets(self, *allowed: str, listed: ListedTopics | None = None) -> Targets:
         me: Any = self
         return Targets(
-            *(NAMES, allowed, me, me, Groups, Deletions(lambda: self.now)),
+            *(NAMES, allowed, me, me, Groups, DeletedTopics(lambda: self.now)),
             look_ups=LookUps(lambda: self.now),
             listed=listed or ListedTopics(),
         )

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
-from reconsume.bridge.scheduler.targets.timers import Lanes, Timers
+from reconsume.bridge.scheduler.targets.timers import DelayTopics, Timers
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -33,8 +33,8 @@ class FakeAdmin:
         return {NAMES.delay(delay_ms): 4 for delay_ms in self.delays_ms}
 
 
-def lanes(admin: FakeAdmin, table: str = "1s 0s 10s 1m 10s") -> Lanes:
-    return Lanes(NAMES, cast("Any", admin), lambda: Groups(SystemConfig(message_delay_level=table)))
+def lanes(admin: FakeAdmin, table: str = "1s 0s 10s 1m 10s") -> DelayTopics:
+    return DelayTopics(NAMES, cast("Any", admin), lambda: Groups(SystemConfig(message_delay_level=table)))
 
 
 def timers(admin: FakeAdmin) -> Timers:

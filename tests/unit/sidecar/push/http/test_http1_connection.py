@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.push.http.http1_connection import BODY_LIMIT, Connection, ConnectionEnded, RawAnswer
+from reconsume.sidecar.push.http.http1_connection import BODY_LIMIT, ConnectionEnded, Http1Connection, RawAnswer
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Tried: 1\r\n\r\nok"
 
@@ -32,18 +32,18 @@ class Transport:
         return self.aborted
 
 
-def connected() -> tuple[Connection, Transport]:
-    connection, transport = Connection(), Transport()
+def connected() -> tuple[Http1Connection, Transport]:
+    connection, transport = Http1Connection(), Transport()
     connection.connection_made(cast("Any", transport))
     return connection, transport
 
 
 def answered(
     *pieces: bytes, ends: bool = False, asked: int = 1, by: Exception | None = None
-) -> tuple[list[RawAnswer | str], Connection]:
+) -> tuple[list[RawAnswer | str], Http1Connection]:
     """What a connection makes of these bytes; the text of an error where there is no answer."""
 
-    async def steps() -> tuple[list[RawAnswer | str], Connection]:
+    async def steps() -> tuple[list[RawAnswer | str], Http1Connection]:
         connection, _ = connected()
         found: list[RawAnswer | str] = []
         rest: Iterable[bytes] = pieces

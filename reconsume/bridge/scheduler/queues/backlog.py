@@ -13,7 +13,7 @@ from reconsume.bridge.metrics.registry import LevelWaiting
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["EndsSampler", "PartitionHead", "Waiting"]
+__all__ = ["EndsSampler", "PartitionHead", "WorkerBacklog"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +41,10 @@ class PartitionHead(NamedTuple):
     paused: bool = False
 
 
-class Waiting:
-    """Two threads write to it, each its own part; a third one, a scrape, reads.
+class WorkerBacklog:
+    """Waiting records of one worker, by level.
+
+    Two threads write to it, each its own part; a third one, a scrape, reads.
 
     Args:
         prefix: of our topics; the rest of a topic's name is the level in the metrics.
@@ -111,7 +113,7 @@ class EndsSampler:
         told: of the partitions and their ends, after each of them.
     """
 
-    waiting: Waiting
+    waiting: WorkerBacklog
     offsets: Offsets
     clock: Clock
     first: Callable[[], None] = lambda: None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
-from reconsume.bridge.scheduler.queues.partition_queues import HeldQueue
+from reconsume.bridge.scheduler.queues.partition_queues import TimerQueue
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, decode_done
 from tests.support.read_ahead import add
@@ -21,12 +21,12 @@ def due_of(one: Message) -> float:
     return float(one.value() or b"")
 
 
-def offsets(queue: HeldQueue, now_ms: float, limit: int = 100) -> list[int | None]:
+def offsets(queue: TimerQueue, now_ms: float, limit: int = 100) -> list[int | None]:
     return [one.offset() for _, one in queue.due(now_ms, limit)]
 
 
-def held(*due_ms: int, done: tuple[int, ...] = ()) -> HeldQueue:
-    queue = HeldQueue(LANE, 0, due_of, done)
+def held(*due_ms: int, done: tuple[int, ...] = ()) -> TimerQueue:
+    queue = TimerQueue(LANE, 0, due_of, done)
     for offset, due in enumerate(due_ms):
         queue.append(message(offset, due))
     return queue
