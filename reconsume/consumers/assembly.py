@@ -41,9 +41,9 @@ from reconsume.consumers.sending.retry_topic import wait_for_kafka
 from reconsume.consumers.sending.send_back_log import LoggedSender, SendBackLog
 from reconsume.consumers.sending.senders import PlainSender, Sender, SendsBack
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
-from reconsume.consumers.stepping import stepping_of
+from reconsume.consumers.step_driver import step_driver_of
 from reconsume.consumers.subscriptions.pattern_consumer import PatternConsumer, matching_topics
-from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 
@@ -111,9 +111,9 @@ def build_loop(
             sender = _sender(settings, consumer, base, follower, known, stop, closing)
     except KafkaException as error:
         raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
-    stepping = stepping_of(settings.conf)
-    if stepping is not None:
-        registration = replace(registration, listener=stepping.recorded(settings.group, registration.listener))
+    driver = step_driver_of(settings.conf)
+    if driver is not None:
+        registration = replace(registration, listener=driver.recorded(settings.group, registration.listener))
     loop: ConsumeLoop = ConsumeLoop(
         consumer,
         _service(settings, registration, sender, follower),
@@ -174,7 +174,9 @@ def _broadcasting(
     directory = offsets_directory(settings.offset_store, cluster, settings.client_id, settings.group)
     offsets = LocalOffsets.open(directory)
     closing.insert(0, offsets.close)
-    found = Lookout(PartitionFinder(admin, subscriptions, offsets, settings.consume_from), "partitions to broadcast")
+    found = RepeatedLook(
+        PartitionFinder(admin, subscriptions, offsets, settings.consume_from), "partitions to broadcast"
+    )
     closing.insert(0, found.close)
     found.start(stop)
     return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, dropped)
@@ -256,7 +258,7 @@ def _pool(
     consume: Callable[[T], None],
     consume_async: Callable[[T], Awaitable[None]],
 ) -> ListenerPool[T]:
-    stepping = stepping_of(settings.conf)
-    if stepping is not None:
-        return stepping.pool(registration.listener, consume, consume_async)
+    driver = step_driver_of(settings.conf)
+    if driver is not None:
+        return driver.pool(registration.listener, consume, consume_async)
     return make_pool(registration.listener, settings.threads, consume, consume_async)

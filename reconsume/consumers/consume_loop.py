@@ -23,7 +23,7 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.batch import Batch, Reading
+from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.consume_from import ConsumeFrom
 from reconsume.consumers.partitions.flow_control import FlowControl, Limits
 from reconsume.consumers.partitions.kept_progress import FreshPartitions
@@ -150,7 +150,7 @@ class ConsumeLoop:
                 for one in run:
                     self._failed(one)
             else:
-                self._hand_out(self._queues.get((topic or "", partition or 0)), Batch(run, self._reading))
+                self._hand_out(self._queues.get((topic or "", partition or 0)), PolledBatch(run, self._reading))
 
     def _begin_fresh(self) -> None:
         """Hand out the first messages of partitions of which it is known now what is done."""

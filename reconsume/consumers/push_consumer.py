@@ -32,7 +32,7 @@ from reconsume.consumers.sending.retry_topic import (
     make_retry_topic,
     settings_for_other_clients,
 )
-from reconsume.consumers.stepping import LoopThread, stepping_of
+from reconsume.consumers.step_driver import LoopThread, step_driver_of
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
@@ -250,8 +250,8 @@ class PushConsumer:
                 dropped=self._dropped,
             )
             loop = self._build()
-            stepping = stepping_of(settings.conf)
-            self._thread = self._in_a_thread(loop) if stepping is None else stepping.adopt(loop, self.shutdown)
+            driver = step_driver_of(settings.conf)
+            self._thread = self._in_a_thread(loop) if driver is None else driver.adopt(loop, self.shutdown)
         except BaseException:
             self._close_all()
             raise

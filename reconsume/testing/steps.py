@@ -68,7 +68,7 @@ class Call:
 
 
 class Steps:
-    """What `Stepping` asks for, and the driver.
+    """The `StepDriver` of a Kafka in memory, and what drives it.
 
     Args:
         cluster: the Kafka in memory.

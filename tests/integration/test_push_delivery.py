@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.consumers.listeners.outcomes import NotNow
+from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.sidecar.push import delivery
 from reconsume.sidecar.push.app_gate import Entry
 from tests.integration.h2_app import h2_app

@@ -21,7 +21,7 @@ from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
-from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
@@ -35,7 +35,7 @@ Starts = Mapping[Partition, int]
 
 
 class PartitionFinder:
-    """Finds the partitions of the subscribed topics and where each starts; for a `Lookout`.
+    """Finds the partitions of the subscribed topics and where each starts; for a `RepeatedLook`.
 
     A start is saved when it is found, so what comes after it is not missed by a restart (RocketMQ takes the end
     anew until a first message was consumed). What appears later is read from its beginning: it is all new.
@@ -98,7 +98,7 @@ class PartitionFinder:
 
 
 class BroadcastConsumer(DerivedConsumer):
-    """What the poll loop uses of a Kafka consumer, without a group: partitions come from the lookout, none ever goes.
+    """A consumer without a group for the poll loop: partitions come from a `RepeatedLook`, none ever goes.
 
     Args:
         conf: for librdkafka.
@@ -106,7 +106,7 @@ class BroadcastConsumer(DerivedConsumer):
         offsets: what was committed before.
     """
 
-    def __init__(self, conf: Mapping[str, Any], found: Lookout[Starts], offsets: LocalOffsets) -> None:
+    def __init__(self, conf: Mapping[str, Any], found: RepeatedLook[Starts], offsets: LocalOffsets) -> None:
         super().__init__(dict(conf))
         self._found = found
         self._offsets = offsets
@@ -115,7 +115,7 @@ class BroadcastConsumer(DerivedConsumer):
         self._on_assign: Callable[[Consumer, list[TopicPartition]], object] | None = None
 
     def subscribe(self, topics: list[str], *, on_assign: Any = None, **_never_called: Any) -> None:  # type: ignore[override]
-        """Take note of the callback; the topics are the lookout's affair."""
+        """Take note of the callback; the topics are the affair of the `RepeatedLook`."""
         del topics
         self._on_assign = on_assign
 

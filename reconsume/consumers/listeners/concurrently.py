@@ -15,12 +15,12 @@ from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listeners.held_queues import HeldQueues
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
+from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.consumers.listeners.listener_pool import Chunk, ListenerPool
-from reconsume.consumers.listeners.outcomes import NotNow
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.observing.hooks import ConsumeHooks
-from reconsume.consumers.partitions.batch import Batch
-from reconsume.consumers.partitions.process_queue import Part, ProcessQueue, parts_of
+from reconsume.consumers.partitions.batch import PolledBatch
+from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue, parts_of
 from reconsume.consumers.sending.senders import SendsBack, send_back_or_fail
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
@@ -91,11 +91,11 @@ class ConcurrentlyService:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
         assert self._pool is not None
         size = self._batch_size
-        if isinstance(messages, Batch):
+        if isinstance(messages, PolledBatch):
             if len(messages) > size:
                 self._pool.submit_all(parts_of(messages, size, queue))
             else:
-                self._pool.submit(Part(messages, 0, len(messages), queue))
+                self._pool.submit(BatchPart(messages, 0, len(messages), queue))
             return
         for start in range(0, len(messages), size):
             self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
@@ -141,12 +141,12 @@ class ConcurrentlyService:
         """Start no more listeners and wait for the running ones."""
         return self._pool is None or self._pool.close(seconds)
 
-    def consume(self, work: Chunk | Part) -> None:
+    def consume(self, work: Chunk | BatchPart) -> None:
         """Call a plain listener.
 
         With nobody watching, which is what happens to nearly all messages, in as few steps as it has.
         """
-        if not (isinstance(work, Part) and self._is_plain and not self._held.held):
+        if not (isinstance(work, BatchPart) and self._is_plain and not self._held.held):
             self._consume_watched(_as_chunk(work))
             return
         queue = work.queue
@@ -171,7 +171,7 @@ class ConcurrentlyService:
         if context is not None:
             self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
 
-    async def consume_async(self, work: Chunk | Part) -> None:
+    async def consume_async(self, work: Chunk | BatchPart) -> None:
         """Call an `async def` listener."""
         chunk = _as_chunk(work)
         context = self._begin(chunk)
@@ -309,8 +309,8 @@ class ConcurrentlyService:
                 self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))
 
 
-def _as_chunk(work: Chunk | Part) -> Chunk:
-    return Chunk(work.queue, work) if isinstance(work, Part) else work
+def _as_chunk(work: Chunk | BatchPart) -> Chunk:
+    return Chunk(work.queue, work) if isinstance(work, BatchPart) else work
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

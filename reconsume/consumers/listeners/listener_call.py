@@ -22,8 +22,8 @@ from reconsume.consumers.listener import (
     suspend_ms,
 )
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses, is_listed
+from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import is_cut_off
-from reconsume.consumers.listeners.outcomes import NotNow, SendBack
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks
 from reconsume.delay_levels.errors import IllegalSetting

@@ -14,8 +14,8 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
+from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import ListenerPool
-from reconsume.consumers.listeners.outcomes import NotNow, SendBack
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue

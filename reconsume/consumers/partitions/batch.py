@@ -9,7 +9,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.message import Message
 
-__all__ = ["Batch", "LazyMessages", "Reading", "bytes_of", "sorted_offsets"]
+__all__ = ["LazyMessages", "PolledBatch", "Reading", "bytes_of", "sorted_offsets"]
 
 # A record has one; an error, which has none, is never in a batch.
 _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
@@ -53,8 +53,8 @@ class LazyMessages(Sequence[Message]):
         return repr(self._messages())
 
 
-class Batch(LazyMessages):
-    """What was read of a partition at once.
+class PolledBatch(LazyMessages):
+    """Records of one partition that one poll has read.
 
     Attributes:
         polled: the records, in the order of their offsets; at least one.

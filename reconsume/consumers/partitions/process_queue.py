@@ -8,12 +8,12 @@ from itertools import chain, repeat
 from typing import NamedTuple, cast
 
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.partitions.batch import Batch, LazyMessages, bytes_of, sorted_offsets
+from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, sorted_offsets
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
 
-__all__ = ["CommitPoint", "Part", "ProcessQueue", "parts_of"]
+__all__ = ["BatchPart", "CommitPoint", "ProcessQueue", "parts_of"]
 
 _ONE_READ = 1_000
 """So many offsets one more read may add after a queue was found to have room."""
@@ -35,9 +35,9 @@ class ProcessQueue:
         2. After `drop` nothing may be claimed any more: the partition has another owner (RocketMQ: CC-15).
         3. What was finished before a restart is not begun again, and what had failed here keeps its count.
 
-    A `Part` whose listener succeeds costs its thread no lock and no look at a record: it goes into `_running`, and from
-    there its batch and its ends go into `_succeeded`, each in one step that no other thread can be in the middle of;
-    whoever takes it out of `_running` decides about it. What asks for progress notes all successes at once.
+    A `BatchPart` whose listener succeeds costs its thread no lock and no look at a record: it goes into `_running`, and
+    from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be in the middle
+    of; whoever takes it out of `_running` decides about it. What asks for progress notes all successes at once.
 
     Args:
         topic: in Kafka.
@@ -59,8 +59,8 @@ class ProcessQueue:
         self._failures = dict(kept.failures) if kept else {}
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
-        self._running: dict[Part, float] = {}
-        self._succeeded: list[Batch | int] = []
+        self._running: dict[BatchPart, float] = {}
+        self._succeeded: list[PolledBatch | int] = []
         self._dropped = False
         self._bytes = 0
         self._floor = 0
@@ -80,11 +80,11 @@ class ProcessQueue:
         """
         with self._lock:
             self._note_successes()
-            if isinstance(messages, Batch) and self._begin_batch(messages):
+            if isinstance(messages, PolledBatch) and self._begin_batch(messages):
                 return messages
             return self._begin_each(messages)
 
-    def _begin_batch(self, batch: Batch) -> bool:
+    def _begin_batch(self, batch: PolledBatch) -> bool:
         first = batch.first_offset
         if first < self._floor or self._failures or self._progress.was_begun(first):
             return False
@@ -116,7 +116,7 @@ class ProcessQueue:
         A message may be finished here: its timeout could not send it back, so it was to be tried again, and then the
         late listener succeeded after all.
         """
-        if isinstance(messages, Part):
+        if isinstance(messages, BatchPart):
             return self.start_part(messages, now_ms)
         with self._lock:
             if self._dropped:
@@ -128,7 +128,7 @@ class ProcessQueue:
                     unfinished = True
             return unfinished
 
-    def start_part(self, part: Part, now_ms: float) -> bool:
+    def start_part(self, part: BatchPart, now_ms: float) -> bool:
         """The same for messages that no listener was given before, so none of them is finished."""
         if self._dropped:
             return False
@@ -136,12 +136,12 @@ class ProcessQueue:
         return True
 
     def take_apart(self, messages: Sequence[Message]) -> None:
-        """Not all of them have the same fate: what was started as a `Part` is, from now on, single messages."""
-        if isinstance(messages, Part):
+        """Not all of them have the same fate: what was started as a `BatchPart` is, from now on, single messages."""
+        if isinstance(messages, BatchPart):
             with self._lock:
                 self._take_apart(messages)
 
-    def _take_apart(self, part: Part) -> None:
+    def _take_apart(self, part: BatchPart) -> None:
         started = self._running.pop(part, None)
         if started is not None:
             self._started.update((message.offset, (started, message)) for message in part)
@@ -158,12 +158,12 @@ class ProcessQueue:
 
     def succeed(self, messages: Sequence[Message]) -> None:
         """`claim` and `finish` for a whole batch: those whose fate somebody else has decided are left out."""
-        if isinstance(messages, Part):
+        if isinstance(messages, BatchPart):
             self.succeed_part(messages)
         else:
             self._succeed_each(messages)
 
-    def succeed_part(self, part: Part) -> None:
+    def succeed_part(self, part: BatchPart) -> None:
         """The same for one that was started as such."""
         if self._running.pop(part, None) is None:
             self._succeed_each(part)
@@ -188,7 +188,7 @@ class ProcessQueue:
         if not noted:
             return
         del self._succeeded[: len(noted)]  # others come behind them meanwhile
-        batches = cast("list[Batch]", noted[::3])
+        batches = cast("list[PolledBatch]", noted[::3])
         starts, ends = cast("list[int]", noted[1::3]), cast("list[int]", noted[2::3])
         if sum(ends) - sum(starts) == self._progress.unfinished and not self._failures:
             self._progress.finish_everything()
@@ -288,7 +288,7 @@ class ProcessQueue:
             )
 
 
-class Part(LazyMessages):
+class BatchPart(LazyMessages):
     """Some messages of a batch, for one call of a listener, the first that they are given to.
 
     Attributes:
@@ -300,7 +300,7 @@ class Part(LazyMessages):
 
     __slots__ = ("batch", "end", "queue", "start")
 
-    def __init__(self, batch: Batch, start: int, end: int, queue: ProcessQueue) -> None:
+    def __init__(self, batch: PolledBatch, start: int, end: int, queue: ProcessQueue) -> None:
         self.batch = batch
         self.start = start
         self.end = end
@@ -314,10 +314,12 @@ class Part(LazyMessages):
         return self.end - self.start
 
 
-def parts_of(batch: Batch, size: int, queue: ProcessQueue) -> Iterator[Part]:
+def parts_of(batch: PolledBatch, size: int, queue: ProcessQueue) -> Iterator[BatchPart]:
     """The batch in parts of so many messages.
 
     Threads may take them from one iterator: the ends of a part are found in C, which no other thread interrupts.
     """
     total = len(batch)
-    return map(Part, repeat(batch), range(0, total, size), chain(range(size, total, size), (total,)), repeat(queue))
+    return map(
+        BatchPart, repeat(batch), range(0, total, size), chain(range(size, total, size), (total,)), repeat(queue)
+    )

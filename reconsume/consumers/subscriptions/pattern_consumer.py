@@ -15,7 +15,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import DerivedConsumer
-from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 
 __all__ = ["PatternConsumer", "matching_topics"]
@@ -23,20 +23,20 @@ __all__ = ["PatternConsumer", "matching_topics"]
 logger = logging.getLogger(__name__)
 
 
-def matching_topics(admin: KafkaAdmin, subscriptions: Subscriptions) -> Lookout[list[str]]:
+def matching_topics(admin: KafkaAdmin, subscriptions: Subscriptions) -> RepeatedLook[list[str]]:
     """Looks for the topics that exist and are subscribed to."""
-    return Lookout(lambda: subscriptions.among(admin.topics()), "topics that match a pattern")
+    return RepeatedLook(lambda: subscriptions.among(admin.topics()), "topics that match a pattern")
 
 
 class PatternConsumer(DerivedConsumer):
-    """Subscribes to the topics that it is told, and to those that the lookout has found by now.
+    """Subscribes to the topics that it is told, and to those that the repeated look has found by now.
 
     Args:
         conf: for librdkafka.
         found: has been started.
     """
 
-    def __init__(self, conf: Mapping[str, Any], found: Lookout[list[str]]) -> None:
+    def __init__(self, conf: Mapping[str, Any], found: RepeatedLook[list[str]]) -> None:
         super().__init__(dict(conf))
         self._found = found
         self._seen: list[str] | None = None
@@ -45,7 +45,7 @@ class PatternConsumer(DerivedConsumer):
         self._subscribed: set[str] = set()
 
     def subscribe(self, topics: list[str], **callbacks: Any) -> None:  # type: ignore[override]
-        """As in `confluent_kafka`, and to what the lookout has found."""
+        """As in `confluent_kafka`, and to what the repeated look has found."""
         self._always, self._callbacks = topics, callbacks
         self._follow()
 

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["Lookout"]
+__all__ = ["RepeatedLook"]
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _AGAIN_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 0.5
 
 
-class Lookout(Generic[T]):
+class RepeatedLook(Generic[T]):
     """Has the latest answer; a cluster that cannot be reached is waited for, and the log says so.
 
     Args:

@@ -20,8 +20,8 @@ from reconsume.consumers.listener import (
     ConsumeOrderlyStatus,
 )
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
+from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import cut_off
-from reconsume.consumers.listeners.outcomes import NotNow, SendBack
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause

@@ -18,7 +18,7 @@ from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
-from reconsume.consumers.partitions.process_queue import Part, ProcessQueue
+from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
@@ -175,7 +175,7 @@ class Begun:
     def submit(self, chunk: Chunk) -> None:
         self._take(chunk.messages)
 
-    def submit_all(self, parts: Iterator[Part]) -> None:
+    def submit_all(self, parts: Iterator[BatchPart]) -> None:
         for part in parts:
             self._take(part)
 

@@ -17,13 +17,13 @@ from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import Lane, OrderlyService
-from reconsume.consumers.listeners.outcomes import NotNow
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
-from reconsume.consumers.partitions.process_queue import Part
+from reconsume.consumers.partitions.process_queue import BatchPart
 from reconsume.consumers.sending.senders import PlainSender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -146,7 +146,7 @@ class Calls(RunsNothing):
         self.running: list[Coroutine[None, str, None]] = []
         self._result: str | None = None
 
-    def submit(self, chunk: Chunk | Part | Lane) -> None:
+    def submit(self, chunk: Chunk | BatchPart | Lane) -> None:
         self.waiting.append(chunk)
 
     def call(self, service: Any, result: str | None) -> None:

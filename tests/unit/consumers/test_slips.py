@@ -22,8 +22,8 @@ from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk, ThreadListenerPool
 from reconsume.consumers.listeners.orderly import OrderlyService
-from reconsume.consumers.partitions.batch import Batch, Reading
-from reconsume.consumers.partitions.process_queue import Part, ProcessQueue
+from reconsume.consumers.partitions.batch import PolledBatch, Reading
+from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
 from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Mute, Slip, setting
 from tests.support.waiting import wait_until
@@ -44,12 +44,12 @@ def service_of(listener: Listener, writer: Any, **more: Any) -> ConcurrentlyServ
     )
 
 
-def part_of(size: int) -> Part:
+def part_of(size: int) -> BatchPart:
     """Messages as the loop hands them out that no listener had before."""
     queue = ProcessQueue("flights", 0)
-    batch = Batch([message_at(offset)._polled for offset in range(size)], Reading(RETRY_TOPIC, ""))
+    batch = PolledBatch([message_at(offset)._polled for offset in range(size)], Reading(RETRY_TOPIC, ""))
     queue.begin(batch)
-    return Part(batch, 0, size, queue)
+    return BatchPart(batch, 0, size, queue)
 
 
 def awaiting(slip: Slip) -> Any:

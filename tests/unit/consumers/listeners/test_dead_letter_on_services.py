@@ -11,7 +11,7 @@ from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConc
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.outcomes import SendBack
+from reconsume.consumers.listeners.listener_exceptions import SendBack
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames

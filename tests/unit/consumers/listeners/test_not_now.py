@@ -17,8 +17,8 @@ from reconsume.consumers.listener import (
 )
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_call import Called
+from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk
-from reconsume.consumers.listeners.outcomes import NotNow, SendBack
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconsume.bridge.reading.by_partition import by_partition
-from reconsume.consumers.partitions.batch import Batch, Reading, bytes_of, sorted_offsets
-from reconsume.consumers.partitions.process_queue import Part, ProcessQueue, parts_of
+from reconsume.consumers.partitions.batch import PolledBatch, Reading, bytes_of, sorted_offsets
+from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue, parts_of
 from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
 
 
-def batch_at(offsets: Iterable[int]) -> Batch:
+def batch_at(offsets: Iterable[int]) -> PolledBatch:
     polled = [KafkaMessage(topic="flights", partition=0, offset=one, value=b"x" * (one % 7)) for one in offsets]
-    return Batch(polled, Reading(RETRY_TOPIC, ""))
+    return PolledBatch(polled, Reading(RETRY_TOPIC, ""))
 
 
-def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[Part]]:
+def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[BatchPart]]:
     queue, batch = ProcessQueue("flights", 0), batch_at(offsets)
     assert queue.begin(batch) is batch
     return queue, list(parts_of(batch, size or len(batch), queue))
@@ -91,9 +91,9 @@ def test_offsets_without_a_gap_are_a_range() -> None:
 def test_threads_that_take_parts_share_them_without_loss() -> None:
     parts = parts_of(batch_at(range(2_000)), 1, ProcessQueue("flights", 0))
     line = threading.Barrier(4)
-    taken: list[list[Part]] = [[] for _ in range(4)]
+    taken: list[list[BatchPart]] = [[] for _ in range(4)]
 
-    def take(mine: list[Part]) -> None:
+    def take(mine: list[BatchPart]) -> None:
         line.wait(10)
         mine.extend(parts)
 
@@ -149,7 +149,7 @@ def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_me
     done: set[int] = set()
     line = threading.Barrier(5)
 
-    def work(mine: list[Part]) -> None:
+    def work(mine: list[BatchPart]) -> None:
         line.wait(30)
         for part in mine:
             assert queue.start(part, 0)
@@ -195,8 +195,8 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
     def start(self, start: int) -> None:
         self.queue = ProcessQueue("flights", 0)
         self.next = start
-        self.waiting: list[Part] = []
-        self.running: list[Part] = []
+        self.waiting: list[BatchPart] = []
+        self.running: list[BatchPart] = []
         self.unfinished: set[int] = set()
         self.claimed: set[int] = set()
 
@@ -252,7 +252,7 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
         self.claimed.remove(offset)
         self.unfinished.remove(offset)
 
-    def _taken(self, batches: list[Part], data: st.DataObject) -> Part:
+    def _taken(self, batches: list[BatchPart], data: st.DataObject) -> BatchPart:
         return batches.pop(data.draw(st.integers(0, len(batches) - 1)))
 
     @invariant()

@@ -1,4 +1,4 @@
-"""A lookout: its first answer is waited for, later ones replace it, errors never do."""
+"""A repeated look: its first answer is waited for, later ones replace it, errors never do."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from reconsume.consumers.subscriptions import repeated_look as lookout
-from reconsume.consumers.subscriptions.repeated_look import Lookout
+from reconsume.consumers.subscriptions import repeated_look
+from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(lookout, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(repeated_look, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(repeated_look, "_AGAIN_SECONDS", 0.01)
 
 
 def saying(*answers: str | Exception) -> Callable[[], str]:
@@ -33,7 +33,9 @@ def saying(*answers: str | Exception) -> Callable[[], str]:
 
 
 def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> None:
-    found = Lookout(saying(KafkaNotReachable("away"), "one", KafkaRefused("not now"), ValueError("ours"), "two"), "x")
+    found = RepeatedLook(
+        saying(KafkaNotReachable("away"), "one", KafkaRefused("not now"), ValueError("ours"), "two"), "x"
+    )
     found.start(threading.Event())
     try:
         assert found.latest in ("one", "two")
@@ -43,14 +45,14 @@ def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> Non
 
 
 def test_a_first_question_that_is_refused_is_raised() -> None:
-    found = Lookout(saying(KafkaRefused("no right")), "x")
+    found = RepeatedLook(saying(KafkaRefused("no right")), "x")
     with pytest.raises(KafkaRefused, match="no right"):
         found.start(threading.Event())
     found.close()
 
 
 def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    found = Lookout(saying("one", KafkaRefused("no right")), "topics")
+    found = RepeatedLook(saying("one", KafkaRefused("no right")), "topics")
     found.start(threading.Event())
     wait_until(lambda: "topics: no right; what was known before still holds" in caplog.text, what="the refusal")
     assert found.latest == "one"
@@ -58,7 +60,7 @@ def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptur
 
 
 def test_a_stop_ends_the_wait_for_the_first_answer() -> None:
-    found, stop = Lookout(saying(KafkaNotReachable("away")), "x"), threading.Event()
+    found, stop = RepeatedLook(saying(KafkaNotReachable("away")), "x"), threading.Event()
     stop.set()
     found.start(stop)
     assert found.latest is None

@@ -12,7 +12,7 @@ from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.listener_pool import ListenerPool
 
-__all__ = ["LoopThread", "Stepping", "stepping_of"]
+__all__ = ["LoopThread", "StepDriver", "step_driver_of"]
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ class LoopThread(Protocol):
 
 
 @runtime_checkable
-class Stepping(Protocol):
+class StepDriver(Protocol):
     """Runs loops and listeners in steps."""
 
     def recorded(self, group: str, listener: L) -> L:
@@ -47,7 +47,7 @@ class Stepping(Protocol):
         """Run this loop from now on; `shutdown` ends its consumer if nobody did before the Kafka goes."""
 
 
-def stepping_of(settings: Mapping[str, Any]) -> Stepping | None:
+def step_driver_of(settings: Mapping[str, Any]) -> StepDriver | None:
     """Who runs the loops for the address in these settings; None where they run in threads, as they should."""
     clients = clients_of(settings)
-    return clients if isinstance(clients, Stepping) else None
+    return clients if isinstance(clients, StepDriver) else None
