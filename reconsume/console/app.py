@@ -11,14 +11,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.console.cluster import Cluster
+from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.pages.pages import Pages, icon, style
 from reconsume.console.pages.resend import Resend
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.checks import token_of_forms
 from reconsume.console.web.faults import Refusal, status_of
-from reconsume.console.web.guard import Guard
+from reconsume.console.web.guard import ConsoleGuard
 from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -31,8 +31,8 @@ _AGAIN_SECONDS: Final = "5"
 
 
 def make_app(
-    settings: ConsoleProcessSettings, cluster: Cluster, metrics: ConsoleMetrics, clock: Clock = now_ms
-) -> Guard:
+    settings: ConsoleProcessSettings, cluster: ConsoleCluster, metrics: ConsoleMetrics, clock: Clock = now_ms
+) -> ConsoleGuard:
     """All pages, with the guard before them.
 
     Raises:
@@ -55,7 +55,7 @@ def make_app(
         metrics.requests.labels(page, str(status)).inc()
         metrics.seconds.labels(page).observe(seconds)
 
-    return Guard(app, console, token, errors.answer, count)
+    return ConsoleGuard(app, console, token, errors.answer, count)
 
 
 def _routes(pages: Pages, resend: Resend) -> list[Route]:

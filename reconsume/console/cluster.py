@@ -13,17 +13,17 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.record_address import Place
-from reconsume.operations.resend import Verdict, plan_resend, resend
+from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.status import collect_status
 
-__all__ = ["Cluster", "KafkaCluster", "Shared"]
+__all__ = ["ConsoleCluster", "KafkaCluster", "Shared"]
 
 T = TypeVar("T")
 _KEPT_SECONDS: Final = 2.0
 
 
-class Cluster(Protocol):
-    """Who is asked; all may raise `ReconsumeError`."""
+class ConsoleCluster(Protocol):
+    """Kafka as the pages see it; every method may raise `ReconsumeError`."""
 
     def status(self) -> Mapping[str, Any]:
         """What waits and what is dead, at most 2 s old."""
@@ -37,10 +37,10 @@ class Cluster(Protocol):
     def one(self, group: str, place: Place) -> DeadLetterRecord:
         """One of them."""
 
-    def plan(self, group: str, places: Collection[Place]) -> list[Verdict]:
+    def plan(self, group: str, places: Collection[Place]) -> list[ResendVerdict]:
         """What `resend` would do."""
 
-    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[Verdict]:
+    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[ResendVerdict]:
         """Send them again, each once."""
 
 
@@ -70,11 +70,11 @@ class KafkaCluster:
         """One of them."""
         return read_one(self._settings, group, place)
 
-    def plan(self, group: str, places: Collection[Place]) -> list[Verdict]:
+    def plan(self, group: str, places: Collection[Place]) -> list[ResendVerdict]:
         """What `resend` would do."""
         return plan_resend(self._settings, group, places)
 
-    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[Verdict]:
+    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[ResendVerdict]:
         """Send them again, each once."""
         with self._resending:
             try:

@@ -13,7 +13,7 @@ from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
 from reconsume.console.app import make_app
-from reconsume.console.cluster import Cluster, KafkaCluster
+from reconsume.console.cluster import ConsoleCluster, KafkaCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.server import PageServer
@@ -41,7 +41,7 @@ class Console:
         settings: ConsoleProcessSettings,
         on_start: Callable[[str, str], None] = lambda _pages, _management: None,
         log_level: LogLevel | None = None,
-        cluster: Cluster | None = None,
+        cluster: ConsoleCluster | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._settings = settings

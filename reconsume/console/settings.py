@@ -12,14 +12,14 @@ from reconsume.bridge.process.ports import CONSOLE_PAGES
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["ConsoleProcessSettings", "ConsoleSettings", "ListenSettings"]
+__all__ = ["ConsoleListenSettings", "ConsoleProcessSettings", "ConsoleSettings"]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class ListenSettings(_Strict):
+class ConsoleListenSettings(_Strict):
     """Where the pages are served."""
 
     host: str = "127.0.0.1"
@@ -31,7 +31,7 @@ class ListenSettings(_Strict):
 class ConsoleSettings(_Strict):
     """Read by `reconsume console` alone."""
 
-    listen: ListenSettings = ListenSettings()
+    listen: ConsoleListenSettings = ConsoleListenSettings()
     token: SecretStr | None = None
     """What browsers must show, as password of HTTP Basic with any user name; `RECONSUME_CONSOLE__TOKEN_FILE` names a
     file that holds it."""

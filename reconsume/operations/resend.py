@@ -20,7 +20,7 @@ from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
 from reconsume.operations.record_address import Place
 
-__all__ = ["MOST", "REASONS", "SEND", "Verdict", "new_replay_id", "plan_resend", "resend"]
+__all__ = ["MOST", "REASONS", "SEND", "ResendVerdict", "new_replay_id", "plan_resend", "resend"]
 
 MOST: Final = 10_000
 """Dead letters that one call sends again: they are held in memory. Spark replays more."""
@@ -28,7 +28,7 @@ _TOGETHER: Final = 500
 """Records of one transaction."""
 
 
-class Verdict(NamedTuple):
+class ResendVerdict(NamedTuple):
     """What becomes of a dead letter that is to be sent again; the status is a key of `REASONS`."""
 
     record: DeadLetterRecord
@@ -43,7 +43,9 @@ def new_replay_id(by: str, now_ms: float) -> str:
     return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def plan_resend(settings: Settings, group: str, places: Collection[Place], *, max_replays: int = 2) -> list[Verdict]:
+def plan_resend(
+    settings: Settings, group: str, places: Collection[Place], *, max_replays: int = 2
+) -> list[ResendVerdict]:
     """What `resend` would do now; writes nothing.
 
     Raises:
@@ -56,7 +58,7 @@ def plan_resend(settings: Settings, group: str, places: Collection[Place], *, ma
 
 def _judge(
     settings: Settings, group: str, places: Collection[Place], max_replays: int, *, to_the_last: bool
-) -> list[Verdict]:
+) -> list[ResendVerdict]:
     if not places or len(places) > MOST:
         raise IllegalSetting(
             f"{len(places)} dead letters: name between 1 and {MOST:,}; `reconsume replay` sends as many as there are"
@@ -67,13 +69,13 @@ def _judge(
     for record in records:
         history = histories[record.letter.origin_message_id]
         status = resend_status(record.letter, record.at, history, max_replays)
-        found.append(Verdict(record, status, max(record.letter.replay_times, history.times)))
+        found.append(ResendVerdict(record, status, max(record.letter.replay_times, history.times)))
     return found
 
 
 def resend(
     settings: Settings, group: str, places: Collection[Place], *, replay_id: str, max_replays: int = 2
-) -> list[Verdict]:
+) -> list[ResendVerdict]:
     """Send dead letters again to their group, through `DELAY.0s`, in transactions.
 
     Whoever resends at the same time is fenced, and what was sent before is read back first, so each goes once; given
@@ -94,7 +96,7 @@ def resend(
         KafkaNotReachable: an answer did not come; the same call goes on.
         KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
     """
-    lane, found, left = settings.names.delay(0), dict[Place, Verdict](), list(places)
+    lane, found, left = settings.names.delay(0), dict[Place, ResendVerdict](), list(places)
     transactional_id = f"{settings.names.prefix}dlq-resend"
     with ExclusiveWriter(settings.client_settings(), transactional_id, "sending dead letters again") as writer:
         while True:
@@ -113,7 +115,7 @@ def resend(
                 return [found[place] for place in sorted(found)]
 
 
-def _produce(producer: Producer, *, topic: str, verdicts: Iterable[Verdict], replay_id: str) -> None:
+def _produce(producer: Producer, *, topic: str, verdicts: Iterable[ResendVerdict], replay_id: str) -> None:
     for record, _, times in verdicts:
         headers = resend_headers(record.headers, record.letter, replay_id, times)
         producer.produce(topic, record.value, record.key, headers=list(headers))

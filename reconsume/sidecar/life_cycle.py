@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Life", "Part", "Phase"]
+__all__ = ["Life", "Phase", "ProcessPart"]
 
 
 class Phase(enum.Enum):
@@ -91,7 +91,7 @@ class Life:
                 self._changed.notify_all()
 
 
-class Part(Protocol):
+class ProcessPart(Protocol):
     """Anything that the process runs: the API, a push subscription."""
 
     def start(self) -> None:

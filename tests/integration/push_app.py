@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from reconsume.sidecar.life_cycle import Life, Part
+from reconsume.sidecar.life_cycle import Life, ProcessPart
 from reconsume.sidecar.push.app_gate import AppGate
 from reconsume.sidecar.push.settings import PushSettings
 from reconsume.sidecar.push.subscription import make_subscription
@@ -171,7 +171,7 @@ def free_port() -> int:
 class Push:
     """A subscription that runs."""
 
-    part: Part
+    part: ProcessPart
     life: Life
 
     @property

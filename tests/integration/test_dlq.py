@@ -22,7 +22,7 @@ from reconsume.operations import dead_letters
 from reconsume.operations import resend as resend_module
 from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
 from reconsume.operations.record_address import Place
-from reconsume.operations.resend import Verdict, plan_resend, resend
+from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -74,7 +74,7 @@ def pages(here: Installation, group: str, wanted: Filter | None = None, limit: i
     return found
 
 
-def statuses(verdicts: list[Verdict]) -> list[str]:
+def statuses(verdicts: list[ResendVerdict]) -> list[str]:
     return [one.status for one in verdicts]
 
 

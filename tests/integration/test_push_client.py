@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.http import http1_client
 from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.http.http1_client import Http1Client
@@ -23,8 +23,8 @@ def settings(url: str) -> PushSettings:
     return PushSettings(group="departures", topics={"flights": "*"}, url=url)
 
 
-def asked(client: AppClient, body: bytes, seconds: float = 30) -> Answer | NoAnswer:
-    async def ask() -> Answer | NoAnswer:
+def asked(client: AppClient, body: bytes, seconds: float = 30) -> AppAnswer | NoAnswer:
+    async def ask() -> AppAnswer | NoAnswer:
         try:
             return await client.send("POST", AppRequest("/x", [("reconsume-times", "0")], body), seconds)
         finally:
@@ -36,11 +36,11 @@ def asked(client: AppClient, body: bytes, seconds: float = 30) -> Answer | NoAns
 def test_a_large_body_arrives() -> None:
     with app(lambda _one, _before: {"json": {"status": "RETRY"}}, largest=8 * 2**20) as one:
         answer = asked(Http1Client(settings(one.url)), b"x" * 4 * 2**20)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AppAnswer)
     assert answer.json == {"status": "RETRY"}
     assert one.seen[0].value == "x" * 4 * 2**20
     with h2_app() as other:
-        assert isinstance(asked(Http2Client(settings(f"http://127.0.0.1:{other.port}")), b"x" * 4 * 2**20), Answer)
+        assert isinstance(asked(Http2Client(settings(f"http://127.0.0.1:{other.port}")), b"x" * 4 * 2**20), AppAnswer)
         assert len(other.seen[0][1]) == 4 * 2**20
 
 
@@ -61,7 +61,7 @@ def test_cookies_are_not_kept_and_redirects_not_followed() -> None:
     with app(lambda _one, _before: {"status": 307, "headers": {"location": "/y", "set-cookie": "a=b"}}) as one:
         client = Http1Client(settings(one.url))
 
-        async def twice() -> list[Answer | NoAnswer]:
+        async def twice() -> list[AppAnswer | NoAnswer]:
             request = AppRequest("/x", [("reconsume-times", "0")], b"")
             try:
                 return [await client.send("POST", request, 30) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_cookies_are_not_kept_and_redirects_not_followed() -> None:
                 await client.aclose()
 
         answers = asyncio.run(twice())
-    assert [answer.status for answer in answers if isinstance(answer, Answer)] == [307, 307]
+    assert [answer.status for answer in answers if isinstance(answer, AppAnswer)] == [307, 307]
     assert [delivered.path for delivered in one.seen] == ["/x", "/x"]
     assert not any("cookie" in delivered.headers for delivered in one.seen)
 
@@ -95,10 +95,10 @@ class Counting:
             await writer.wait_closed()
 
 
-def sent_to(one: Counting, requests: list[AppRequest], method: str = "POST") -> list[Answer | NoAnswer]:
+def sent_to(one: Counting, requests: list[AppRequest], method: str = "POST") -> list[AppAnswer | NoAnswer]:
     """Their answers, one after the other."""
 
-    async def steps() -> list[Answer | NoAnswer]:
+    async def steps() -> list[AppAnswer | NoAnswer]:
         server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
         client = Http1Client(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base"))
         found = []
@@ -118,7 +118,7 @@ def sent_to(one: Counting, requests: list[AppRequest], method: str = "POST") -> 
 def test_a_connection_is_used_again_until_the_app_hangs_up(answers: int, connections: int) -> None:
     one = Counting(answers)
     found = sent_to(one, [AppRequest("/x", [], b"")] * 10)
-    assert found == [Answer(200, {"content-length": "0"})] * 10
+    assert found == [AppAnswer(200, {"content-length": "0"})] * 10
     assert one.connections == connections
 
 

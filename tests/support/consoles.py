@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import ManagementSettings, Settings
-from reconsume.console.cluster import Cluster
+from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.process import Console
 from reconsume.console.settings import ConsoleProcessSettings
 from tests.support.waiting import wait_until
@@ -153,7 +153,7 @@ def console_settings(settings: Settings, **console: Any) -> ConsoleProcessSettin
 
 @contextmanager
 def running_console(
-    settings: ConsoleProcessSettings, cluster: Cluster | None = None, clock: Clock = now_ms
+    settings: ConsoleProcessSettings, cluster: ConsoleCluster | None = None, clock: Clock = now_ms
 ) -> Iterator[Browser]:
     """A console that answers; what ended it before its time fails the test."""
     browser = Browser()

@@ -27,7 +27,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.points_in_time import parse_moment
 from reconsume.operations.record_address import Place
-from reconsume.operations.resend import MOST, REASONS, SEND, Verdict, new_replay_id, plan_resend, resend
+from reconsume.operations.resend import MOST, REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
 
 __all__ = ["export_letters", "list_letters", "make_filter", "resend_letters", "show_letter"]
 
@@ -180,7 +180,7 @@ def _all(settings: Settings, group: str, wanted: Filter) -> Iterator[DeadLetterR
         before = page.older
 
 
-def _tell(group: str, verdicts: Sequence[Verdict], replay_id: str | None, *, as_json: bool) -> None:
+def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
     """What was sent, or would be."""
     if as_json:
         records = [

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.console.cluster import Cluster
+from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.bytes_shown import blob, header_rows, one_line, shorten
 from reconsume.console.pages.filters import FilterForm, place_of
 from reconsume.console.pages.views import causes_of, group_view, overview_of
@@ -61,7 +61,12 @@ class Pages:
     """
 
     def __init__(
-        self, settings: ConsoleProcessSettings, cluster: Cluster, renderer: Renderer, clock: Clock, token_of_forms: str
+        self,
+        settings: ConsoleProcessSettings,
+        cluster: ConsoleCluster,
+        renderer: Renderer,
+        clock: Clock,
+        token_of_forms: str,
     ) -> None:
         self._names = settings.names
         self._hide = settings.console.hide_values

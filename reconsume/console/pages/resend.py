@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.console.cluster import Cluster
+from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.filters import MOST_PLACES, places_of
 from reconsume.console.pages.pages import group_of, letter_row
 from reconsume.console.web.checks import NOBODY, same_secret
@@ -21,7 +21,7 @@ from reconsume.console.web.faults import Refusal
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.operations.record_address import Place
-from reconsume.operations.resend import SEND, Verdict, new_replay_id
+from reconsume.operations.resend import SEND, ResendVerdict, new_replay_id
 
 __all__ = ["Resend"]
 
@@ -46,7 +46,7 @@ class Resend:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ConsoleCluster,
         renderer: Renderer,
         clock: Clock,
         *,
@@ -110,7 +110,7 @@ class Resend:
         verdicts = self._resend(request.scope.get("caller", NOBODY), group, places, replay_id)
         return self._answer(request, {"group": group, "replay_id": replay_id}, verdicts, "resend_done.html")
 
-    def _resend(self, who: str, group: str, places: list[Place], replay_id: str) -> list[Verdict]:
+    def _resend(self, who: str, group: str, places: list[Place], replay_id: str) -> list[ResendVerdict]:
         try:
             verdicts = self._cluster.resend(group, places, replay_id)
         except ReconsumeError as error:
@@ -128,7 +128,9 @@ class Resend:
             self._resent.labels(one.status).inc()
         return verdicts
 
-    def _answer(self, request: Request, content: dict[str, Any], verdicts: list[Verdict], template: str) -> Response:
+    def _answer(
+        self, request: Request, content: dict[str, Any], verdicts: list[ResendVerdict], template: str
+    ) -> Response:
         rows = [letter_row(one.record, hide=self._hide) | {"status": one.status} for one in verdicts]
         told = {"rows": rows, "send": sum(one.status == SEND for one in verdicts), "sent_status": SEND}
         # Who chooses another language gets a page that can be asked for without a form.

@@ -19,8 +19,8 @@ from reconsume.operations.dead_letters import DeadLetterRecord
 __all__ = [
     "SHOWN_GROUPS",
     "CauseRow",
+    "GroupPage",
     "GroupRow",
-    "GroupView",
     "LaneRow",
     "Overview",
     "Rung",
@@ -143,7 +143,7 @@ def ladder(policy: RetryPolicy, max_times: int, names: TopicNames) -> list[Rung]
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupPage:
     """One group.
 
     Attributes:
@@ -165,7 +165,7 @@ class GroupView:
     waiting: Mapping[str, Count] = field(default_factory=dict)
 
 
-def group_view(group: str, groups: Groups, report: Mapping[str, Any], names: TopicNames) -> GroupView | None:
+def group_view(group: str, groups: Groups, report: Mapping[str, Any], names: TopicNames) -> GroupPage | None:
     """None: nobody knows the group."""
     counts = next((one for one in _groups(report) if one.group == group), None)
     is_registered = group in groups.by_name
@@ -174,9 +174,9 @@ def group_view(group: str, groups: Groups, report: Mapping[str, Any], names: Top
     try:
         config = groups.find(group)
     except SubscriptionGroupNotExist:
-        return GroupView(group, is_registered, None, counts)
+        return GroupPage(group, is_registered, None, counts)
     policy = config.policy(groups.table)
-    return GroupView(
+    return GroupPage(
         group,
         is_registered,
         config,

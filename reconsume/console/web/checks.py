@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 __all__ = [
     "NOBODY",
-    "Caller",
-    "caller_of",
+    "ConsoleUser",
     "host_is_allowed",
     "is_from_another_site",
     "same_secret",
     "token_of_forms",
+    "user_of",
 ]
 
 _BASIC: Final = "basic "
@@ -26,20 +26,20 @@ _LONGEST_NAME: Final = 64
 NOBODY: Final = "-"
 
 
-class Caller(NamedTuple):
+class ConsoleUser(NamedTuple):
     """Who asks: the name that the browser gave, for the log, and whether the password was the token."""
 
     name: str
     is_known: bool
 
 
-def caller_of(authorization: str, token: str | None) -> Caller:
+def user_of(authorization: str, token: str | None) -> ConsoleUser:
     """Of the header `authorization`: HTTP Basic with any user name, and the token as password.
 
     The time it takes tells nothing of how much of the token was right.
     """
     name, password = _basic(authorization)
-    return Caller(_printable(name) or NOBODY, token is None or same_secret(password, token))
+    return ConsoleUser(_printable(name) or NOBODY, token is None or same_secret(password, token))
 
 
 def same_secret(shown: str, secret: str) -> bool:

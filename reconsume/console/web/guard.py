@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reconsume.bridge.http.listening import is_loopback
 from reconsume.console.settings import ConsoleSettings
-from reconsume.console.web.checks import caller_of, host_is_allowed, is_from_another_site
+from reconsume.console.web.checks import host_is_allowed, is_from_another_site, user_of
 from reconsume.console.web.faults import Refusal
 
-__all__ = ["BODY_BYTES", "Guard"]
+__all__ = ["BODY_BYTES", "ConsoleGuard"]
 
 BODY_BYTES: Final = 262_144
 _DROPPED_BYTES: Final = 8 * BODY_BYTES
@@ -35,7 +35,7 @@ _CHALLENGE: Final = 'Basic realm="reconsume console", charset="UTF-8"'
 _UNAUTHORIZED: Final = 401
 
 
-class Guard:
+class ConsoleGuard:
     """Refuses before anything of a request is looked at, and puts the headers on every answer.
 
     Args:
@@ -107,13 +107,13 @@ class Guard:
             )
         if request.scope["path"] in _OPEN_PATHS:
             return None
-        caller = caller_of(headers.get("authorization", ""), self._token)
-        if not caller.is_known:
+        user = user_of(headers.get("authorization", ""), self._token)
+        if not user.is_known:
             return Refusal(
                 _UNAUTHORIZED,
                 "the password is missing or is not the token of console.token_file; any user name will do",
             )
-        request.scope["caller"] = caller.name
+        request.scope["caller"] = user.name
         return self._refusal_of_form(request) if request.method == "POST" else None
 
     def _refusal_of_form(self, request: Request) -> Refusal | None:

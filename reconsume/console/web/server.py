@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
-from reconsume.console.settings import ListenSettings
+from reconsume.console.settings import ConsoleListenSettings
 
 __all__ = ["PageServer"]
 
@@ -38,7 +38,7 @@ class PageServer(UvicornThread):
         IllegalSetting: the address cannot be used.
     """
 
-    def __init__(self, app: ASGIApp, listen: ListenSettings) -> None:
+    def __init__(self, app: ASGIApp, listen: ConsoleListenSettings) -> None:
         protocol = limited_protocol("the console", _HEAD_BYTES, _REFUSALS, ConnectionLimits())
         config = uvicorn_config(app, loop="asyncio", http=protocol)
         super().__init__(config, "console.listen", listen.host, listen.port, "reconsume-console")

@@ -12,7 +12,7 @@ from reconsume.sidecar.guarding.callers import Callers, unauthorized
 from reconsume.sidecar.guarding.memory import BODY_TIMES, Held, Memory, no_room
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
-__all__ = ["App", "Guard", "Rate", "send_problem"]
+__all__ = ["ApiGuard", "App", "Rate", "send_problem"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -51,7 +51,7 @@ class Rate:
         return 0.0
 
 
-class Guard:
+class ApiGuard:
     """Answers 401, 413, 429, and 503 for want of memory, before anything of the body is looked at.
 
     Args:

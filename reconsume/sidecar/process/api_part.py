@@ -20,7 +20,7 @@ from reconsume.sidecar.api.models import Answer, GroupView, NewMessage, RecordTo
 from reconsume.sidecar.api.send_backs import SendBacks
 from reconsume.sidecar.api.server import ApiServer
 from reconsume.sidecar.guarding.callers import Caller
-from reconsume.sidecar.guarding.guard import Guard, Rate
+from reconsume.sidecar.guarding.guard import ApiGuard, Rate
 from reconsume.sidecar.guarding.memory import Memory
 from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.metrics import SidecarMetrics
@@ -152,7 +152,7 @@ class ApiPart:
 
     def _make_server(self) -> ApiServer:
         sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
-        guard = Guard(
+        guard = ApiGuard(
             make_api(self, self._metrics, self._threads),
             callers=sidecar.read_callers(),
             body_bytes=int(limits.body_mib * _MIB),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconsume.bridge.http.management import LogLevel
-from reconsume.sidecar.life_cycle import Life, Part, Phase
+from reconsume.sidecar.life_cycle import Life, Phase, ProcessPart
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.process.api_part import ApiPart
 from reconsume.sidecar.process.management import Management, Probes
@@ -49,7 +49,7 @@ class Sidecar:
         self._metrics = SidecarMetrics()
         self._api = ApiPart(settings, self._metrics)
         pushed = PushMetrics(self._metrics.registry) if settings.subscriptions else None
-        self._parts: Sequence[Part] = (
+        self._parts: Sequence[ProcessPart] = (
             self._api,
             *(
                 make_subscription(
@@ -70,7 +70,7 @@ class Sidecar:
             ReconsumeError: a part cannot begin.
         """
         management = self._serve_management()
-        started: list[Part] = []
+        started: list[ProcessPart] = []
         try:
             for part in self._parts:
                 part.start()
@@ -118,7 +118,7 @@ class Sidecar:
             found |= part.checks()
         return found
 
-    def _end(self, started: Sequence[Part]) -> None:
+    def _end(self, started: Sequence[ProcessPart]) -> None:
         self.quiesce()
         deadline = time.monotonic() + self._settings.sidecar.drain_seconds
         if not self._life.wait_drained(self._settings.sidecar.drain_seconds):

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.push.answers.answers import Answer
+from reconsume.sidecar.push.answers.answers import AppAnswer
 from reconsume.sidecar.push.requests.cloud_events import parsed
 from reconsume.sidecar.push.requests.requests import DaprRoute
 
 __all__ = ["routes_of"]
 
 
-def routes_of(answer: Answer, pubsub: str) -> dict[str, DaprRoute]:
+def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:
     """The subscriptions of one component, by topic; an app without `/dapr/subscribe` has none.
 
     Raises:

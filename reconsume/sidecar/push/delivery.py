@@ -26,8 +26,8 @@ from reconsume.consumers.message import Message
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import Answer, Meaning, NoAnswer, Row, was_cut_off
-from reconsume.sidecar.push.answers.verdicts import Verdict, judge
+from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, was_cut_off
+from reconsume.sidecar.push.answers.verdicts import PushVerdict, judge
 from reconsume.sidecar.push.app_gate import AppGate, Entry
 from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.metrics import PushMetrics
@@ -36,7 +36,7 @@ from reconsume.sidecar.push.requests.requests import AppRequest, Requests
 from reconsume.sidecar.push.settings import Drop, PushSettings
 from reconsume.sidecar.push.trace import current_trace
 
-__all__ = ["ConcurrentDelivery", "Delivery", "OrderlyDelivery"]
+__all__ = ["ConcurrentDelivery", "OrderlyDelivery", "PushDelivery"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _PROBE_SECONDS: Final = 0.5
 _PROBE_FAILURES: Final = 3
 
 
-class Delivery:
+class PushDelivery:
     """One try of the messages of a batch; all of it in the event loop of its consumer.
 
     Guarantees:
@@ -94,7 +94,7 @@ class Delivery:
         self._down_since = metrics.app_down_since.labels(settings.group)
         self._warned: set[Row] = set()
 
-    async def deliver(self, messages: Sequence[Message]) -> Verdict:
+    async def deliver(self, messages: Sequence[Message]) -> PushVerdict:
         """What becomes of them by the app's answer.
 
         Raises:
@@ -109,7 +109,7 @@ class Delivery:
         finally:
             self._tasks.discard(task)
 
-    async def _try(self, messages: Sequence[Message]) -> Verdict:
+    async def _try(self, messages: Sequence[Message]) -> PushVerdict:
         entry = await self._gate.enter(lambda: messages[0].msg_id)
         try:
             with self._life.delivery():
@@ -153,7 +153,7 @@ class Delivery:
                 await self._probing
         await self._client.aclose()
 
-    async def _ask(self, request: AppRequest) -> Answer | NoAnswer:
+    async def _ask(self, request: AppRequest) -> AppAnswer | NoAnswer:
         began = time.perf_counter()
         self._in_flight.inc()
         try:
@@ -163,13 +163,13 @@ class Delivery:
             self._duration.observe(time.perf_counter() - began)
 
     def _judged(
-        self, answer: Answer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
-    ) -> Verdict:
+        self, answer: AppAnswer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
+    ) -> PushVerdict:
         now = self._clock()
         verdict = self._judge(answer, len(messages), now)
         if verdict.meaning is Meaning.HOLD:
             verdict = self._held(answer, messages, entry, now)
-        elif isinstance(answer, Answer):
+        elif isinstance(answer, AppAnswer):
             self._gate.answered(lambda: messages[0].msg_id)
         self._outcomes[verdict.meaning].inc()
         if verdict.meaning is not Meaning.ACK and self._life.is_quiescing:
@@ -178,7 +178,7 @@ class Delivery:
         self._warn(verdict)
         return verdict
 
-    def _judge(self, answer: Answer | NoAnswer, size: int, now: float) -> Verdict:
+    def _judge(self, answer: AppAnswer | NoAnswer, size: int, now: float) -> PushVerdict:
         return judge(
             answer,
             self._settings.profile,
@@ -188,7 +188,7 @@ class Delivery:
             dead_letter_on=self._settings.dead_letter_on,
         )
 
-    def _held(self, answer: Answer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> Verdict:
+    def _held(self, answer: AppAnswer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> PushVerdict:
         """The verdict on a message that ends the app; any other waits.
 
         Raises:
@@ -206,19 +206,19 @@ class Delivery:
         self._outcomes[Meaning.HOLD].inc()
         raise self._quiescing() if self._life.is_quiescing else away
 
-    def _with_missing_route(self, verdict: Verdict, path: str, first: Message, now: float) -> Verdict:
+    def _with_missing_route(self, verdict: PushVerdict, path: str, first: Message, now: float) -> PushVerdict:
         if verdict.meaning is not Meaning.MISSING_ROUTE:
             self._missing.found(path, first.kafka[:3])
             return verdict
         again = self._missing.missing(path, first.kafka[:3], now)
         if again is not None:
             raise NotNow(again)
-        return Verdict(verdict.row, Meaning.DEAD_LETTER, cause=verdict.cause)
+        return PushVerdict(verdict.row, Meaning.DEAD_LETTER, cause=verdict.cause)
 
     def _quiescing(self, acknowledged: int = 0) -> NotNow:
         return NotNow(self._clock() + _NEVER_MS, acknowledged)
 
-    def _warn(self, verdict: Verdict) -> None:
+    def _warn(self, verdict: PushVerdict) -> None:
         """What is wrong with the app or the settings is said once; the counters go on. No payload goes into the log."""
         if verdict.row is Row.UNKNOWN:
             self._metrics.unknown_statuses.labels(self._settings.group).inc()
@@ -242,7 +242,7 @@ class Delivery:
         failures = 0
         while True:
             answer = await self._client.send("GET", AppRequest(route, [], b""), _PROBE_SECONDS)
-            green = isinstance(answer, Answer) and 200 <= answer.status < 300  # noqa: PLR2004
+            green = isinstance(answer, AppAnswer) and 200 <= answer.status < 300  # noqa: PLR2004
             failures = 0 if green else failures + 1
             if green:
                 self._gate.turned_green()
@@ -252,11 +252,11 @@ class Delivery:
             await asyncio.sleep(_PROBE_EVERY_SECONDS)
 
 
-def _cause(verdict: Verdict) -> Cause:
+def _cause(verdict: PushVerdict) -> Cause:
     return verdict.cause or Cause(verdict.row.value)
 
 
-def _outcome(verdict: Verdict, settings: PushSettings, metrics: PushMetrics, size: int) -> SendBack | None:
+def _outcome(verdict: PushVerdict, settings: PushSettings, metrics: PushMetrics, size: int) -> SendBack | None:
     """The send-back that a verdict asks for; None for an acknowledgement."""
     if verdict.meaning is Meaning.ACK:
         return None
@@ -267,7 +267,7 @@ def _outcome(verdict: Verdict, settings: PushSettings, metrics: PushMetrics, siz
     return SendBack(_cause(verdict), level, verdict.acknowledged, one_by_one=verdict.one_by_one)
 
 
-class ConcurrentDelivery(Delivery):
+class ConcurrentDelivery(PushDelivery):
     """For `order: none`."""
 
     async def __call__(
@@ -281,7 +281,7 @@ class ConcurrentDelivery(Delivery):
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
-class OrderlyDelivery(Delivery):
+class OrderlyDelivery(PushDelivery):
     """For `order: key` and `order: partition`."""
 
     async def __call__(self, messages: Sequence[Message], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:

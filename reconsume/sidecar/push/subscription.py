@@ -16,14 +16,14 @@ from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
-from reconsume.sidecar.life_cycle import Life, Part
+from reconsume.sidecar.life_cycle import Life, ProcessPart
 from reconsume.sidecar.push.answers.answers import NoAnswer
 from reconsume.sidecar.push.dapr import routes_of
-from reconsume.sidecar.push.delivery import ConcurrentDelivery, Delivery, OrderlyDelivery
+from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery, PushDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.http.http1_client import Http1Client
 from reconsume.sidecar.push.metrics import PushMetrics, push_metrics
-from reconsume.sidecar.push.requests.facts import Facts
+from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,
     BatchRequests,
@@ -58,7 +58,7 @@ def make_subscription(
     topic_prefix: str = "reconsume.",
     hooks: Sequence[ConsumeMessageHook] = (),
     metrics: PushMetrics | None = None,
-) -> Part:
+) -> ProcessPart:
     """A subscription that is not started.
 
     Args:
@@ -94,7 +94,7 @@ class _Subscription:
         self._wrong: str | None = "it is starting"
         self._cannot_start = False
         self._client = _client_of(settings)
-        self._delivery: Delivery | None = None
+        self._delivery: PushDelivery | None = None
         conf = _READ_AHEAD | dict(kafka_conf)
         bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
         self._consumer = PushConsumer(
@@ -199,15 +199,15 @@ class _Subscription:
         def route(topic: str) -> str:
             return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
 
-        facts = Facts(settings.group, self._max_times, round(settings.timeout.total_seconds() * 1000))
+        headers = ReconsumeHeaders(settings.group, self._max_times, round(settings.timeout.total_seconds() * 1000))
         if settings.profile is Profile.DAPR:
-            return DaprRequests(facts, settings.pubsub, routes, route)
+            return DaprRequests(headers, settings.pubsub, routes, route)
         if settings.profile is Profile.KNATIVE:
             source = settings.knative_source or f"/apis/v1/namespaces/default/kafkasources/{quote(settings.group)}"
-            return KnativeRequests(facts, source, route)
+            return KnativeRequests(headers, source, route)
         if settings.profile is Profile.ROCKETMQ_BATCH:
-            return BatchRequests(facts, route)
-        return NativeRequests(facts, route)
+            return BatchRequests(headers, route)
+        return NativeRequests(headers, route)
 
     def _policy(self) -> RetryPolicy:
         groups = self._consumer.groups

@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import Place
-from reconsume.operations.resend import SEND, Verdict
+from reconsume.operations.resend import SEND, ResendVerdict
 from tests.support.consoles import Browser, console_settings, running_console
 
 __all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "status_of_groups"]
@@ -113,12 +113,14 @@ class FakeCluster:
             raise RecordNotFound(f"{place} of group {group!r}: no dead letter is there")
         return found[0]
 
-    def plan(self, group: str, places: Collection[Place]) -> list[Verdict]:
+    def plan(self, group: str, places: Collection[Place]) -> list[ResendVerdict]:
         return [
-            Verdict(one, self.verdicts.get(one.place, SEND), 0) for one in self._letters(group) if one.place in places
+            ResendVerdict(one, self.verdicts.get(one.place, SEND), 0)
+            for one in self._letters(group)
+            if one.place in places
         ]
 
-    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[Verdict]:
+    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[ResendVerdict]:
         done = self.plan(group, places)
         sent = [one.record.place for one in done if one.status == SEND]
         self.sent.append((group, sent, replay_id))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from reconsume.sidecar.push.settings import Profile
 
-__all__ = ["Answer", "Meaning", "NoAnswer", "Row", "body_of", "meaning_of", "row_of", "was_cut_off"]
+__all__ = ["AppAnswer", "Meaning", "NoAnswer", "Row", "body_of", "meaning_of", "row_of", "was_cut_off"]
 
 _BAD_GATEWAY: Final = 502
 _BUSY: Final = frozenset({408, 409, 425, 429})
@@ -19,7 +19,7 @@ _LATER: Final = frozenset({"RETRY", "RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AppAnswer:
     """What came back.
 
     Attributes:
@@ -114,13 +114,13 @@ _TABLE: Final = {
 }
 
 
-def meaning_of(answer: Answer | NoAnswer, profile: Profile) -> tuple[Row, Meaning]:
+def meaning_of(answer: AppAnswer | NoAnswer, profile: Profile) -> tuple[Row, Meaning]:
     """The row and what it means in this profile; knative apps say nothing in their bodies."""
     row = row_of(answer, body_counts=profile is not Profile.KNATIVE)
     return row, _TABLE[profile][row]
 
 
-def row_of(answer: Answer | NoAnswer, *, body_counts: bool = True) -> Row:
+def row_of(answer: AppAnswer | NoAnswer, *, body_counts: bool = True) -> Row:
     """Which row it is."""
     if isinstance(answer, NoAnswer):
         return Row.ENDS_APP if answer.repeated else Row.TIMED_OUT if answer.timed_out else Row.AWAY
@@ -136,14 +136,14 @@ def row_of(answer: Answer | NoAnswer, *, body_counts: bool = True) -> Row:
     return Row.AWAY if status in _GATEWAY and not _app_spoke(answer) else Row.FAILED
 
 
-def was_cut_off(answer: Answer | NoAnswer) -> bool:
+def was_cut_off(answer: AppAnswer | NoAnswer) -> bool:
     """Whether the app, as far as anybody can tell, had the request and ended without an answer; a proxy says 502."""
     if isinstance(answer, NoAnswer):
         return answer.cut_off
     return answer.status == _BAD_GATEWAY and row_of(answer) is Row.AWAY
 
 
-def _row_of_success(answer: Answer) -> Row:
+def _row_of_success(answer: AppAnswer) -> Row:
     if answer.cut_off:  # its body may have said RETRY
         return Row.CUT_OFF
     if not answer.json or answer.json.get("status") in (None, ""):
@@ -158,11 +158,11 @@ def _row_of_success(answer: Answer) -> Row:
     return Row.DROP if status == "DROP" else Row.UNKNOWN
 
 
-def _app_spoke(answer: Answer) -> bool:
+def _app_spoke(answer: AppAnswer) -> bool:
     """A proxy knows nothing of these headers."""
     return "retry-after" in answer.headers or any(name.startswith("reconsume-") for name in answer.headers)
 
 
-def body_of(answer: Answer, profile: Profile) -> Mapping[str, Any]:
+def body_of(answer: AppAnswer, profile: Profile) -> Mapping[str, Any]:
     """The keys that an app may use in a body."""
     return answer.json or {} if profile is not Profile.KNATIVE else {}

@@ -12,11 +12,11 @@ from reconsume.consumers.listeners.concurrently import TIMEOUT_LEVEL
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause
-from reconsume.sidecar.push.answers.answers import Answer, Meaning, NoAnswer, Row, body_of, meaning_of
+from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, body_of, meaning_of
 from reconsume.sidecar.push.requests.percent import decoded
 from reconsume.sidecar.push.settings import Profile
 
-__all__ = ["Verdict", "judge", "level_at_least"]
+__all__ = ["PushVerdict", "judge", "level_at_least"]
 
 _SUSPEND: Final = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
 _TEXT: Final = 1_024
@@ -25,7 +25,7 @@ _LARGEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PushVerdict:
     """What is done with the messages of a request.
 
     Attributes:
@@ -46,14 +46,14 @@ class Verdict:
 
 
 def judge(
-    answer: Answer | NoAnswer,
+    answer: AppAnswer | NoAnswer,
     profile: Profile,
     *,
     size: int,
     now_ms: float,
     policy: Callable[[], RetryPolicy],
     dead_letter_on: Collection[str] = (),
-) -> Verdict:
+) -> PushVerdict:
     """What becomes of a request.
 
     Args:
@@ -67,18 +67,18 @@ def judge(
     row, meaning = meaning_of(answer, profile)
     if isinstance(answer, NoAnswer):
         level = TIMEOUT_LEVEL if answer.timed_out else 0
-        return Verdict(row, meaning, level, cause=Cause(answer.reason, row.name))
+        return PushVerdict(row, meaning, level, cause=Cause(answer.reason, row.name))
     body = body_of(answer, profile)
     if meaning is Meaning.ACK:
-        verdict = _acknowledged(Verdict(row, meaning), answer, body, profile, size)
+        verdict = _acknowledged(PushVerdict(row, meaning), answer, body, profile, size)
     else:
-        verdict = Verdict(row, meaning, cause=_cause(answer, body, row))
+        verdict = PushVerdict(row, meaning, cause=_cause(answer, body, row))
         if meaning is Meaning.RETRY:
             verdict = _qualified(verdict, answer, body, now_ms, policy)
     return _unless_hopeless(verdict, size, dead_letter_on)
 
 
-def _unless_hopeless(verdict: Verdict, size: int, dead_letter_on: Collection[str]) -> Verdict:
+def _unless_hopeless(verdict: PushVerdict, size: int, dead_letter_on: Collection[str]) -> PushVerdict:
     """No retry for a type that is listed, unless the app wishes for one; of several messages it may be any."""
     kind = None if verdict.cause is None else verdict.cause.exception_class
     has_wish = verdict.level != 0 or verdict.suspend_ms is not None
@@ -89,7 +89,9 @@ def _unless_hopeless(verdict: Verdict, size: int, dead_letter_on: Collection[str
     return replace(verdict, meaning=Meaning.DEAD_LETTER, level=DEAD_LETTER_LEVEL)
 
 
-def _acknowledged(verdict: Verdict, answer: Answer, body: Mapping[str, Any], profile: Profile, size: int) -> Verdict:
+def _acknowledged(
+    verdict: PushVerdict, answer: AppAnswer, body: Mapping[str, Any], profile: Profile, size: int
+) -> PushVerdict:
     """A batch with an `ackIndex` may be done in part (RocketMQ: CC-06 to CC-09)."""
     if profile is not Profile.ROCKETMQ_BATCH:
         return verdict
@@ -101,14 +103,14 @@ def _acknowledged(verdict: Verdict, answer: Answer, body: Mapping[str, Any], pro
     said = _cause(answer, body, verdict.row)
     if index < -1:
         cause = Cause(f"ackIndex {index}: -1 sends the whole batch back, {size - 1} acknowledges it", "ackIndex")
-        return Verdict(verdict.row, meaning, level, cause=cause)
+        return PushVerdict(verdict.row, meaning, level, cause=cause)
     cause = replace(said, message=f"ackIndex {index}: {said.message}")
-    return Verdict(verdict.row, meaning, level, acknowledged=index + 1, cause=cause)
+    return PushVerdict(verdict.row, meaning, level, acknowledged=index + 1, cause=cause)
 
 
 def _qualified(
-    verdict: Verdict, answer: Answer, body: Mapping[str, Any], now_ms: float, policy: Callable[[], RetryPolicy]
-) -> Verdict:
+    verdict: PushVerdict, answer: AppAnswer, body: Mapping[str, Any], now_ms: float, policy: Callable[[], RetryPolicy]
+) -> PushVerdict:
     level = _level(answer, body)
     if level is None:
         seconds = _retry_after(answer.headers.get("retry-after"), now_ms)
@@ -122,7 +124,7 @@ def _qualified(
     return replace(verdict, level=level, suspend_ms=suspend)
 
 
-def _level(answer: Answer, body: Mapping[str, Any]) -> int | None:
+def _level(answer: AppAnswer, body: Mapping[str, Any]) -> int | None:
     return _number(answer.headers.get("reconsume-delay-level"), body.get("delayLevelWhenNextConsume"))
 
 
@@ -164,7 +166,7 @@ def _number(header: str | None, in_body: object) -> int | None:
     return None
 
 
-def _cause(answer: Answer, body: Mapping[str, Any], row: Row) -> Cause:
+def _cause(answer: AppAnswer, body: Mapping[str, Any], row: Row) -> Cause:
     """Why, as the app says it; else what it answered, with the beginning of the body."""
     error = body.get("error")
     told: Mapping[str, Any] = error if isinstance(error, Mapping) else {}

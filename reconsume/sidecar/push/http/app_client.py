@@ -9,10 +9,10 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.http.http1_connection import BODY_LIMIT
 from reconsume.sidecar.push.requests.cloud_events import parsed
-from reconsume.sidecar.push.requests.facts import HttpHeaders
+from reconsume.sidecar.push.requests.message_headers import HttpHeaders
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
@@ -24,7 +24,7 @@ _CONNECT_SECONDS: Final = 5.0
 class AppClient(Protocol):
     """Asks the app; used in one event loop."""
 
-    async def send(self, method: str, request: AppRequest, seconds: float) -> Answer | NoAnswer:
+    async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
         """The app's answer, or why there is none within so long; redirects are answers. Raises nothing.
 
         Once a status has come it is the answer, whatever becomes of the rest.
@@ -70,7 +70,7 @@ class Token:
         self._stamp = (stat.st_mtime_ns, stat.st_size)
 
 
-def answer_of(status: int, headers: Mapping[str, str], body: bytes, cut_off: bool = False) -> Answer:
+def answer_of(status: int, headers: Mapping[str, str], body: bytes, cut_off: bool = False) -> AppAnswer:
     """An answer; a body that is a JSON object counts, whatever its type is said to be, as with Dapr.
 
     Args:
@@ -80,7 +80,7 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, cut_off: boo
         cut_off: the rest of it did not come.
     """
     value = parsed(body) if body.lstrip()[:1] == b"{" and len(body) < BODY_LIMIT else None
-    return Answer(status, headers, body, value if isinstance(value, dict) else None, cut_off)
+    return AppAnswer(status, headers, body, value if isinstance(value, dict) else None, cut_off)
 
 
 def base_of(settings: PushSettings) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.http.app_client import Token, answer_of, base_of, connect_seconds, tls_of
 from reconsume.sidecar.push.http.http1_connection import ConnectionEnded, Http1Connection
 from reconsume.sidecar.push.requests.requests import AppRequest
@@ -36,7 +36,7 @@ class Http1Client:
         self._idle: deque[Http1Connection] = deque()
         self._begins: dict[tuple[str, str], str] = {}
 
-    async def send(self, method: str, request: AppRequest, seconds: float) -> Answer | NoAnswer:
+    async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
         """As the protocol says."""
         connection: Http1Connection | None = None
         try:

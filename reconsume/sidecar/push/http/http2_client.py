@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.http.app_client import Token, answer_of, base_of, connect_seconds, tls_of
 from reconsume.sidecar.push.http.http1_connection import BODY_LIMIT
 from reconsume.sidecar.push.requests.requests import AppRequest
@@ -29,7 +29,7 @@ class Http2Client:
         self._token = None if settings.token_file is None else Token(settings.token_file, settings.profile)
         self._client: httpx2.AsyncClient | None = None
 
-    async def send(self, method: str, request: AppRequest, seconds: float) -> Answer | NoAnswer:
+    async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
         """As the protocol says."""
         client = self._client or self._open(seconds)
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
@@ -83,6 +83,6 @@ class Http2Client:
         return self._client
 
 
-def _answer(response: httpx2.Response, body: bytes, *, cut_off: bool = False) -> Answer:
+def _answer(response: httpx2.Response, body: bytes, *, cut_off: bool = False) -> AppAnswer:
     found = {name.lower(): value for name, value in response.headers.items()}
     return answer_of(response.status_code, found, body[:BODY_LIMIT], cut_off)

@@ -19,7 +19,7 @@ __all__ = [
     "BATCH_TYPE",
     "OCTETS",
     "STRUCTURED_TYPE",
-    "Event",
+    "CloudEvent",
     "binary_headers",
     "carried",
     "content_type_of",
@@ -48,7 +48,7 @@ _TEXT: Final = re.compile(r"(?:text/|application/(?:[\w.-]+\+)?xml\s*(?:;|$))", 
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CloudEvent:
     """A CloudEvent.
 
     Attributes:
@@ -85,7 +85,7 @@ def is_structured(content_type: str | None) -> bool:
     return content_type is not None and content_type.lower().startswith("application/cloudevents")
 
 
-def carried(message: Message) -> Event | None:
+def carried(message: Message) -> CloudEvent | None:
     """The CloudEvent that a record is in its `ce_` headers; None if it lacks a required attribute."""
     attributes = {}
     for name, value in message.headers:
@@ -99,10 +99,10 @@ def carried(message: Message) -> Event | None:
             attributes[attribute] = value.decode(errors="surrogateescape")
     if not attributes.keys() >= _REQUIRED:
         return None
-    return Event(attributes, content_type_of(message), message.body)
+    return CloudEvent(attributes, content_type_of(message), message.body)
 
 
-def made(message: Message, group: str) -> Event:
+def made(message: Message, group: str) -> CloudEvent:
     """An event for an ordinary record; `source` and `id` are the same over all its deliveries."""
     attributes = {
         "specversion": "1.0",
@@ -115,7 +115,7 @@ def made(message: Message, group: str) -> Event:
     }
     if message.key is not None:
         attributes["partitionkey"] = message.key.decode(errors="surrogateescape")
-    return Event(attributes, content_type_of(message), message.body)
+    return CloudEvent(attributes, content_type_of(message), message.body)
 
 
 @cache
@@ -123,12 +123,12 @@ def _source(topic: str) -> str:
     return f"/kafka/topics/{quote(topic)}"
 
 
-def binary_headers(event: Event) -> list[tuple[str, str]]:
+def binary_headers(event: CloudEvent) -> list[tuple[str, str]]:
     """The attributes as `ce-` headers."""
     return [("ce-" + name, header_value(value)) for name, value in event.attributes.items()]
 
 
-def structured(event: Event, more: Mapping[str, Any] | None = None) -> bytes:
+def structured(event: CloudEvent, more: Mapping[str, Any] | None = None) -> bytes:
     """The event in JSON; data that is JSON stands in it byte for byte.
 
     Bytes that are no UTF-8 become `data_base64`; in an attribute they are percent-encoded.

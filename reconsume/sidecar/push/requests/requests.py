@@ -13,7 +13,7 @@ from reconsume.sidecar.push.requests.cloud_events import (
     BATCH_TYPE,
     OCTETS,
     STRUCTURED_TYPE,
-    Event,
+    CloudEvent,
     binary_headers,
     carried,
     content_type_of,
@@ -23,7 +23,7 @@ from reconsume.sidecar.push.requests.cloud_events import (
     rfc3339,
     structured,
 )
-from reconsume.sidecar.push.requests.facts import Facts, HttpHeaders, kafka_headers, trace_headers
+from reconsume.sidecar.push.requests.message_headers import HttpHeaders, ReconsumeHeaders, kafka_headers, trace_headers
 from reconsume.sidecar.push.requests.percent import header_value
 
 __all__ = ["AppRequest", "BatchRequests", "DaprRequests", "DaprRoute", "KnativeRequests", "NativeRequests", "Requests"]
@@ -60,7 +60,7 @@ class _Binary(Protocol):
     """A profile with CloudEvents in binary mode."""
 
     @property
-    def facts(self) -> Facts:
+    def own_headers(self) -> ReconsumeHeaders:
         """Of its subscription."""
 
     @property
@@ -68,7 +68,9 @@ class _Binary(Protocol):
         """The path for a topic."""
 
 
-def _binary(message: Message, event: Event, profile: _Binary, trace: HttpHeaders, *, untyped: str | None) -> AppRequest:
+def _binary(
+    message: Message, event: CloudEvent, profile: _Binary, trace: HttpHeaders, *, untyped: str | None
+) -> AppRequest:
     """The event in binary mode; a record that holds a whole event passes as it is.
 
     Args:
@@ -87,8 +89,8 @@ def _binary(message: Message, event: Event, profile: _Binary, trace: HttpHeaders
         [
             *([] if content_type is None else [("content-type", content_type)]),
             *attributes,
-            *profile.facts.of_request(),
-            *profile.facts.of_message(message),
+            *profile.own_headers.of_request(),
+            *profile.own_headers.of_message(message),
             *kafka_headers(message, without_events=True),
             *trace_headers([message], trace),
         ],
@@ -100,20 +102,20 @@ def _binary(message: Message, event: Event, profile: _Binary, trace: HttpHeaders
 class NativeRequests:
     """CloudEvents in binary mode: the body is the record's value."""
 
-    facts: Facts
+    own_headers: ReconsumeHeaders
     route: Callable[[str], str]
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """One message."""
         [message] = messages
-        return _binary(message, carried(message) or made(message, self.facts.group), self, trace, untyped=OCTETS)
+        return _binary(message, carried(message) or made(message, self.own_headers.group), self, trace, untyped=OCTETS)
 
 
 @dataclass(frozen=True, slots=True)
 class KnativeRequests:
     """What Knative's Kafka source sends; `source` is its own without `#topic`."""
 
-    facts: Facts
+    own_headers: ReconsumeHeaders
     source: str
     route: Callable[[str], str]
 
@@ -122,7 +124,7 @@ class KnativeRequests:
         [message] = messages
         return _binary(message, carried(message) or self._mapped(message), self, trace, untyped=None)
 
-    def _mapped(self, message: Message) -> Event:
+    def _mapped(self, message: Message) -> CloudEvent:
         first = message.origin
         attributes = {
             "specversion": "1.0",
@@ -139,7 +141,7 @@ class KnativeRequests:
                 letters = "".join(one for one in name.lower() if one.isascii() and one.isalnum())
                 attributes["kafkaheader" + letters] = value.decode(errors="surrogateescape")
         content_type = content_type_of(message)
-        return Event(attributes, None if content_type is None else content_type.lower(), message.body)
+        return CloudEvent(attributes, None if content_type is None else content_type.lower(), message.body)
 
 
 class DaprRoute(NamedTuple):
@@ -154,7 +156,7 @@ class DaprRoute(NamedTuple):
 class DaprRequests:
     """CloudEvents in structured mode, with the attributes and metadata headers that Dapr sends."""
 
-    facts: Facts
+    own_headers: ReconsumeHeaders
     pubsub: str
     routes: Mapping[str, DaprRoute]
     otherwise: Callable[[str], str]
@@ -170,8 +172,8 @@ class DaprRequests:
             [
                 ("content-type", STRUCTURED_TYPE),
                 *self._metadata(message),
-                *self.facts.of_request(),
-                *self.facts.of_message(message),
+                *self.own_headers.of_request(),
+                *self.own_headers.of_message(message),
                 *kafka_headers(message, without_events=True),
                 *traced,
             ],
@@ -187,8 +189,8 @@ class DaprRequests:
             return json.dumps(whole | envelope).encode()
         return structured(carried(message) or self._wrapped(message), envelope)
 
-    def _wrapped(self, message: Message) -> Event:
-        event = made(message, self.facts.group)
+    def _wrapped(self, message: Message) -> CloudEvent:
+        event = made(message, self.own_headers.group)
         return replace(event, attributes=dict(event.attributes) | {"type": "com.dapr.event.sent", "source": "Dapr"})
 
     def _metadata(self, message: Message) -> HttpHeaders:
@@ -208,22 +210,22 @@ class DaprRequests:
 class BatchRequests:
     """Several CloudEvents in a JSON array, in the order of the queue."""
 
-    facts: Facts
+    own_headers: ReconsumeHeaders
     route: Callable[[str], str]
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """All of them in one request."""
-        same = self.facts.of_message(messages[0]) if len(messages) == 1 else []
+        same = self.own_headers.of_message(messages[0]) if len(messages) == 1 else []
         return AppRequest(
             self.route(messages[0].topic),
-            [("content-type", BATCH_TYPE), *self.facts.of_request(), *same, *trace_headers(messages, trace)],
+            [("content-type", BATCH_TYPE), *self.own_headers.of_request(), *same, *trace_headers(messages, trace)],
             b"[" + b",\n".join(self._event(message) for message in messages) + b"]",
         )
 
     def _event(self, message: Message) -> bytes:
-        facts = self.facts.of_event(message)
+        attributes = self.own_headers.of_event(message)
         if is_structured(content_type_of(message)) and message.body is not None:
             whole = parsed(message.body)
             if isinstance(whole, dict):
-                return json.dumps(whole | facts).encode()
-        return structured(carried(message) or made(message, self.facts.group), facts)
+                return json.dumps(whole | attributes).encode()
+        return structured(carried(message) or made(message, self.own_headers.group), attributes)

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from reconsume.console.web.checks import caller_of, host_is_allowed, is_from_another_site, same_secret, token_of_forms
+from reconsume.console.web.checks import host_is_allowed, is_from_another_site, same_secret, token_of_forms, user_of
 from reconsume.console.web.language import choose_language
 
 TOKEN = "0123456789abcdef"
@@ -37,12 +37,12 @@ def basic(text: str | bytes) -> str:
     ],
 )
 def test_the_token_is_the_password_of_any_user(authorization: str, name: str, is_known: bool) -> None:
-    assert caller_of(authorization, TOKEN) == (name, is_known)
+    assert user_of(authorization, TOKEN) == (name, is_known)
 
 
 def test_without_a_token_everybody_is_let_in_and_may_say_who_it_is() -> None:
-    assert caller_of("", None) == ("-", True)
-    assert caller_of(basic("anna:whatever"), None) == ("anna", True)
+    assert user_of("", None) == ("-", True)
+    assert user_of(basic("anna:whatever"), None) == ("anna", True)
 
 
 def test_a_secret_may_be_compared_with_anything() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconsume.sidecar.guarding.callers import Caller, Callers
-from reconsume.sidecar.guarding.guard import Guard
+from reconsume.sidecar.guarding.guard import ApiGuard
 from reconsume.sidecar.guarding.memory import BODY_TIMES, Memory
 
 Message = MutableMapping[str, Any]
@@ -71,8 +71,8 @@ async def until_all_wait() -> None:
         await asyncio.sleep(0)
 
 
-def guarded(app: App, memory: Memory, callers: Callers | None = None) -> Guard:
-    return Guard(
+def guarded(app: App, memory: Memory, callers: Callers | None = None) -> ApiGuard:
+    return ApiGuard(
         app,
         callers=callers or Callers({}),
         body_bytes=BODY,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.sidecar.push.answers.answers import Answer, Meaning, NoAnswer, meaning_of
+from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, meaning_of
 from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
@@ -34,21 +34,21 @@ ROWS = [
 ]
 
 
-def examples(answer: str) -> list[Answer | NoAnswer]:
+def examples(answer: str) -> list[AppAnswer | NoAnswer]:
     """What a row speaks of."""
     if answer.startswith(("refused", "nothing", "the app ends")):
         late, ends = answer.startswith("nothing"), answer.startswith("the app ends")
         return [NoAnswer("", timed_out=late, repeated=ends)]
     if answer.startswith("2xx that is cut off"):
-        return [Answer(200, cut_off=True)]
+        return [AppAnswer(200, cut_off=True)]
     if answer.startswith("2xx"):
         named = [text for text in re.findall(r"`(\w+)`", answer) if text.isupper()]
         said = named or (["MAYBE"] if "another" in answer else [""])
-        return [Answer(200, {}, b"", {"status": text}) for text in said]
+        return [AppAnswer(200, {}, b"", {"status": text}) for text in said]
     if answer.startswith("3xx"):
-        return [Answer(302)]
+        return [AppAnswer(302)]
     codes = [int(code) for code in re.findall(r"\b[45]\d\d\b", answer)]
-    return [Answer(code, {"retry-after": "1"} if "one of them" in answer else {}) for code in codes]
+    return [AppAnswer(code, {"retry-after": "1"} if "one of them" in answer else {}) for code in codes]
 
 
 def meaning(cell: str, before: str) -> Meaning:

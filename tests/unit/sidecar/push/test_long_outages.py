@@ -11,10 +11,10 @@ from reconsume.bridge.kafka.clients import clock_of
 from reconsume.consumers import PushConsumer
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import Answer, NoAnswer
+from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery
 from reconsume.sidecar.push.metrics import PushMetrics
-from reconsume.sidecar.push.requests.facts import Facts
+from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests
 from reconsume.sidecar.push.settings import Order, PushSettings
 from reconsume.testing import InMemoryKafka
@@ -25,31 +25,31 @@ MESSAGES = 50
 class App:
     """Refuses connections, or answers nothing but 503, until it is up."""
 
-    def __init__(self, down: Answer | NoAnswer) -> None:
-        self.down: Answer | NoAnswer | None = down
+    def __init__(self, down: AppAnswer | NoAnswer) -> None:
+        self.down: AppAnswer | NoAnswer | None = down
         self.asked = 0
         self.got: list[tuple[str, str]] = []
 
-    async def send(self, _method: str, request: AppRequest, _seconds: float) -> Answer | NoAnswer:
+    async def send(self, _method: str, request: AppRequest, _seconds: float) -> AppAnswer | NoAnswer:
         self.asked += 1
         if self.down is not None:
             return self.down
         headers = dict(request.headers)
         self.got.append((headers["ce-id"], headers["reconsume-times"]))
-        return Answer(200)
+        return AppAnswer(200)
 
     async def aclose(self) -> None:
         """Nothing to close."""
 
 
 @pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("down", [NoAnswer("refused"), Answer(503)], ids=["refused", "a proxy's 503"])
+@pytest.mark.parametrize("down", [NoAnswer("refused"), AppAnswer(503)], ids=["refused", "a proxy's 503"])
 def test_an_app_that_is_down_for_ten_minutes_costs_its_messages_no_attempt(
-    order: Order, down: Answer | NoAnswer
+    order: Order, down: AppAnswer | NoAnswer
 ) -> None:
     app = App(down)
     settings = PushSettings(group="departures", topics={"flights": "*"}, order=order)
-    requests = NativeRequests(Facts("departures", lambda: 16, 30_000), lambda topic: f"/events/{topic}")
+    requests = NativeRequests(ReconsumeHeaders("departures", lambda: 16, 30_000), lambda topic: f"/events/{topic}")
     with InMemoryKafka() as kafka:
         more = (
             *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import Answer
+from reconsume.sidecar.push.answers.answers import AppAnswer
 from reconsume.sidecar.push.dapr import routes_of
 from reconsume.sidecar.push.http.app_client import Token, answer_of
 from reconsume.sidecar.push.requests.requests import DaprRoute
@@ -89,8 +89,8 @@ def test_files_that_cannot_be_read_are_named_at_the_start(more: dict[str, Any]) 
         make_subscription(PushSettings(**GIVEN, **more), {}, Life())
 
 
-def subscribed(*said: object) -> Answer:
-    return Answer(200, {}, json.dumps(list(said)).encode())
+def subscribed(*said: object) -> AppAnswer:
+    return AppAnswer(200, {}, json.dumps(list(said)).encode())
 
 
 def test_the_routes_of_an_app_of_dapr() -> None:
@@ -106,7 +106,7 @@ def test_the_routes_of_an_app_of_dapr() -> None:
 
 
 def test_an_app_that_does_not_know_dapr_subscribes_to_nothing() -> None:
-    assert routes_of(Answer(404), "pubsub") == {}
+    assert routes_of(AppAnswer(404), "pubsub") == {}
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_an_app_that_does_not_know_dapr_subscribes_to_nothing() -> None:
         (subscribed({"topic": "a", "route": "/a"}, {"topic": "a", "route": "/b"}), "twice"),
         (subscribed({"route": "/a"}), "no topic"),
         (subscribed({"topic": "a"}), "no route"),
-        (Answer(200, {}, b"<html>"), "JSON list"),
-        (Answer(403, {}, b"[]"), "403"),
+        (AppAnswer(200, {}, b"<html>"), "JSON list"),
+        (AppAnswer(403, {}, b"[]"), "403"),
     ],
 )
-def test_what_an_app_of_dapr_may_not_ask_for(answer: Answer, told: str) -> None:
+def test_what_an_app_of_dapr_may_not_ask_for(answer: AppAnswer, told: str) -> None:
     with pytest.raises(IllegalSetting, match=told):
         routes_of(answer, "pubsub")
 

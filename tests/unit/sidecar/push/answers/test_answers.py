@@ -9,8 +9,8 @@ import pytest
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy, RetryPolicy
-from reconsume.sidecar.push.answers.answers import Answer, Meaning, NoAnswer, Row, was_cut_off
-from reconsume.sidecar.push.answers.verdicts import Verdict, judge
+from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, was_cut_off
+from reconsume.sidecar.push.answers.verdicts import PushVerdict, judge
 from reconsume.sidecar.push.settings import Profile
 
 TABLE = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
@@ -20,23 +20,25 @@ HOLD, MISSING = Meaning.HOLD, Meaning.MISSING_ROUTE
 NATIVE, DAPR, KNATIVE, BATCH = Profile.NATIVE, Profile.DAPR, Profile.KNATIVE, Profile.ROCKETMQ_BATCH
 
 
-def answer(status: int, body: Any = None, **headers: str) -> Answer:
+def answer(status: int, body: Any = None, **headers: str) -> AppAnswer:
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     found = body if isinstance(body, dict) else None
-    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, raw, found)
+    return AppAnswer(status, {name.replace("_", "-"): value for name, value in headers.items()}, raw, found)
 
 
-def judged(one: Answer | NoAnswer, profile: Profile = NATIVE, size: int = 1, policy: RetryPolicy = TABLE) -> Verdict:
+def judged(
+    one: AppAnswer | NoAnswer, profile: Profile = NATIVE, size: int = 1, policy: RetryPolicy = TABLE
+) -> PushVerdict:
     return judge(one, profile, size=size, now_ms=NOW, policy=lambda: policy)
 
 
-def status(text: str) -> Answer:
+def status(text: str) -> AppAnswer:
     return answer(200, {"status": text})
 
 
 AWAY = NoAnswer("connection refused")
 LATE = NoAnswer("no answer within 30 s", timed_out=True)
-ROWS: list[tuple[Answer | NoAnswer, Meaning, Meaning, Meaning]] = [
+ROWS: list[tuple[AppAnswer | NoAnswer, Meaning, Meaning, Meaning]] = [
     # answer, native and rocketmq-batch, dapr, knative
     (answer(200), ACK, ACK, ACK),
     (answer(204), ACK, ACK, ACK),
@@ -66,23 +68,23 @@ ROWS: list[tuple[Answer | NoAnswer, Meaning, Meaning, Meaning]] = [
     (LATE, RETRY, RETRY, RETRY),
     (NoAnswer("cut off", cut_off=True), HOLD, HOLD, HOLD),
     (NoAnswer("cut off", repeated=True), RETRY, RETRY, RETRY),
-    (Answer(200, cut_off=True), RETRY, RETRY, ACK),
-    *((Answer(code, cut_off=True), DLQ, RETRY, DLQ) for code in (400, 422)),
-    (Answer(500, cut_off=True), RETRY, RETRY, RETRY),
-    (Answer(503, cut_off=True), HOLD, HOLD, HOLD),
+    (AppAnswer(200, cut_off=True), RETRY, RETRY, ACK),
+    *((AppAnswer(code, cut_off=True), DLQ, RETRY, DLQ) for code in (400, 422)),
+    (AppAnswer(500, cut_off=True), RETRY, RETRY, RETRY),
+    (AppAnswer(503, cut_off=True), HOLD, HOLD, HOLD),
     *((answer(code, location="/x"), DLQ, RETRY, DLQ) for code in (301, 302, 304, 307, 308)),
 ]
 
 
 @pytest.mark.parametrize(("given", "native", "dapr", "knative"), ROWS)
-def test_the_table(given: Answer | NoAnswer, native: Meaning, dapr: Meaning, knative: Meaning) -> None:
+def test_the_table(given: AppAnswer | NoAnswer, native: Meaning, dapr: Meaning, knative: Meaning) -> None:
     assert [judged(given, profile).meaning for profile in (NATIVE, BATCH, DAPR, KNATIVE)] == [
         *(native, native, dapr, knative)
     ]
 
 
 def test_a_level_that_came_before_the_rest_was_cut_off_counts() -> None:
-    assert judged(Answer(500, {"reconsume-delay-level": "4"}, cut_off=True)).level == 4
+    assert judged(AppAnswer(500, {"reconsume-delay-level": "4"}, cut_off=True)).level == 4
 
 
 @pytest.mark.parametrize(
@@ -91,13 +93,13 @@ def test_a_level_that_came_before_the_rest_was_cut_off_counts() -> None:
         (NoAnswer("refused"), False),
         (NoAnswer("cut off", cut_off=True), True),
         (LATE, False),
-        (Answer(502), True),
-        (Answer(502, {"retry-after": "1"}), False),
-        (Answer(503), False),
-        (Answer(500, cut_off=True), False),
+        (AppAnswer(502), True),
+        (AppAnswer(502, {"retry-after": "1"}), False),
+        (AppAnswer(503), False),
+        (AppAnswer(500, cut_off=True), False),
     ],
 )
-def test_only_an_app_that_had_the_request_can_have_ended_on_it(given: Answer | NoAnswer, was: bool) -> None:
+def test_only_an_app_that_had_the_request_can_have_ended_on_it(given: AppAnswer | NoAnswer, was: bool) -> None:
     assert was_cut_off(given) == was
 
 
@@ -109,7 +111,7 @@ def test_no_answer_in_time_waits_on_level_3() -> None:
     assert judged(LATE).level == 3
 
 
-LEVELS: list[tuple[Answer, Meaning, int]] = [
+LEVELS: list[tuple[AppAnswer, Meaning, int]] = [
     (answer(500), RETRY, 0),
     (answer(500, reconsume_delay_level="5"), RETRY, 5),
     (answer(500, reconsume_delay_level="0"), RETRY, 0),
@@ -144,7 +146,7 @@ LEVELS: list[tuple[Answer, Meaning, int]] = [
 
 @pytest.mark.rule("CC-22")
 @pytest.mark.parametrize(("given", "meaning", "level"), LEVELS)
-def test_levels_qualify_a_retry(given: Answer, meaning: Meaning, level: int) -> None:
+def test_levels_qualify_a_retry(given: AppAnswer, meaning: Meaning, level: int) -> None:
     verdict = judged(given)
     assert (verdict.meaning, verdict.level) == (meaning, level)
 
@@ -169,7 +171,7 @@ def test_retry_after_reads_the_levels_of_the_group() -> None:
     assert judged(answer(429, retry_after="3"), policy=unsorted).level == 1
 
 
-SUSPENSIONS: list[tuple[Answer, int | None]] = [
+SUSPENSIONS: list[tuple[AppAnswer, int | None]] = [
     (answer(500), None),
     (answer(500, reconsume_suspend_ms="200"), 200),
     (status("RETRY"), None),
@@ -182,11 +184,11 @@ SUSPENSIONS: list[tuple[Answer, int | None]] = [
 
 @pytest.mark.rule("OR-02")
 @pytest.mark.parametrize(("given", "suspend_ms"), SUSPENSIONS)
-def test_an_app_may_ask_for_another_try_in_its_place(given: Answer, suspend_ms: int | None) -> None:
+def test_an_app_may_ask_for_another_try_in_its_place(given: AppAnswer, suspend_ms: int | None) -> None:
     assert judged(given).suspend_ms == suspend_ms
 
 
-ACK_INDEXES: list[tuple[Answer, Meaning, int]] = [
+ACK_INDEXES: list[tuple[AppAnswer, Meaning, int]] = [
     (answer(200, {"status": "CONSUME_SUCCESS", "ackIndex": 1}), RETRY, 2),
     (answer(200, {"ackIndex": 1}), RETRY, 2),
     (answer(200, reconsume_ack_index="0"), RETRY, 1),
@@ -202,7 +204,7 @@ ACK_INDEXES: list[tuple[Answer, Meaning, int]] = [
 
 @pytest.mark.rule("CC-06", "CC-07", "CC-08", "CC-09", "CC-10")
 @pytest.mark.parametrize(("given", "meaning", "acknowledged"), ACK_INDEXES)
-def test_a_batch_may_succeed_in_part(given: Answer, meaning: Meaning, acknowledged: int) -> None:
+def test_a_batch_may_succeed_in_part(given: AppAnswer, meaning: Meaning, acknowledged: int) -> None:
     verdict = judged(given, BATCH, size=3)
     assert (verdict.meaning, verdict.acknowledged) == (meaning, acknowledged)
 
@@ -211,7 +213,7 @@ def test_an_ack_index_is_for_batches_alone() -> None:
     assert judged(answer(200, {"ackIndex": -1}), NATIVE).meaning is ACK
 
 
-CAUSES: list[tuple[Answer, str, str, str | None]] = [
+CAUSES: list[tuple[AppAnswer, str, str, str | None]] = [
     (answer(500), "the app answered 500", "HTTP 500", None),
     (answer(400, b"no dep_time "), "the app answered 400: no dep_time", "HTTP 400", None),
     (status("DROP"), 'the app answered 200: {"status": "DROP"}', "APP_DROP", None),
@@ -231,7 +233,7 @@ CAUSES: list[tuple[Answer, str, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("given", "message", "kind", "stack"), CAUSES)
-def test_a_dead_letter_says_why(given: Answer, message: str, kind: str, stack: str | None) -> None:
+def test_a_dead_letter_says_why(given: AppAnswer, message: str, kind: str, stack: str | None) -> None:
     cause = judged(given).cause
     assert cause is not None
     assert message in cause.message
@@ -248,11 +250,11 @@ def test_what_an_app_says_is_cut() -> None:
     assert len(body.message) < 1_100
 
 
-def hopeless(code: int = 500, kind: str = "app.Hopeless", **headers: str) -> Answer:
+def hopeless(code: int = 500, kind: str = "app.Hopeless", **headers: str) -> AppAnswer:
     return answer(code, {"error": {"type": kind, "message": "no dep_time"}}, **headers)
 
 
-NOT_WORTH_A_RETRY: list[tuple[Answer, Meaning, int]] = [
+NOT_WORTH_A_RETRY: list[tuple[AppAnswer, Meaning, int]] = [
     (hopeless(), DLQ, -1),
     (hopeless(kind="Hopeless"), DLQ, -1),
     (hopeless(kind="NotHopeless"), RETRY, 0),
@@ -274,7 +276,7 @@ NOT_WORTH_A_RETRY: list[tuple[Answer, Meaning, int]] = [
 
 
 @pytest.mark.parametrize(("given", "meaning", "level"), NOT_WORTH_A_RETRY)
-def test_a_type_that_is_listed_makes_a_dead_letter(given: Answer, meaning: Meaning, level: int) -> None:
+def test_a_type_that_is_listed_makes_a_dead_letter(given: AppAnswer, meaning: Meaning, level: int) -> None:
     verdict = judge(given, NATIVE, size=1, now_ms=NOW, policy=lambda: TABLE, dead_letter_on=("Hopeless", "HTTP 501"))
     assert (verdict.meaning, verdict.level, verdict.one_by_one) == (meaning, level, False)
 
@@ -292,7 +294,7 @@ def test_a_type_that_is_listed_makes_a_dead_letter(given: Answer, meaning: Meani
     ],
 )
 def test_of_a_batch_nobody_knows_which_it_is(
-    given: Answer | NoAnswer, size: int, meaning: Meaning, one_by_one: bool
+    given: AppAnswer | NoAnswer, size: int, meaning: Meaning, one_by_one: bool
 ) -> None:
     verdict = judge(given, BATCH, size=size, now_ms=NOW, policy=lambda: TABLE, dead_letter_on=("app.Hopeless",))
     assert (verdict.meaning, verdict.one_by_one) == (meaning, one_by_one)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.sidecar.push.requests.facts import Facts
+from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.percent import decoded, header_name, header_value
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,
@@ -26,11 +26,11 @@ from reconsume.sidecar.push.requests.requests import (
 )
 from tests.unit.consumers.doubles import APPENDED_MS, RETRY_TOPIC, message_at
 
-FACTS = Facts("departures", lambda: 16, 30_000)
-NATIVE = NativeRequests(FACTS, lambda topic: f"/events/{topic}")
-KNATIVE = KnativeRequests(FACTS, "/apis/v1/namespaces/default/kafkasources/departures", lambda _topic: "")
-BATCH = BatchRequests(FACTS, lambda _topic: "/consumeMessage")
-DAPR = DaprRequests(FACTS, "pubsub", {}, lambda topic: f"/events/pubsub/{topic}")
+OWN_HEADERS = ReconsumeHeaders("departures", lambda: 16, 30_000)
+NATIVE = NativeRequests(OWN_HEADERS, lambda topic: f"/events/{topic}")
+KNATIVE = KnativeRequests(OWN_HEADERS, "/apis/v1/namespaces/default/kafkasources/departures", lambda _topic: "")
+BATCH = BatchRequests(OWN_HEADERS, lambda _topic: "/consumeMessage")
+DAPR = DaprRequests(OWN_HEADERS, "pubsub", {}, lambda topic: f"/events/pubsub/{topic}")
 RETRIED: list[Header] = [
     ("RETRY_TOPIC", b"flights"),
     ("ORIGIN_MESSAGE_ID", b"flights/3/42"),
@@ -287,7 +287,9 @@ def test_json_data_stands_in_an_event_byte_for_byte() -> None:
 
 
 def test_dapr_honours_raw_payload_and_the_routes_of_the_app() -> None:
-    raw = DaprRequests(FACTS, "pubsub", {"flights": DaprRoute("flights", "/on-flight", True)}, lambda _topic: "/other")
+    raw = DaprRequests(
+        OWN_HEADERS, "pubsub", {"flights": DaprRoute("flights", "/on-flight", True)}, lambda _topic: "/other"
+    )
     event, _ = of_dapr(message_at(0, body=b'{"n": 1}'), raw)
     assert base64.b64decode(event["data_base64"]) == b'{"n": 1}'
     assert event["datacontenttype"] == "application/octet-stream"

@@ -10,7 +10,7 @@ from reconsume.consumers.message import Message
 from reconsume.sidecar.push.requests.cloud_events import rfc3339
 from reconsume.sidecar.push.requests.percent import header_name, header_value
 
-__all__ = ["Facts", "HttpHeaders", "kafka_headers", "trace_headers"]
+__all__ = ["HttpHeaders", "ReconsumeHeaders", "kafka_headers", "trace_headers"]
 
 HttpHeaders = list[tuple[str, str]]
 
@@ -18,8 +18,8 @@ _TRACE: Final = ("traceparent", "tracestate", "baggage")
 _TOMBSTONE: Final = "reconsume-tombstone"
 
 
-class Facts:
-    """Says the facts of one subscription.
+class ReconsumeHeaders:
+    """Headers `reconsume-*` of the requests of one subscription.
 
     Args:
         group: the consumer group.
