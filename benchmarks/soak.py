@@ -30,7 +30,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
-from reconsume.cli.chaos.judging.judge import Verdict
+from reconsume.cli.chaos.judging.judge import ChaosVerdict
 from reconsume.cli.chaos.judging.reading import TopicReader
 from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.workload import MAX_RECONSUME_TIMES, ORIGIN, failures_in, produce
@@ -148,7 +148,7 @@ def watch(processes: Sequence[UnderTest], minutes: float, say: Callable[[str], N
     return watched
 
 
-def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[Watched], Verdict]:
+def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[Watched], ChaosVerdict]:
     """Run it all."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from reconsume.testing.cluster import Cluster
+from reconsume.testing.cluster import InMemoryCluster
 
 __all__ = ["CLUSTER_ID", "InMemoryAdmin", "metadata_of"]
 
@@ -22,7 +22,7 @@ _BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "10485
 class InMemoryAdmin:
     """Answers at once."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: InMemoryCluster) -> None:
         self._cluster = cluster
 
     def poll(self, timeout: float = -1) -> int:  # noqa: ARG002
@@ -82,7 +82,7 @@ class InMemoryAdmin:
         }
 
 
-def metadata_of(cluster: Cluster, only: str | None = None) -> Any:
+def metadata_of(cluster: InMemoryCluster, only: str | None = None) -> Any:
     """As `confluent_kafka.admin.ClusterMetadata`: topics with partitions, brokers."""
     with cluster.changed:
         topics = {

@@ -15,9 +15,9 @@ from reconsume.delay_levels.wire.properties import Header
 
 __all__ = [
     "LONGEST_WAIT_SECONDS",
-    "Cluster",
     "Committed",
     "Group",
+    "InMemoryCluster",
     "Member",
     "Partition",
     "StoredRecord",
@@ -98,7 +98,7 @@ class Group:
 _DEFAULTS: Final = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete"}
 
 
-class Cluster:
+class InMemoryCluster:
     """All that is stored. Whoever reads or writes several things at once holds `changed`.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.testing.admin import CLUSTER_ID, metadata_of
-from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Member, Partition, Unwritten
-from reconsume.testing.positions import Positions
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Committed, InMemoryCluster, Member, Partition, Unwritten
+from reconsume.testing.positions import AssignedPositions
 from reconsume.testing.producer import GroupMetadata, as_message
 from reconsume.testing.subscription import Subscription
 
@@ -28,7 +28,7 @@ class InMemoryConsumer(Consumer):
     Rebalances happen in `poll` and `consume`, with callbacks, as with the real one.
     """
 
-    def __init__(self, cluster: Cluster, settings: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: InMemoryCluster, settings: Mapping[str, Any]) -> None:
         # Not the base class's own: no handle of librdkafka is made, and every method that would use one is here.
         self._cluster = cluster
         self._group = str(settings["group.id"])
@@ -38,7 +38,7 @@ class InMemoryConsumer(Consumer):
         self._commit_at = 0.0
         self._on_commit = settings.get("on_commit")
         self._answers: deque[list[TopicPartition]] = deque()
-        self._positions = Positions(
+        self._positions = AssignedPositions(
             cluster,
             self._group,
             reset=str(settings.get("auto.offset.reset", "latest")),

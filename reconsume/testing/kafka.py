@@ -35,7 +35,7 @@ from reconsume.delay_levels.wire.properties import (
     user_headers,
 )
 from reconsume.testing.clock import FakeClock, moment
-from reconsume.testing.cluster import Cluster, Committed, Partition, StoredRecord, Unwritten
+from reconsume.testing.cluster import Committed, InMemoryCluster, Partition, StoredRecord, Unwritten
 from reconsume.testing.producer import as_bytes, as_headers
 from reconsume.testing.scheduler import SteppedScheduler
 from reconsume.testing.steps import Call, InMemoryClients
@@ -132,7 +132,7 @@ class InMemoryKafka:
         )
         self._names = self._settings.names
         self._clock = FakeClock(start)
-        self._cluster = Cluster(self._clock, lambda topic: not topic.startswith(topic_prefix))
+        self._cluster = InMemoryCluster(self._clock, lambda topic: not topic.startswith(topic_prefix))
         self._clients = InMemoryClients(self._cluster, self._clock)
         self._steps = self._clients.steps
         self._groups_read = (0, Groups())

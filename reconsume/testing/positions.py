@@ -8,15 +8,15 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, TopicPartition
 
-from reconsume.testing.cluster import Cluster, Partition, StoredRecord
+from reconsume.testing.cluster import InMemoryCluster, Partition, StoredRecord
 
-__all__ = ["Positions"]
+__all__ = ["AssignedPositions"]
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
 
 
-class Positions:
+class AssignedPositions:
     """The assigned partitions with the next offset of each.
 
     Args:
@@ -30,7 +30,7 @@ class Positions:
         given: after what was given last.
     """
 
-    def __init__(self, cluster: Cluster, group: str, *, reset: str, tells_ends: bool) -> None:
+    def __init__(self, cluster: InMemoryCluster, group: str, *, reset: str, tells_ends: bool) -> None:
         self._cluster = cluster
         self._group = group
         self._reset = reset

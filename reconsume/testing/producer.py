@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.testing.admin import CLUSTER_ID, metadata_of
-from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Cluster, Committed, Partition, Unwritten
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Committed, InMemoryCluster, Partition, Unwritten
 
 __all__ = ["GroupMetadata", "InMemoryProducer", "as_bytes", "as_headers", "as_message"]
 
@@ -30,7 +30,7 @@ class GroupMetadata(NamedTuple):
 class InMemoryProducer(Producer):
     """Writes at once, or at the commit of a transaction; reports come in `poll` and `flush`, as from the real one."""
 
-    def __init__(self, cluster: Cluster, settings: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: InMemoryCluster, settings: Mapping[str, Any]) -> None:
         # Not the base class's own: no handle of librdkafka is made, and every method that would use one is here.
         self._cluster = cluster
         self._id: str | None = settings.get("transactional.id")

@@ -22,7 +22,7 @@ from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.withdrawals import Withdrawals, requested_withdrawal
-from reconsume.testing.cluster import Cluster
+from reconsume.testing.cluster import InMemoryCluster
 
 __all__ = ["SteppedScheduler"]
 
@@ -36,7 +36,7 @@ class SteppedScheduler:
         groups: the groups as known now.
     """
 
-    def __init__(self, settings: Settings, cluster: Cluster, groups: Callable[[], Groups]) -> None:
+    def __init__(self, settings: Settings, cluster: InMemoryCluster, groups: Callable[[], Groups]) -> None:
         names, base, scheduler = settings.names, settings.client_settings(), settings.scheduler
         clock = clock_of(base)
         admin = KafkaAdmin(base)
@@ -84,7 +84,7 @@ class SteppedScheduler:
 class _Cancels:
     """The CANCEL topic, read to its end whenever somebody asks."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: InMemoryCluster, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
         self._withdrawals = Withdrawals()

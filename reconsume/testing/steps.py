@@ -25,7 +25,7 @@ from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.testing.admin import InMemoryAdmin
 from reconsume.testing.clock import FakeClock
-from reconsume.testing.cluster import Cluster
+from reconsume.testing.cluster import InMemoryCluster
 from reconsume.testing.consumer import InMemoryConsumer
 from reconsume.testing.producer import InMemoryProducer
 
@@ -76,7 +76,9 @@ class Steps:
         followers: consumers that threads of our own read with.
     """
 
-    def __init__(self, cluster: Cluster, clock: FakeClock, followers: Callable[[], Sequence[InMemoryConsumer]]) -> None:
+    def __init__(
+        self, cluster: InMemoryCluster, clock: FakeClock, followers: Callable[[], Sequence[InMemoryConsumer]]
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._followers = followers
@@ -296,7 +298,7 @@ class InMemoryClients(Clients):
     can_lose_offsets = False
     outlive_the_process = False
 
-    def __init__(self, cluster: Cluster, clock: FakeClock) -> None:
+    def __init__(self, cluster: InMemoryCluster, clock: FakeClock) -> None:
         self._cluster = cluster
         self._clock = clock
         self._consumers: WeakSet[InMemoryConsumer] = WeakSet()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.cli.chaos.faults import Fault, Kind
+from reconsume.cli.chaos.faults import Fault, FaultKind
 from reconsume.cli.chaos.run import ChaosOptions, run_chaos
 from tests.chaos.as_user import run_as_user
 from tests.chaos.schedule import say
@@ -23,11 +23,11 @@ def test_nothing_is_lost_early_or_twice_whatever_goes_wrong() -> None:
 
 
 A_SIDECAR_FAILS = [
-    Fault(Kind.APP_KILLED, 0, 8, 4),
-    Fault(Kind.SIDECAR_KILLED, 0, 2, 8),
-    Fault(Kind.APP_STOPPED, 0, 10, 4),
-    Fault(Kind.SIDECAR_STOPPED, 0, 12, 8),
-    Fault(Kind.BROKER_KILLED, 0, 0, 8),
+    Fault(FaultKind.APP_KILLED, 0, 8, 4),
+    Fault(FaultKind.SIDECAR_KILLED, 0, 2, 8),
+    Fault(FaultKind.APP_STOPPED, 0, 10, 4),
+    Fault(FaultKind.SIDECAR_STOPPED, 0, 12, 8),
+    Fault(FaultKind.BROKER_KILLED, 0, 0, 8),
 ]
 
 
@@ -39,8 +39,8 @@ def test_a_sidecar_and_its_app_die_and_hang_and_cost_no_message_an_attempt(tmp_p
 
 
 AN_OPERATOR_ERRS = [
-    *(Fault(Kind.RIGHTS_TAKEN, number, 6, 4) for number in range(6)),
-    *(Fault(Kind.TOPIC_DELETED, number, 3, 4) for number in range(2)),
+    *(Fault(FaultKind.RIGHTS_TAKEN, number, 6, 4) for number in range(6)),
+    *(Fault(FaultKind.TOPIC_DELETED, number, 3, 4) for number in range(2)),
 ]
 """The right to read each of the topics that messages go through, and each topic that holds none."""
 
@@ -53,11 +53,11 @@ def test_rights_that_were_taken_and_given_back_and_topics_made_again_cost_nothin
 
 
 A_GROUP_IS_POISONED = [
-    Fault(Kind.CLOCK_AHEAD, 0, 1, 10),
-    Fault(Kind.TOPICS_NOT_MADE, 0, 6, 5),
-    Fault(Kind.LISTENERS_SLIP, 0, 6, 5),
-    Fault(Kind.SIZES_REFUSED, 0, 6, 5),
-    Fault(Kind.WRITING_TAKEN, 0, 6, 5),
+    Fault(FaultKind.CLOCK_AHEAD, 0, 1, 10),
+    Fault(FaultKind.TOPICS_NOT_MADE, 0, 6, 5),
+    Fault(FaultKind.LISTENERS_SLIP, 0, 6, 5),
+    Fault(FaultKind.SIZES_REFUSED, 0, 6, 5),
+    Fault(FaultKind.WRITING_TAKEN, 0, 6, 5),
 ]
 """At first a fault that delays nobody, to see how late deliveries are on this machine."""
 
@@ -69,18 +69,18 @@ def test_a_poisoned_group_delays_no_other_one(tmp_path: Path) -> None:
     assert report.verdict.quarantined > 0
     late = {kind: figures["p99_seconds"] for kind, figures in report.lateness.items()}
     assert len(late) == len(A_GROUP_IS_POISONED)
-    promised = 1 + 2 * late.pop(Kind.CLOCK_AHEAD)
+    promised = 1 + 2 * late.pop(FaultKind.CLOCK_AHEAD)
     assert all(seconds < promised for seconds in late.values()), (promised, late)
 
 
 def test_slow_links_cost_nothing_and_stop_nobody_for_good(tmp_path: Path) -> None:
-    faults = [Fault(Kind.SCHEDULER_STOPPED, 0, 10, 0), Fault(Kind.LINKS_SLOW, 0, 15, 5)]
+    faults = [Fault(FaultKind.SCHEDULER_STOPPED, 0, 10, 0), Fault(FaultKind.LINKS_SLOW, 0, 15, 5)]
     report = run_chaos(ChaosOptions(SEED, 1, rate=100, faults=faults), say, tmp_path)
     assert report.ok, report.as_json()
     assert report.ended == []
 
 
-ONE_OF_THREE_IS_AWAY = [Fault(Kind.BROKER_KILLED, 0, 0, 5), Fault(Kind.RIGHTS_TAKEN, 2, 4, 5)]
+ONE_OF_THREE_IS_AWAY = [Fault(FaultKind.BROKER_KILLED, 0, 0, 5), Fault(FaultKind.RIGHTS_TAKEN, 2, 4, 5)]
 
 
 def test_three_brokers_lose_one_and_take_a_right(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_three_brokers_lose_one_and_take_a_right(tmp_path: Path) -> None:
     assert report.ended == []
 
 
-A_WHILE = Fault(Kind.CONSUMER_STOPPED, 0, 0.1, 10)
-SCHEDULERS_DIE = [A_WHILE, *(Fault(Kind.SCHEDULER_KILLED, number, 0.5, 13) for number in range(4))]
+A_WHILE = Fault(FaultKind.CONSUMER_STOPPED, 0, 0.1, 10)
+SCHEDULERS_DIE = [A_WHILE, *(Fault(FaultKind.SCHEDULER_KILLED, number, 0.5, 13) for number in range(4))]
 """Each when all of them deliver: their group has got over the one before, whose session is 10 s."""
-GROUP_REBALANCES = [Fault(Kind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number in range(2)]
+GROUP_REBALANCES = [Fault(FaultKind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number in range(2)]
 """Six ends or starts each; every worker has something to deliver nearly all the time."""
 
 
@@ -101,8 +101,8 @@ GROUP_REBALANCES = [Fault(Kind.SCHEDULERS_COME_AND_GO, number, 6, 3) for number 
     [
         ("commit_before_the_produce", SCHEDULERS_DIE, "LOST"),
         ("no_rewind_after_an_abort", GROUP_REBALANCES, "LOST"),
-        ("due_by_the_workers_clock", [Fault(Kind.CLOCK_AHEAD, 0, 5, 1)], "EARLY"),
-        ("the_next_record_is_blamed_too", [Fault(Kind.TOPICS_NOT_MADE, 0, 5, 5)], "QUARANTINED"),
+        ("due_by_the_workers_clock", [Fault(FaultKind.CLOCK_AHEAD, 0, 5, 1)], "EARLY"),
+        ("the_next_record_is_blamed_too", [Fault(FaultKind.TOPICS_NOT_MADE, 0, 5, 5)], "QUARANTINED"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, faults: list[Fault], word: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, Transactio
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
-from reconsume.cli.chaos.cluster.brokers import Cluster
+from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.drop_in import Reading, drop_in
@@ -28,9 +28,9 @@ SILENT_SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[tuple[Cluster, LateRequests]]:
+def cluster() -> Iterator[tuple[ChaosCluster, LateRequests]]:
     # No broker is killed here. That of 3.9 forgets the offsets of a transaction when it refuses late ones.
-    one = Cluster(1, version=NEWEST_KAFKA_VERSION)
+    one = ChaosCluster(1, version=NEWEST_KAFKA_VERSION)
     (broker,) = one.brokers
     late = LateRequests(broker.proxied, broker.proxy._target, SILENT_SECONDS)
     broker.proxy._loop.close()
@@ -40,7 +40,7 @@ def cluster() -> Iterator[tuple[Cluster, LateRequests]]:
 
 
 @pytest.fixture
-def here(cluster: tuple[Cluster, LateRequests]) -> Installation:
+def here(cluster: tuple[ChaosCluster, LateRequests]) -> Installation:
     one = Installation(settings_for(cluster[0].direct))
     one.make_topics()
     return one
@@ -108,7 +108,7 @@ def test_what_comes_late_of_one_transaction_changes_nothing_of_the_next(
     before: int,
     way: Callable[[Installation, Mapping[str, Any], str], tuple[Write, str]],
     here: Installation,
-    cluster: tuple[Cluster, LateRequests],
+    cluster: tuple[ChaosCluster, LateRequests],
 ) -> None:
     kafka, late = cluster
     group, topic = here.name("late"), here.topic("late")

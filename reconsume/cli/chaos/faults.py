@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["Fault", "Kind", "kinds_for", "schedule"]
+__all__ = ["Fault", "FaultKind", "kinds_for", "schedule"]
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """A way for things to go wrong."""
 
     SCHEDULER_KILLED = "scheduler killed"
@@ -43,37 +43,39 @@ class Kind(StrEnum):
     LISTENERS_SLIP = "listeners that slip"
 
 
-_SECONDS: Final[dict[Kind, tuple[float, float]]] = {
-    Kind.SCHEDULER_KILLED: (0, 5),
-    Kind.SCHEDULER_STOPPED: (1, 15),
-    Kind.SCHEDULERS_COME_AND_GO: (3, 8),
-    Kind.CLOCK_AHEAD: (3, 10),
-    Kind.CLOCK_BEHIND: (3, 10),
-    Kind.CONSUMER_KILLED: (0, 5),
-    Kind.CONSUMER_STOPPED: (1, 15),
-    Kind.CONSUMERS_COME_AND_GO: (3, 8),
-    Kind.SIDECAR_KILLED: (0, 5),
-    Kind.SIDECAR_STOPPED: (1, 15),
-    Kind.APP_KILLED: (0, 15),
-    Kind.APP_STOPPED: (1, 15),
-    Kind.BROKER_RESTARTED: (0, 0),
-    Kind.BROKER_KILLED: (0, 0),
-    Kind.BROKER_AWAY: (5, 60),
-    Kind.BROKER_STOPPED: (1, 15),
-    Kind.DISK_FULL: (1, 5),
-    Kind.NETWORK_SLOW: (3, 10),
-    Kind.NETWORK_CUT: (0, 0),
-    Kind.NETWORK_SILENT: (2, 15),
-    Kind.RIGHTS_TAKEN: (1, 15),
-    Kind.TOPIC_DELETED: (1, 5),
-    Kind.LINKS_SLOW: (3, 15),
-    Kind.SIZES_REFUSED: (3, 10),
-    Kind.WRITING_TAKEN: (3, 10),
-    Kind.TOPICS_NOT_MADE: (3, 10),
-    Kind.LISTENERS_SLIP: (3, 10),
+_SECONDS: Final[dict[FaultKind, tuple[float, float]]] = {
+    FaultKind.SCHEDULER_KILLED: (0, 5),
+    FaultKind.SCHEDULER_STOPPED: (1, 15),
+    FaultKind.SCHEDULERS_COME_AND_GO: (3, 8),
+    FaultKind.CLOCK_AHEAD: (3, 10),
+    FaultKind.CLOCK_BEHIND: (3, 10),
+    FaultKind.CONSUMER_KILLED: (0, 5),
+    FaultKind.CONSUMER_STOPPED: (1, 15),
+    FaultKind.CONSUMERS_COME_AND_GO: (3, 8),
+    FaultKind.SIDECAR_KILLED: (0, 5),
+    FaultKind.SIDECAR_STOPPED: (1, 15),
+    FaultKind.APP_KILLED: (0, 15),
+    FaultKind.APP_STOPPED: (1, 15),
+    FaultKind.BROKER_RESTARTED: (0, 0),
+    FaultKind.BROKER_KILLED: (0, 0),
+    FaultKind.BROKER_AWAY: (5, 60),
+    FaultKind.BROKER_STOPPED: (1, 15),
+    FaultKind.DISK_FULL: (1, 5),
+    FaultKind.NETWORK_SLOW: (3, 10),
+    FaultKind.NETWORK_CUT: (0, 0),
+    FaultKind.NETWORK_SILENT: (2, 15),
+    FaultKind.RIGHTS_TAKEN: (1, 15),
+    FaultKind.TOPIC_DELETED: (1, 5),
+    FaultKind.LINKS_SLOW: (3, 15),
+    FaultKind.SIZES_REFUSED: (3, 10),
+    FaultKind.WRITING_TAKEN: (3, 10),
+    FaultKind.TOPICS_NOT_MADE: (3, 10),
+    FaultKind.LISTENERS_SLIP: (3, 10),
 }
 """How long each lasts, at least and at most."""
-_OF_THE_SIDECAR: Final = frozenset({Kind.SIDECAR_KILLED, Kind.SIDECAR_STOPPED, Kind.APP_KILLED, Kind.APP_STOPPED})
+_OF_THE_SIDECAR: Final = frozenset(
+    {FaultKind.SIDECAR_KILLED, FaultKind.SIDECAR_STOPPED, FaultKind.APP_KILLED, FaultKind.APP_STOPPED}
+)
 _LONGEST_PART: Final = 1 / 15
 """Of the whole run; so a short one has room for all kinds."""
 _PAUSE: Final = (4.0, 10.0)
@@ -90,7 +92,7 @@ class Fault:
         pause: seconds until the next one.
     """
 
-    kind: Kind
+    kind: FaultKind
     choice: int
     seconds: float
     pause: float
@@ -100,11 +102,11 @@ class Fault:
         return f"{self.kind}{lasts} (choice {self.choice}), then {self.pause:.1f} s"
 
 
-def schedule(seed: int, total_seconds: float, kinds: Sequence[Kind] = tuple(Kind)) -> list[Fault]:
+def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple(FaultKind)) -> list[Fault]:
     """Faults that fill the time; each kind once before any comes again, in an order of the seed's."""
     chance = random.Random(seed)  # noqa: S311 - a seed is the point
     faults: list[Fault] = []
-    left, bag = total_seconds, list[Kind]()
+    left, bag = total_seconds, list[FaultKind]()
     while left > 0:
         bag = bag or chance.sample(kinds, len(kinds))
         kind = bag.pop()
@@ -115,11 +117,11 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[Kind] = tuple(Kind
     return faults
 
 
-def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[Kind, ...]:
+def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[FaultKind, ...]:
     """What can be done here: only Linux tells which process the broker is, and lets others limit its files.
 
     An app is told of a local try as of any other, so beside one no send-back may be refused: the judge would miss it.
     """
-    impossible = set() if platform == "linux" else {Kind.DISK_FULL, Kind.BROKER_STOPPED}
-    impossible |= {Kind.RIGHTS_TAKEN} if sidecar else _OF_THE_SIDECAR
-    return tuple(kind for kind in Kind if kind not in impossible)
+    impossible = set() if platform == "linux" else {FaultKind.DISK_FULL, FaultKind.BROKER_STOPPED}
+    impossible |= {FaultKind.RIGHTS_TAKEN} if sidecar else _OF_THE_SIDECAR
+    return tuple(kind for kind in FaultKind if kind not in impossible)

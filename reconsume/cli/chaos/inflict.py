@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from reconsume.cli.chaos.cluster.brokers import Broker, Cluster
+from reconsume.cli.chaos.cluster.brokers import Broker, ChaosCluster
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
 from reconsume.cli.chaos.cluster.worker import set_ahead
-from reconsume.cli.chaos.faults import Fault, Kind
+from reconsume.cli.chaos.faults import Fault, FaultKind
 from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad
 
@@ -34,7 +34,7 @@ class Inflictor:
         rest: how seconds pass.
     """
 
-    cluster: Cluster
+    cluster: ChaosCluster
     processes: Processes
     clocks: Sequence[Path]
     operator: Operator
@@ -45,37 +45,37 @@ class Inflictor:
         """Do it, let it last, and undo it; returns when its cause is gone."""
         self._ways()[fault.kind](fault)
 
-    def _ways(self) -> dict[Kind, Callable[[Fault], None]]:
+    def _ways(self) -> dict[FaultKind, Callable[[Fault], None]]:
         schedulers, consumers = self.processes.schedulers, self.processes.consumers
         sidecars, apps = self.processes.sidecars, self.processes.apps
         return {
-            Kind.SCHEDULER_KILLED: lambda fault: self._killed(schedulers, fault),
-            Kind.SCHEDULER_STOPPED: lambda fault: self._stopped(schedulers, fault),
-            Kind.SCHEDULERS_COME_AND_GO: lambda fault: self._come_and_go(schedulers, fault),
-            Kind.CLOCK_AHEAD: lambda fault: self._wrong_clock(fault, _WRONG_SECONDS),
-            Kind.CLOCK_BEHIND: lambda fault: self._wrong_clock(fault, -_WRONG_SECONDS),
-            Kind.CONSUMER_KILLED: lambda fault: self._killed(consumers, fault),
-            Kind.CONSUMER_STOPPED: lambda fault: self._stopped(consumers, fault),
-            Kind.CONSUMERS_COME_AND_GO: lambda fault: self._come_and_go(consumers, fault),
-            Kind.SIDECAR_KILLED: lambda fault: self._killed(sidecars, fault),
-            Kind.SIDECAR_STOPPED: lambda fault: self._stopped(sidecars, fault),
-            Kind.APP_KILLED: lambda fault: self._killed(apps, fault),
-            Kind.APP_STOPPED: lambda fault: self._stopped(apps, fault),
-            Kind.BROKER_RESTARTED: self._restarted,
-            Kind.BROKER_KILLED: self._broker_killed,
-            Kind.BROKER_AWAY: self._broker_killed,
-            Kind.BROKER_STOPPED: self._broker_stopped,
-            Kind.DISK_FULL: self._disk_full,
-            Kind.NETWORK_SLOW: self._network_slow,
-            Kind.NETWORK_CUT: self._network_cut,
-            Kind.NETWORK_SILENT: self._network_silent,
-            Kind.RIGHTS_TAKEN: self._rights_taken,
-            Kind.TOPIC_DELETED: self._topic_deleted,
-            Kind.LINKS_SLOW: self._links_slow,
-            Kind.SIZES_REFUSED: self._poisoned,
-            Kind.WRITING_TAKEN: self._writing_taken,
-            Kind.TOPICS_NOT_MADE: self._poisoned,
-            Kind.LISTENERS_SLIP: self._poisoned,
+            FaultKind.SCHEDULER_KILLED: lambda fault: self._killed(schedulers, fault),
+            FaultKind.SCHEDULER_STOPPED: lambda fault: self._stopped(schedulers, fault),
+            FaultKind.SCHEDULERS_COME_AND_GO: lambda fault: self._come_and_go(schedulers, fault),
+            FaultKind.CLOCK_AHEAD: lambda fault: self._wrong_clock(fault, _WRONG_SECONDS),
+            FaultKind.CLOCK_BEHIND: lambda fault: self._wrong_clock(fault, -_WRONG_SECONDS),
+            FaultKind.CONSUMER_KILLED: lambda fault: self._killed(consumers, fault),
+            FaultKind.CONSUMER_STOPPED: lambda fault: self._stopped(consumers, fault),
+            FaultKind.CONSUMERS_COME_AND_GO: lambda fault: self._come_and_go(consumers, fault),
+            FaultKind.SIDECAR_KILLED: lambda fault: self._killed(sidecars, fault),
+            FaultKind.SIDECAR_STOPPED: lambda fault: self._stopped(sidecars, fault),
+            FaultKind.APP_KILLED: lambda fault: self._killed(apps, fault),
+            FaultKind.APP_STOPPED: lambda fault: self._stopped(apps, fault),
+            FaultKind.BROKER_RESTARTED: self._restarted,
+            FaultKind.BROKER_KILLED: self._broker_killed,
+            FaultKind.BROKER_AWAY: self._broker_killed,
+            FaultKind.BROKER_STOPPED: self._broker_stopped,
+            FaultKind.DISK_FULL: self._disk_full,
+            FaultKind.NETWORK_SLOW: self._network_slow,
+            FaultKind.NETWORK_CUT: self._network_cut,
+            FaultKind.NETWORK_SILENT: self._network_silent,
+            FaultKind.RIGHTS_TAKEN: self._rights_taken,
+            FaultKind.TOPIC_DELETED: self._topic_deleted,
+            FaultKind.LINKS_SLOW: self._links_slow,
+            FaultKind.SIZES_REFUSED: self._poisoned,
+            FaultKind.WRITING_TAKEN: self._writing_taken,
+            FaultKind.TOPICS_NOT_MADE: self._poisoned,
+            FaultKind.LISTENERS_SLIP: self._poisoned,
         }
 
     def _killed(self, victims: Sequence[UnderTest], fault: Fault) -> None:

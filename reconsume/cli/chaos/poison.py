@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import cycle
 from typing import Any, Final
 
-from reconsume.cli.chaos.faults import Kind
+from reconsume.cli.chaos.faults import FaultKind
 from reconsume.cli.chaos.workload import PARTITIONS, Load, produce
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
@@ -61,11 +61,11 @@ class Poison(StrEnum):
         return self in (Poison.LARGE, Poison.UNMADE)
 
 
-MIXES: Final[Mapping[Kind, Sequence[Poison]]] = {
-    Kind.SIZES_REFUSED: (Poison.LARGE, Poison.SMALL),
-    Kind.WRITING_TAKEN: (Poison.SMALL,),
-    Kind.TOPICS_NOT_MADE: (Poison.UNMADE, Poison.UNMADE, Poison.SMALL),
-    Kind.LISTENERS_SLIP: (Poison.SLIP, Poison.SLIP, Poison.SMALL),
+MIXES: Final[Mapping[FaultKind, Sequence[Poison]]] = {
+    FaultKind.SIZES_REFUSED: (Poison.LARGE, Poison.SMALL),
+    FaultKind.WRITING_TAKEN: (Poison.SMALL,),
+    FaultKind.TOPICS_NOT_MADE: (Poison.UNMADE, Poison.UNMADE, Poison.SMALL),
+    FaultKind.LISTENERS_SLIP: (Poison.SLIP, Poison.SLIP, Poison.SMALL),
 }
 """What is produced while a fault of this kind lasts, one after the other."""
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.chaos.cluster.brokers import Cluster, free_ports
+from reconsume.cli.chaos.cluster.brokers import ChaosCluster, free_ports
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
 from reconsume.cli.chaos.cluster.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.cluster.worker import set_ahead
-from reconsume.cli.chaos.faults import Fault, Kind, kinds_for, schedule
+from reconsume.cli.chaos.faults import Fault, FaultKind, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
-from reconsume.cli.chaos.judging.judge import Verdict
+from reconsume.cli.chaos.judging.judge import ChaosVerdict
 from reconsume.cli.chaos.judging.reading import TopicReader
 from reconsume.cli.chaos.judging.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.operator import Operator
@@ -82,7 +82,7 @@ class ChaosReport:
 
     options: ChaosOptions
     faults: Sequence[Inflicted]
-    verdict: Verdict
+    verdict: ChaosVerdict
     recovery: dict[str, dict[str, float]]
     lateness: dict[str, dict[str, float]]
     ended: list[str]
@@ -132,7 +132,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     """
     begun, folder = time.monotonic(), folder or Path(tempfile.mkdtemp(prefix="reconsume-chaos-"))
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(options.brokers, say, folder))
+        cluster = stack.enter_context(ChaosCluster(options.brokers, say, folder))
         say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
         settings = Settings(bootstrap_servers=cluster.direct)
         operator = Operator(settings)
@@ -157,7 +157,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         stop.set()
         _drain(load, poison, reader, processes, options.patience, say)
         with reader.lock:
-            taken = [(one.began_ms, one.ended_ms) for one in inflicted if one.kind is Kind.WRITING_TAKEN]
+            taken = [(one.began_ms, one.ended_ms) for one in inflicted if one.kind is FaultKind.WRITING_TAKEN]
             verdict = reader.judge.verdict(taken)
             recovery = summary(recoveries(inflicted, reader.judge.late(LATE_MS)))
             late = lateness(inflicted, reader.judge.deliveries())
@@ -170,7 +170,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
 
 
 def _processes(
-    options: ChaosOptions, cluster: Cluster, clocks: Sequence[Path], folder: Path, *, poisoned: bool
+    options: ChaosOptions, cluster: ChaosCluster, clocks: Sequence[Path], folder: Path, *, poisoned: bool
 ) -> Processes:
     for clock in clocks:
         set_ahead(clock, 0)

@@ -10,9 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.judged import Committed
-from reconsume.spark_connectors.reconcile.records.deleted import First, Lanes
+from reconsume.spark_connectors.reconcile.records.deleted import ExpiredLanes, First
 
-__all__ = ["SETTLED_MS", "Facts", "gather_facts"]
+__all__ = ["SETTLED_MS", "AttemptFacts", "gather_facts"]
 
 SETTLED_MS: Final = 30_000
 """Twice the longest transaction: whatever was written in one before is visible, or never will be."""
@@ -23,7 +23,7 @@ Places = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AttemptFacts:
     """Of one reading.
 
     Attributes:
@@ -40,9 +40,9 @@ class Facts:
     releases: int = 0
     firsts: Mapping[tuple[str, int], First] = field(default_factory=dict)
     held: frozenset[int] | None = None
-    lanes: Lanes = field(default_factory=Lanes)
+    lanes: ExpiredLanes = field(default_factory=ExpiredLanes)
 
-    def with_handled(self, marks: Places) -> Facts:
+    def with_handled(self, marks: Places) -> AttemptFacts:
         """With what is known from elsewhere."""
         known = {place: max(mark, self.handled.get(place, 0)) for place, mark in marks.items()}
         return replace(self, handled={**self.handled, **known})
@@ -56,7 +56,7 @@ class Facts:
         return F.coalesce(F.substring_index(place, "/", -1).cast("bigint") < mark, F.lit(False))
 
 
-def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> Facts:
+def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> AttemptFacts:
     """One look at all pairs.
 
     All before the offset that the schedulers have committed was handled. Where that is not known a delivery says so of
@@ -84,7 +84,7 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
     # In place of what deliveries say: where records overtake, one of those says nothing of what is before it.
     handled.update(committed.get(topic_prefix + "scheduler", {}))
     few = frozenset(held) if len(held) <= _MOST_HELD else None
-    return Facts(handled, surplus, releases, firsts, few)
+    return AttemptFacts(handled, surplus, releases, firsts, few)
 
 
 def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:

@@ -30,7 +30,7 @@ from reconsume.spark_connectors.reconcile.judged import (
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
 from reconsume.spark_connectors.reconcile.pairing import pair_up
 from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts
-from reconsume.spark_connectors.reconcile.records.deleted import Deletions, Extent, ExtentsSince, Place
+from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords, Extent, ExtentsSince, Place
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
 from reconsume.spark_connectors.reconcile.records.records import read_records
 from reconsume.spark_connectors.reconcile.records.second_look import (
@@ -40,7 +40,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
     standing,
 )
 from reconsume.spark_connectors.reconcile.releases import follow_releases
-from reconsume.spark_connectors.reconcile.verdicts import Judge
+from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
 
 __all__ = ["Reconciliation", "reconcile"]
 
@@ -153,7 +153,7 @@ def reconcile(
             pairs = follow_releases(pairs, now_ms, source.standing, settled)
         progress("judging the attempts")
         paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
-        judge = Judge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
+        judge = AttemptJudge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
         rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
         if since is not None:
             seen = F.greatest("asked", "appended", "delivered")
@@ -210,13 +210,13 @@ class _Source:
 
     def deletions(
         self, now_ms: int, start_ms: int | None, grown: GrownLedger | None, extents: ExtentsSince | None
-    ) -> Deletions:
+    ) -> DeletedRecords:
         """What is gone of the topics, of the time that was read."""
         goes_on = grown is not None and grown.last_ms is not None
         ends = grown.ends() if grown is not None and extents is not None else None
         from_ms = grown.from_ms if grown is not None else start_ms
         lossy = {name.lower(): value for name, value in self.options.items()}.get("failondataloss", "true")
-        return Deletions(
+        return DeletedRecords(
             TopicNames(self.topic_prefix),
             now_ms,
             None if extents is None else partial(_missed, extents, from_ms or 0, ends),

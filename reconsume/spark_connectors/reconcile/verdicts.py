@@ -9,11 +9,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.headers import present_texts
-from reconsume.spark_connectors.reconcile.facts import SETTLED_MS, Facts
+from reconsume.spark_connectors.reconcile.facts import SETTLED_MS, AttemptFacts
 from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.releases import place_now
 
-__all__ = ["FINDINGS", "NOTES", "OUTCOMES", "Judge"]
+__all__ = ["FINDINGS", "NOTES", "OUTCOMES", "AttemptJudge"]
 
 FINDINGS: Final = (
     *("LOST", "DUPLICATE", "EARLY", "LATE", "WRONG_LEVEL", "WRONG_GROUP", "WRONG_TOPIC", "WRONG_COUNT", "ORPHAN"),
@@ -30,7 +30,7 @@ _SIDES: Final = ("inbox", "sent", "arrived")
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class AttemptJudge:
     """Holds what the columns of `judge` are made with.
 
     Args:
@@ -44,7 +44,7 @@ class Judge:
     now_ms: int
     tables: LevelTables
     tolerances: Tolerances
-    facts: Facts
+    facts: AttemptFacts
     since_ms: int = 0
 
     def judge(self, pairs: DataFrame) -> DataFrame:

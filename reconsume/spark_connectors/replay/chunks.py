@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Bucket", "Chunk", "Pace", "Range", "chunk_size", "chunks_of", "parts_of"]
+__all__ = ["Bucket", "Pace", "Range", "ReplayChunk", "chunk_size", "chunks_of", "parts_of"]
 
 _LARGEST: Final = 200_000
 
@@ -40,7 +40,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ReplayChunk:
     """What one Spark job sends."""
 
     ranges: tuple[Range, ...]
@@ -53,7 +53,7 @@ def chunk_size(rate: float | None) -> int:
     return _LARGEST if rate is None else max(1, min(_LARGEST, int(rate)))
 
 
-def chunks_of(buckets: Iterable[Bucket], size: int, width: int) -> list[Chunk]:
+def chunks_of(buckets: Iterable[Bucket], size: int, width: int) -> list[ReplayChunk]:
     """Chunks of at most `size` records, or of one bucket where that has more; each bucket once, in order.
 
     Args:
@@ -61,7 +61,7 @@ def chunks_of(buckets: Iterable[Bucket], size: int, width: int) -> list[Chunk]:
         size: of a chunk, in records.
         width: of a bucket, in offsets.
     """
-    chunks: list[Chunk] = []
+    chunks: list[ReplayChunk] = []
     pending: list[Bucket] = []
     count = 0
     for bucket in sorted(buckets):
@@ -75,7 +75,7 @@ def chunks_of(buckets: Iterable[Bucket], size: int, width: int) -> list[Chunk]:
     return [*chunks, _chunk(pending, width)] if pending else chunks
 
 
-def parts_of(chunk: Chunk, offsets: Sequence[int], size: int) -> list[Chunk]:
+def parts_of(chunk: ReplayChunk, offsets: Sequence[int], size: int) -> list[ReplayChunk]:
     """A chunk of one bucket, cut into chunks of at most `size` records.
 
     Args:
@@ -86,17 +86,18 @@ def parts_of(chunk: Chunk, offsets: Sequence[int], size: int) -> list[Chunk]:
     (whole,) = chunk.ranges
     cuts = [offsets[start : start + size] for start in range(0, len(offsets), size)]
     return [
-        Chunk((Range(whole.topic, whole.partition, cut[0], cut[-1]),), len(cut), partly=chunk.partly) for cut in cuts
+        ReplayChunk((Range(whole.topic, whole.partition, cut[0], cut[-1]),), len(cut), partly=chunk.partly)
+        for cut in cuts
     ]
 
 
-def _chunk(buckets: list[Bucket], width: int) -> Chunk:
+def _chunk(buckets: list[Bucket], width: int) -> ReplayChunk:
     ranges: dict[tuple[str, int], Range] = {}
     for bucket in buckets:
         where = (bucket.topic, bucket.partition)
         first = ranges[where].first if where in ranges else bucket.number * width
         ranges[where] = Range(*where, first, bucket.number * width + width - 1)
-    return Chunk(tuple(ranges.values()), sum(one.to_send for one in buckets), any(one.partly for one in buckets))
+    return ReplayChunk(tuple(ranges.values()), sum(one.to_send for one in buckets), any(one.partly for one in buckets))
 
 
 class Pace:

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from reconsume.spark_connectors.local_rows import local_rows
 
-__all__ = ["Event", "add_event", "is_overtaken", "read_events"]
+__all__ = ["RunEvent", "add_event", "is_overtaken", "read_events"]
 
 _SCHEMA: Final = "at BIGINT, run STRING, what STRING, sent BIGINT"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Event:
+class RunEvent:
     """A run `started` or `finished`; `at` in milliseconds by its driver's clock."""
 
     at: int
@@ -28,11 +28,11 @@ class Event:
 
 def add_event(spark: SparkSession, folder: str, run: str, what: str, sent: int = 0) -> None:
     """Write one line."""
-    line = Event(time.time_ns() // 1_000_000, run, what, sent)
+    line = RunEvent(time.time_ns() // 1_000_000, run, what, sent)
     local_rows(spark, [asdict(line)], _SCHEMA).write.mode("append").json(f"{folder}/events")
 
 
-def read_events(spark: SparkSession, folder: str) -> list[Event]:
+def read_events(spark: SparkSession, folder: str) -> list[RunEvent]:
     """All lines in order."""
     try:
         rows = spark.read.schema(_SCHEMA).json(f"{folder}/events").collect()
@@ -40,10 +40,10 @@ def read_events(spark: SparkSession, folder: str) -> list[Event]:
         if error.getCondition() == "PATH_NOT_FOUND":
             return []
         raise
-    return sorted(Event(row["at"], row["run"], row["what"], row["sent"]) for row in rows)
+    return sorted(RunEvent(row["at"], row["run"], row["what"], row["sent"]) for row in rows)
 
 
-def is_overtaken(events: list[Event], run: str) -> bool:
+def is_overtaken(events: list[RunEvent], run: str) -> bool:
     """Whether another run of the plan started after this one."""
     started = [event for event in events if event.what == "started"]
     return bool(started) and started[-1].run != run

@@ -22,7 +22,7 @@ from reconsume.delay_levels.foreign_values import check_types
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.readers import check_source
-from reconsume.spark_connectors.replay.chunks import Bucket, Chunk, Pace, chunk_size, chunks_of, parts_of
+from reconsume.spark_connectors.replay.chunks import Bucket, Pace, ReplayChunk, chunk_size, chunks_of, parts_of
 from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
 from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
 from reconsume.spark_connectors.replay.selection import SEND
@@ -159,7 +159,7 @@ def _send_all(
 
 def _chunks(
     spark: SparkSession, plan: ReplayPlan, buckets: list[Bucket], sent: DataFrame, rate: float | None
-) -> Iterator[Chunk]:
+) -> Iterator[ReplayChunk]:
     """What is sent at once; a bucket with more records than the rate allows for a second is cut."""
     size = chunk_size(rate)
     for chunk in chunks_of(buckets, size, plan.bucket):
@@ -171,7 +171,7 @@ def _chunks(
         yield from parts_of(chunk, [row["offset"] for row in rows], size)
 
 
-def _rows(spark: SparkSession, plan: ReplayPlan, chunk: Chunk, sent: DataFrame) -> DataFrame:
+def _rows(spark: SparkSession, plan: ReplayPlan, chunk: ReplayChunk, sent: DataFrame) -> DataFrame:
     def within(topic: str, partition: int, first: int, last: int) -> Column:
         return (
             (F.col("kafka_topic") == topic) & (F.col("partition") == partition) & F.col("offset").between(first, last)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.cli.chaos.judging.judge import Verdict
+from reconsume.cli.chaos.judging.judge import ChaosVerdict
 from reconsume.cli.chaos.run import ChaosOptions, ChaosReport
 from reconsume.cli.chaos.run import print_report as print_chaos
 from reconsume.cli.demo.run import print_report as print_demo
@@ -55,7 +55,7 @@ def test_chaos_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     report = ChaosReport(
         ChaosOptions(7, 1, 1, 200, False),
         [],
-        Verdict(10, 1, 1, 0, 0, 0, 0, [HOSTILE]),
+        ChaosVerdict(10, 1, 1, 0, 0, 0, 0, [HOSTILE]),
         {"kill [worker]": recovery, "pause": recovery},
         {"pause": {"p99_seconds": 0.25, "median_p99_seconds": 0.125, "max_seconds": 1}},
         ["worker-1"],

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from reconsume.spark_connectors.replay.chunks import (
     Bucket,
-    Chunk,
     Pace,
     Range,
+    ReplayChunk,
     chunk_size,
     chunks_of,
     parts_of,
 )
-from reconsume.spark_connectors.replay.events import Event, is_overtaken
+from reconsume.spark_connectors.replay.events import RunEvent, is_overtaken
 
 WIDTH = 7
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 30))
@@ -48,7 +48,7 @@ def _numbers(piece: Range) -> range:
     return range(piece.first // WIDTH, piece.last // WIDTH + 1)
 
 
-def _within(place: tuple[str, int, int], chunk: Chunk) -> bool:
+def _within(place: tuple[str, int, int], chunk: ReplayChunk) -> bool:
     return any((piece.topic, piece.partition) == place[:2] and place[2] in _numbers(piece) for piece in chunk.ranges)
 
 
@@ -59,14 +59,14 @@ def test_a_chunk_says_whether_some_of_it_was_sent() -> None:
         Bucket("t", 1, 0, 5, partly=False),
     ]
     assert chunks_of(buckets, 10, 100) == [
-        Chunk((Range("t", 0, 100, 299),), 10, partly=True),
-        Chunk((Range("t", 1, 0, 99),), 5, partly=False),
+        ReplayChunk((Range("t", 0, 100, 299),), 10, partly=True),
+        ReplayChunk((Range("t", 1, 0, 99),), 5, partly=False),
     ]
 
 
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 50), st.booleans())
 def test_a_bucket_is_cut_into_chunks_that_the_rate_allows(offsets: set[int], size: int, partly: bool) -> None:
-    whole = Chunk((Range("t", 3, 0, 999),), len(offsets), partly=partly)
+    whole = ReplayChunk((Range("t", 3, 0, 999),), len(offsets), partly=partly)
     parts = parts_of(whole, sorted(offsets), size)
     covered = [sorted(offsets & set(range(part.ranges[0].first, part.ranges[0].last + 1))) for part in parts]
     assert [one for part in covered for one in part] == sorted(offsets), "each once, in order"
@@ -132,6 +132,6 @@ def test_a_run_that_was_slow_does_not_catch_up() -> None:
 
 
 def test_the_last_run_that_started_goes_on_and_all_others_stop() -> None:
-    events = [Event(1, "a", "started", 0), Event(2, "b", "started", 0), Event(3, "a", "finished", 9)]
+    events = [RunEvent(1, "a", "started", 0), RunEvent(2, "b", "started", 0), RunEvent(3, "a", "finished", 9)]
     assert [is_overtaken(events, run) for run in ("a", "b")] == [True, False]
     assert not is_overtaken([], "a")

@@ -19,7 +19,7 @@ from reconsume.cli.broker.jars import KAFKA_VERSION, Progress
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.cluster.proxy import Proxy
 
-__all__ = ["Broker", "Cluster", "free_ports"]
+__all__ = ["Broker", "ChaosCluster", "free_ports"]
 
 _HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_000)
@@ -114,7 +114,7 @@ class Broker:
         self.kafka.kill()
 
 
-class Cluster:
+class ChaosCluster:
     """One or three brokers; use it as a context.
 
     Args:

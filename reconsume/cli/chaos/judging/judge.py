@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from reconsume.cli.chaos.poison import Poison
 from reconsume.cli.chaos.workload import DEAD
 
-__all__ = ["PLACE_BITS", "Judge", "Place", "Verdict"]
+__all__ = ["PLACE_BITS", "ChaosJudge", "ChaosVerdict", "Place"]
 
 Place = int
 """Of a message in the topic where it began: offset and partition in one number, for there are many."""
@@ -39,7 +39,7 @@ _AFTER_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChaosVerdict:
     """The figures of a run.
 
     Attributes:
@@ -75,7 +75,7 @@ class _Copy(NamedTuple):
 
 
 @dataclass(slots=True)
-class Judge:
+class ChaosJudge:
     """Is told of every committed record once, in any order; times are milliseconds of the brokers' clock.
 
     Where a record stands (`at`) is `<topic>-<partition>@<offset>`.
@@ -181,7 +181,7 @@ class Judge:
         """How many messages have not come to their end yet."""
         return len(self._open)
 
-    def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> Verdict:
+    def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> ChaosVerdict:
         """What the records say.
 
         Args:
@@ -202,7 +202,7 @@ class Judge:
                 )
         extra = [*self._unexpected(), *self._both()]
         wrong = list(self._wrongly_quarantined(writing_taken))
-        return Verdict(
+        return ChaosVerdict(
             messages=len(self._origins),
             failures=len(self._waited),
             lost=len(self._open),

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.cli.chaos.judging.judge import PLACE_BITS, Judge, Place
+from reconsume.cli.chaos.judging.judge import PLACE_BITS, ChaosJudge, Place
 from reconsume.cli.chaos.poison import ORIGIN_OF_POISON, UNMADE_PREFIX, poison_in
 from reconsume.cli.chaos.workload import ORIGIN, PROCESSED, failures_in
 from reconsume.cli.processing import PROCESSED_ORIGIN
@@ -42,7 +42,7 @@ class TopicReader:
     """
 
     def __init__(self, conf: Mapping[str, Any], names: TopicNames, say: Callable[[str], None]) -> None:
-        self.judge = Judge()
+        self.judge = ChaosJudge()
         self.lock = threading.Lock()
         self.quiet_since = time.monotonic()
         self._conf = conf

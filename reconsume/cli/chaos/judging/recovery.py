@@ -11,7 +11,7 @@ from math import ceil
 from statistics import median
 from typing import Final, NamedTuple
 
-from reconsume.cli.chaos.faults import Kind
+from reconsume.cli.chaos.faults import FaultKind
 
 __all__ = ["LATE_MS", "Inflicted", "Recovery", "lateness", "recoveries", "summary"]
 
@@ -22,7 +22,7 @@ LATE_MS: Final = 1_000
 class Inflicted:
     """A fault as it was; milliseconds since the epoch."""
 
-    kind: Kind
+    kind: FaultKind
     began_ms: float
     ended_ms: float
 
@@ -39,7 +39,7 @@ class Recovery(NamedTuple):
     from_end: float
 
 
-def recoveries(faults: Sequence[Inflicted], late: Iterable[tuple[int, int]]) -> dict[Kind, list[Recovery]]:
+def recoveries(faults: Sequence[Inflicted], late: Iterable[tuple[int, int]]) -> dict[FaultKind, list[Recovery]]:
     """How long each fault held steps up; 0 if none was late.
 
     Args:
@@ -53,7 +53,7 @@ def recoveries(faults: Sequence[Inflicted], late: Iterable[tuple[int, int]]) -> 
         index = bisect_right(began, due_ms + LATE_MS) - 1
         if index >= 0:
             last[index] = max(last[index], done_ms)
-    found: dict[Kind, list[Recovery]] = defaultdict(list)
+    found: dict[FaultKind, list[Recovery]] = defaultdict(list)
     for one, until in zip(faults, last, strict=True):
         found[one.kind].append(Recovery(_seconds(until - one.began_ms), _seconds(until - one.ended_ms)))
     return dict(found)
@@ -63,7 +63,7 @@ def _seconds(ms: float) -> float:
     return round(max(0.0, ms) / 1000, 1)
 
 
-def summary(found: Mapping[Kind, Sequence[Recovery]]) -> dict[str, dict[str, float]]:
+def summary(found: Mapping[FaultKind, Sequence[Recovery]]) -> dict[str, dict[str, float]]:
     """By kind: how many faults, median and maximum from the beginning, and the same from the end."""
     return {
         str(kind): {
@@ -93,7 +93,7 @@ def lateness(faults: Sequence[Inflicted], deliveries: Iterable[tuple[int, int]])
         index = bisect_right(began, due_ms) - 1
         if index >= 0:
             seconds[index].append(max(0, done_ms - due_ms) / 1000)
-    by_kind: dict[Kind, list[list[float]]] = defaultdict(list)
+    by_kind: dict[FaultKind, list[list[float]]] = defaultdict(list)
     for one, found in zip(faults, seconds, strict=True):
         if found:
             by_kind[one.kind].append(sorted(found))

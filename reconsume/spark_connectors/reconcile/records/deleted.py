@@ -13,7 +13,16 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["Deletions", "Extent", "ExtentsSince", "First", "Lanes", "Place", "deleted_until", "expired_lanes"]
+__all__ = [
+    "DeletedRecords",
+    "ExpiredLanes",
+    "Extent",
+    "ExtentsSince",
+    "First",
+    "Place",
+    "deleted_until",
+    "expired_lanes",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +55,7 @@ class First(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ExpiredLanes:
     """Until when deliveries may have lost their send-back, in ms.
 
     Attributes:
@@ -100,7 +109,7 @@ def deleted_until(
     return until
 
 
-def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int) -> Lanes:
+def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int) -> ExpiredLanes:
     """Until when deliveries of each duration may have lost their send-back. Pure.
 
     Args:
@@ -117,10 +126,10 @@ def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int
         if topic == names.send_back:
             continue  # nothing is delivered from there
         lanes[delay] = max(lanes.get(delay, 0), moment + delay + _LATE_MS if moment else 0)
-    return Lanes(lanes, otherwise_ms)
+    return ExpiredLanes(lanes, otherwise_ms)
 
 
-class Deletions:
+class DeletedRecords:
     """What is gone of our topics; Kafka is asked once, and only where something seems wrong.
 
     Args:
@@ -173,7 +182,7 @@ class Deletions:
                 folder,
             )
 
-    def lanes(self, firsts: Mapping[Place, First]) -> Lanes:
+    def lanes(self, firsts: Mapping[Place, First]) -> ExpiredLanes:
         """Until when deliveries may have lost their send-back.
 
         Args:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from reconsume.cli.chaos.faults import Kind, kinds_for, schedule
-from reconsume.cli.chaos.judging.judge import Judge
+from reconsume.cli.chaos.faults import FaultKind, kinds_for, schedule
+from reconsume.cli.chaos.judging.judge import ChaosJudge
 from reconsume.cli.chaos.judging.recovery import Inflicted, Recovery, lateness, recoveries, summary
 from reconsume.cli.chaos.poison import MIXES, Poison, poison_in
 from reconsume.cli.chaos.workload import DEAD, body_of, failures_in
@@ -22,7 +22,7 @@ def test_each_kind_comes_once_before_any_comes_again() -> None:
     for seed in range(20):
         kinds = [one.kind for one in schedule(seed, 3_600)]
         assert len(kinds) > 100
-        assert set(kinds[: len(Kind)]) == set(kinds[len(Kind) : 2 * len(Kind)]) == set(Kind)
+        assert set(kinds[: len(FaultKind)]) == set(kinds[len(FaultKind) : 2 * len(FaultKind)]) == set(FaultKind)
 
 
 @pytest.mark.parametrize("minutes", [1.5, 3, 60])
@@ -34,9 +34,9 @@ def test_a_schedule_fills_its_time(minutes: float) -> None:
 
 def test_only_linux_can_fill_a_disk() -> None:
     linux = kinds_for("linux")
-    assert set(linux) - set(kinds_for("darwin")) == {Kind.DISK_FULL, Kind.BROKER_STOPPED}
-    assert set(Kind) - set(kinds_for("linux", sidecar=True)) == {Kind.RIGHTS_TAKEN}
-    assert set(Kind) - set(linux) == {one for one in Kind if one.startswith(("sidecar", "app"))}
+    assert set(linux) - set(kinds_for("darwin")) == {FaultKind.DISK_FULL, FaultKind.BROKER_STOPPED}
+    assert set(FaultKind) - set(kinds_for("linux", sidecar=True)) == {FaultKind.RIGHTS_TAKEN}
+    assert set(FaultKind) - set(linux) == {one for one in FaultKind if one.startswith(("sidecar", "app"))}
 
 
 def test_thirty_of_a_hundred_messages_fail_and_five_of_them_die() -> None:
@@ -45,7 +45,7 @@ def test_thirty_of_a_hundred_messages_fail_and_five_of_them_die() -> None:
     assert failures.count(DEAD) == 5
 
 
-def all_is_well(judge: Judge, place: int = 1) -> None:
+def all_is_well(judge: ChaosJudge, place: int = 1) -> None:
     """A message that fails twice, then succeeds."""
     judge.produced(place, 2, 1_000)
     judge.sent_back(place, 1, 1_100, 1_000, "delay-0@1")
@@ -55,15 +55,15 @@ def all_is_well(judge: Judge, place: int = 1) -> None:
     judge.processed(place, 4_400)
 
 
-def dies(judge: Judge, place: int = 2) -> None:
+def dies(judge: ChaosJudge, place: int = 2) -> None:
     judge.produced(place, DEAD, 0)
     for times in range(1, DEAD + 1):
         judge.sent_back(place, times, times * 1_000, 0 if times == DEAD else 1_000, f"delay-0@{times}")
         judge.moved(place, times, (times + 1) * 1_000, f"retry-0@{times}", dead=times == DEAD)
 
 
-def figures(*told: Callable[[Judge], None]) -> tuple[int, int, int]:
-    judge = Judge()
+def figures(*told: Callable[[ChaosJudge], None]) -> tuple[int, int, int]:
+    judge = ChaosJudge()
     for tell in told:
         tell(judge)
     verdict = judge.verdict()
@@ -119,11 +119,11 @@ def test_a_message_that_succeeds_and_one_that_dies_are_well() -> None:
         ),
     ],
 )
-def test_what_went_wrong_is_found(told: list[Callable[[Judge], None]], found: tuple[int, int, int]) -> None:
+def test_what_went_wrong_is_found(told: list[Callable[[ChaosJudge], None]], found: tuple[int, int, int]) -> None:
     assert figures(*told) == found
 
 
-def poisoned(poison: Poison, judge: Judge, *, delivered: bool = False, quarantined: bool = False) -> None:
+def poisoned(poison: Poison, judge: ChaosJudge, *, delivered: bool = False, quarantined: bool = False) -> None:
     """A message of a poisoned group, which fails once."""
     judge.produced(1, 1, 1_000, poison)
     judge.sent_back(1, 1, 1_100, 1_000, "delay-0@1")
@@ -140,7 +140,7 @@ DELIVERED = [Poison.SMALL, Poison.SLIP]
 
 @pytest.mark.parametrize("poison", REFUSED)
 def test_what_its_retry_topic_refuses_belongs_into_the_quarantine(poison: Poison) -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(poison, judge)
     assert not judge.complete
     judge.quarantined(1, 1, 2_100, "quarantine-0@1: why")
@@ -152,17 +152,17 @@ def test_what_its_retry_topic_refuses_belongs_into_the_quarantine(poison: Poison
 
 @pytest.mark.parametrize("poison", REFUSED)
 def test_what_its_retry_topic_refuses_was_not_delivered(poison: Poison) -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(poison, judge, delivered=True)
     assert judge.verdict().lost == 1
 
 
 @pytest.mark.parametrize("poison", DELIVERED)
 def test_what_can_be_delivered_is_delivered(poison: Poison) -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(poison, judge, delivered=True)
     assert judge.verdict().ok
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(poison, judge, quarantined=True)
     assert judge.verdict().wrongly_quarantined == 1
     assert judge.verdict().examples[0].startswith("QUARANTINED: 1/0 ")
@@ -173,14 +173,14 @@ def test_what_can_be_delivered_is_delivered(poison: Poison) -> None:
 def test_the_poisoned_groups_records_may_be_in_the_quarantine_when_the_right_to_write_was_taken(
     poison: Poison, taken: tuple[float, float], wrong: int
 ) -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(poison, judge, quarantined=True)
     assert judge.complete
     assert judge.verdict([taken]).wrongly_quarantined == wrong
 
 
 def test_a_healthy_groups_record_never_belongs_into_the_quarantine() -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     judge.produced(1, 1, 0)
     judge.sent_back(1, 1, 100, 1_000, "delay-0@1")
     judge.quarantined(1, 1, 1_200, "quarantine-0@1: why")
@@ -191,13 +191,13 @@ def test_a_healthy_groups_record_never_belongs_into_the_quarantine() -> None:
 
 @pytest.mark.parametrize("poison", Poison)
 def test_a_record_is_delivered_or_quarantined_and_not_both(poison: Poison) -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(poison, judge, delivered=True, quarantined=True)
     assert judge.verdict([(0, 9_000)]).duplicates == 1
 
 
 def test_a_record_is_quarantined_once_and_not_before_it_is_due() -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(Poison.LARGE, judge, quarantined=True)
     judge.quarantined(1, 1, 2_099, "quarantine-0@2: why")
     verdict = judge.verdict()
@@ -205,7 +205,7 @@ def test_a_record_is_quarantined_once_and_not_before_it_is_due() -> None:
 
 
 def test_how_late_poisoned_groups_are_does_not_count() -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     poisoned(Poison.SMALL, judge, delivered=True)
     assert list(judge.late(-1)) == []
     assert list(judge.deliveries()) == []
@@ -222,9 +222,9 @@ def test_each_poison_is_produced_and_told_by_its_body() -> None:
 
 def test_lateness_counts_from_the_beginning_of_a_fault_to_that_of_the_next_one() -> None:
     faults = [
-        Inflicted(Kind.SIZES_REFUSED, 10_000, 11_000),
-        Inflicted(Kind.BROKER_KILLED, 20_000, 24_000),
-        Inflicted(Kind.SIZES_REFUSED, 30_000, 31_000),
+        Inflicted(FaultKind.SIZES_REFUSED, 10_000, 11_000),
+        Inflicted(FaultKind.BROKER_KILLED, 20_000, 24_000),
+        Inflicted(FaultKind.SIZES_REFUSED, 30_000, 31_000),
     ]
     deliveries = [
         *((10_000 + number, 10_010 + number) for number in range(100)),
@@ -241,11 +241,11 @@ def test_lateness_counts_from_the_beginning_of_a_fault_to_that_of_the_next_one()
 
 
 def test_a_fault_without_deliveries_has_no_lateness() -> None:
-    assert lateness([Inflicted(Kind.NETWORK_CUT, 0, 1)], []) == {}
+    assert lateness([Inflicted(FaultKind.NETWORK_CUT, 0, 1)], []) == {}
 
 
 def test_it_says_where_both_copies_stand() -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     all_is_well(judge)
     judge.sent_back(1, 2, 2_300, 2_000, "delay-1@7")
     (said,) = judge.verdict().examples
@@ -254,7 +254,7 @@ def test_it_says_where_both_copies_stand() -> None:
 
 
 def test_late_steps_are_those_of_schedulers_and_of_consumers() -> None:
-    judge = Judge()
+    judge = ChaosJudge()
     judge.produced(1, 1, 0)
     judge.sent_back(1, 1, 5_000, 1_000, "t-0@9")  # the consumer took 5 s
     judge.moved(1, 1, 9_000, "t-0@16", dead=False)  # the scheduler was 3 s late
@@ -263,10 +263,10 @@ def test_late_steps_are_those_of_schedulers_and_of_consumers() -> None:
 
 
 def test_a_late_step_belongs_to_the_fault_that_began_before_it_was_late() -> None:
-    faults = [Inflicted(Kind.SCHEDULER_KILLED, 10_000, 11_000), Inflicted(Kind.BROKER_KILLED, 20_000, 24_000)]
+    faults = [Inflicted(FaultKind.SCHEDULER_KILLED, 10_000, 11_000), Inflicted(FaultKind.BROKER_KILLED, 20_000, 24_000)]
     late = [(9_500, 15_000), (12_000, 13_500), (19_500, 30_000), (0, 5_000)]
     found = recoveries(faults, late)
-    assert found == {Kind.SCHEDULER_KILLED: [Recovery(5.0, 4.0)], Kind.BROKER_KILLED: [Recovery(10.0, 6.0)]}
+    assert found == {FaultKind.SCHEDULER_KILLED: [Recovery(5.0, 4.0)], FaultKind.BROKER_KILLED: [Recovery(10.0, 6.0)]}
     assert summary(found)["broker killed"] == {
         "faults": 1,
         "median_seconds": 10.0,
@@ -277,9 +277,9 @@ def test_a_late_step_belongs_to_the_fault_that_began_before_it_was_late() -> Non
 
 
 def test_recovery_is_counted_from_the_kill_and_not_from_the_start_of_the_next_process() -> None:
-    killed = Inflicted(Kind.SCHEDULER_KILLED, 10_000, 15_000)
-    assert recoveries([killed], [(10_500, 14_000)]) == {Kind.SCHEDULER_KILLED: [Recovery(4.0, 0.0)]}
+    killed = Inflicted(FaultKind.SCHEDULER_KILLED, 10_000, 15_000)
+    assert recoveries([killed], [(10_500, 14_000)]) == {FaultKind.SCHEDULER_KILLED: [Recovery(4.0, 0.0)]}
 
 
 def test_without_late_steps_recovery_takes_no_time() -> None:
-    assert recoveries([Inflicted(Kind.NETWORK_CUT, 0, 1)], []) == {Kind.NETWORK_CUT: [Recovery(0.0, 0.0)]}
+    assert recoveries([Inflicted(FaultKind.NETWORK_CUT, 0, 1)], []) == {FaultKind.NETWORK_CUT: [Recovery(0.0, 0.0)]}

@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.reconcile.records.deleted import (
-    Deletions,
+    DeletedRecords,
     Extent,
     First,
     Place,
@@ -78,16 +78,16 @@ def test_kafka_is_asked_once_and_only_if_something_seems_wrong() -> None:
         asked.append(1)
         return {("p.DELAY.1s", 0): Extent(5, 5), ("p.DELAY.2s", 0): Extent(0, 0)}
 
-    found = Deletions(NAMES, NOW, ask, from_beginning=True, in_window=False, gaps=False)
+    found = DeletedRecords(NAMES, NOW, ask, from_beginning=True, in_window=False, gaps=False)
     assert asked == []
     for _ in range(2):
         lanes = found.lanes({})
         # Of the topic of an hour nothing can be said: there is none any more.
         assert (lanes.until_ms, lanes.otherwise_ms) == ({1_000: NOW + 1_000 + LATE, 2_000: 0}, NOW + LATE)
     assert asked == [1]
-    window = Deletions(NAMES, NOW, None, from_beginning=False, in_window=True, gaps=False)
+    window = DeletedRecords(NAMES, NOW, None, from_beginning=False, in_window=True, gaps=False)
     assert window.lanes({("p.DELAY.1s", 0): First(5, 7)}) == expired_lanes({"p.DELAY.1s": 7}, NAMES, 0)
-    ledger = Deletions(NAMES, NOW, None, from_beginning=False, in_window=False, gaps=True)
+    ledger = DeletedRecords(NAMES, NOW, None, from_beginning=False, in_window=False, gaps=True)
     assert ledger.lanes({("p.DELAY.1s", 0): First(5, 7)}).latest_ms == 0
 
 
@@ -108,12 +108,12 @@ def test_a_ledger_tells_what_was_deleted_between_two_runs(caplog: pytest.LogCapt
     }
     assert _missed(extents, 77, None) == now  # a ledger that does not know where it ended
     assert moments == [0, 77]
-    found = Deletions(NAMES, NOW, lambda: missed, from_beginning=False, in_window=False, gaps=True, goes_on=True)
+    found = DeletedRecords(NAMES, NOW, lambda: missed, from_beginning=False, in_window=False, gaps=True, goes_on=True)
     with caplog.at_level(logging.WARNING):
         found.tell_gaps("/data/ledger")
     assert "1 partitions, p.DELAY.1s-0 among them, have lost records since the last run" in caplog.text
     assert "/data/ledger" in caplog.text
     caplog.clear()
-    Deletions(NAMES, NOW, dict, from_beginning=False, in_window=False, gaps=True, goes_on=True).tell_gaps("x")
-    Deletions(NAMES, NOW, lambda: missed, from_beginning=True, in_window=False, gaps=False).tell_gaps("x")
+    DeletedRecords(NAMES, NOW, dict, from_beginning=False, in_window=False, gaps=True, goes_on=True).tell_gaps("x")
+    DeletedRecords(NAMES, NOW, lambda: missed, from_beginning=True, in_window=False, gaps=False).tell_gaps("x")
     assert caplog.text == ""
