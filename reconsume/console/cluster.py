@@ -12,7 +12,7 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.status import collect_status
 
@@ -34,13 +34,13 @@ class ConsoleCluster(Protocol):
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         """Dead letters, newest first."""
 
-    def one(self, group: str, place: Place) -> DeadLetterRecord:
+    def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""
 
-    def plan(self, group: str, places: Collection[Place]) -> list[ResendVerdict]:
+    def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         """What `resend` would do."""
 
-    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
         """Send them again, each once."""
 
 
@@ -66,15 +66,15 @@ class KafkaCluster:
         """Dead letters, newest first."""
         return read_page(self._settings, group, wanted, before=before, limit=limit)
 
-    def one(self, group: str, place: Place) -> DeadLetterRecord:
+    def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""
         return read_one(self._settings, group, place)
 
-    def plan(self, group: str, places: Collection[Place]) -> list[ResendVerdict]:
+    def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         """What `resend` would do."""
         return plan_resend(self._settings, group, places)
 
-    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
         """Send them again, each once."""
         with self._resending:
             try:

@@ -18,7 +18,7 @@ from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.properties import Headers
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", "read_page", "read_these", "record_of"]
 
@@ -43,7 +43,7 @@ class DeadLetterRecord:
         letter: what the headers tell.
     """
 
-    place: Place
+    place: RecordAddress
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -150,7 +150,7 @@ def read_page(
     return Page(records, looked_at, None)
 
 
-def read_one(settings: Settings, group: str, place: Place) -> DeadLetterRecord:
+def read_one(settings: Settings, group: str, place: RecordAddress) -> DeadLetterRecord:
     """The dead letter at this place.
 
     Raises:
@@ -200,7 +200,7 @@ def _backwards(reader: RangeReader, group: str, where: Partition, start: int, en
             yield window.pop()
 
 
-def read_these(settings: Settings, group: str, places: Collection[Place]) -> list[DeadLetterRecord]:
+def read_these(settings: Settings, group: str, places: Collection[RecordAddress]) -> list[DeadLetterRecord]:
     """Those that are named, in the order of their places.
 
     Raises:
@@ -217,11 +217,11 @@ def read_these(settings: Settings, group: str, places: Collection[Place]) -> lis
             spans[topic, partition] = (min(offsets), max(offsets) + 1)
     starts, ends = admin.end_offsets(spans, earliest=True), admin.end_offsets(spans)
     kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
-    found: dict[Place, DeadLetterRecord] = {}
+    found: dict[RecordAddress, DeadLetterRecord] = {}
     size = 0
     with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
         for message in reader.read(kept):
-            place = Place(message.partition() or 0, message.offset() or 0)
+            place = RecordAddress(message.partition() or 0, message.offset() or 0)
             if place in wanted:
                 found[place] = record_of(group, message)
                 size += found[place].size
@@ -242,7 +242,7 @@ def read_these(settings: Settings, group: str, places: Collection[Place]) -> lis
 
 def record_of(group: str, message: Message) -> DeadLetterRecord:
     """Of a record of the group's dead-letter topic."""
-    place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
+    place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
     letter = DeadLetterInfo.of(group, Position(message.topic() or "", *place), headers)
     return DeadLetterRecord(place, message.key(), message.value(), headers, message.timestamp()[1], letter)
 

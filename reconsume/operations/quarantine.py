@@ -20,7 +20,7 @@ from reconsume.delay_levels.progress.offset_runs import OffsetRuns
 from reconsume.delay_levels.wire.properties import Headers
 from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, released_offset
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["QuarantineRecord", "count_quarantined", "find_quarantined", "read_quarantine", "release"]
 
@@ -42,7 +42,7 @@ class QuarantineRecord:
         is_released: whether it was given back.
     """
 
-    place: Place
+    place: RecordAddress
     key: bytes | None
     value: bytes | None
     quarantined: Quarantined
@@ -73,7 +73,7 @@ def count_quarantined(settings: Settings) -> int:
     return sum(waiting.look(message) for message in _read(settings, spans))
 
 
-def find_quarantined(settings: Settings, place: Place) -> QuarantineRecord | None:
+def find_quarantined(settings: Settings, place: RecordAddress) -> QuarantineRecord | None:
     """The record at this place; None if none is there."""
     spans = {where: span for where, span in _spans(settings).items() if where[1] == place.partition}
     spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
@@ -102,7 +102,7 @@ class _Waiting:
         return int(_is_quarantined(headers))
 
     def __contains__(self, place: object) -> bool:
-        return isinstance(place, Place) and place.offset in self._offsets.get(place.partition, ())
+        return isinstance(place, RecordAddress) and place.offset in self._offsets.get(place.partition, ())
 
 
 def _is_quarantined(headers: Headers) -> bool:
@@ -138,7 +138,7 @@ def _records(settings: Settings, spans: Mapping[Partition, Span], waiting: _Wait
 
 def _record(message: Message, waiting: _Waiting) -> QuarantineRecord | None:
     """None of one that no scheduler has written."""
-    place, headers = Place(message.partition() or 0, message.offset() or 0), headers_of(message)
+    place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
     try:
         quarantined = Quarantined.of(headers)
     except MalformedProperty:
@@ -149,7 +149,7 @@ def _record(message: Message, waiting: _Waiting) -> QuarantineRecord | None:
 
 def release(
     settings: Settings,
-    chosen: Collection[Place] | None,
+    chosen: Collection[RecordAddress] | None,
     changes: Mapping[str, str],
     told: Callable[[QuarantineRecord], None] = lambda _record: None,
 ) -> int:
@@ -196,13 +196,13 @@ class _Choice:
         IllegalSetting: one of the chosen is not there, or was released before.
     """
 
-    def __init__(self, settings: Settings, chosen: Collection[Place] | None) -> None:
+    def __init__(self, settings: Settings, chosen: Collection[RecordAddress] | None) -> None:
         self._settings, self._chosen = settings, chosen
         self._spans = self._read = _spans(settings, to_the_last=True)
         self._waiting, missing = _Waiting(self._spans), set(chosen or ())
         for message in _read(settings, self._spans):
             self._waiting.look(message)
-            if missing and (place := Place(message.partition() or 0, message.offset() or 0)) in missing:
+            if missing and (place := RecordAddress(message.partition() or 0, message.offset() or 0)) in missing:
                 missing -= {place} if _is_quarantined(headers_of(message)) else set()
         for place in sorted(missing):
             raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
@@ -246,7 +246,7 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
 def _produce(
     producer: Producer, *, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
 ) -> None:
-    stored: dict[Place, Position] = {}
+    stored: dict[RecordAddress, Position] = {}
     failed: list[KafkaError] = []
     for one in records:
         topic, headers = one.quarantined.back(settings.names, changes)
@@ -262,7 +262,11 @@ def _produce(
 
 
 def _tell(
-    stored: dict[Place, Position], failed: list[KafkaError], place: Place, error: KafkaError | None, message: Message
+    stored: dict[RecordAddress, Position],
+    failed: list[KafkaError],
+    place: RecordAddress,
+    error: KafkaError | None,
+    message: Message,
 ) -> None:
     """Called by the producer for each record."""
     if error is not None:

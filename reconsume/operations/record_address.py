@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Place"]
+__all__ = ["RecordAddress"]
 
 _FORM: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _PARTITIONS: Final = 2**31
@@ -15,7 +15,7 @@ _OFFSETS: Final = 2**63
 """Kafka's own limits."""
 
 
-class Place(NamedTuple):
+class RecordAddress(NamedTuple):
     """Written `<partition>/<offset>`."""
 
     partition: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
         return f"{self.partition}/{self.offset}"
 
     @classmethod
-    def parse(cls, text: str, shown_by: str) -> Place:
+    def parse(cls, text: str, shown_by: str) -> RecordAddress:
         """From `<partition>/<offset>`.
 
         Args:

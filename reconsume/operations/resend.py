@@ -18,7 +18,7 @@ from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["MOST", "REASONS", "SEND", "ResendVerdict", "new_replay_id", "plan_resend", "resend"]
 
@@ -44,7 +44,7 @@ def new_replay_id(by: str, now_ms: float) -> str:
 
 
 def plan_resend(
-    settings: Settings, group: str, places: Collection[Place], *, max_replays: int = 2
+    settings: Settings, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
 ) -> list[ResendVerdict]:
     """What `resend` would do now; writes nothing.
 
@@ -57,7 +57,7 @@ def plan_resend(
 
 
 def _judge(
-    settings: Settings, group: str, places: Collection[Place], max_replays: int, *, to_the_last: bool
+    settings: Settings, group: str, places: Collection[RecordAddress], max_replays: int, *, to_the_last: bool
 ) -> list[ResendVerdict]:
     if not places or len(places) > MOST:
         raise IllegalSetting(
@@ -74,7 +74,7 @@ def _judge(
 
 
 def resend(
-    settings: Settings, group: str, places: Collection[Place], *, replay_id: str, max_replays: int = 2
+    settings: Settings, group: str, places: Collection[RecordAddress], *, replay_id: str, max_replays: int = 2
 ) -> list[ResendVerdict]:
     """Send dead letters again to their group, through `DELAY.0s`, in transactions.
 
@@ -96,7 +96,7 @@ def resend(
         KafkaNotReachable: an answer did not come; the same call goes on.
         KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
     """
-    lane, found, left = settings.names.delay(0), dict[Place, ResendVerdict](), list(places)
+    lane, found, left = settings.names.delay(0), dict[RecordAddress, ResendVerdict](), list(places)
     transactional_id = f"{settings.names.prefix}dlq-resend"
     with ExclusiveWriter(settings.client_settings(), transactional_id, "sending dead letters again") as writer:
         while True:

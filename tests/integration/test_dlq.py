@@ -21,7 +21,7 @@ from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters
 from reconsume.operations import resend as resend_module
 from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
@@ -129,8 +129,8 @@ def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is
     here.produce(topic, b"poor thing", key=b"k", headers=USER)
     settings = here.settings
 
-    def dead() -> list[Place]:
-        return [Place(one.partition, one.offset) for one in here.dead_letters(group)]
+    def dead() -> list[RecordAddress]:
+        return [RecordAddress(one.partition, one.offset) for one in here.dead_letters(group)]
 
     consumer = here.consumer(group, topic, listener, max_reconsume_times=1)
     with consumer:
@@ -153,7 +153,7 @@ def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
     group = with_dead_letters(here, 4)
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, here.topic(group), listener):
-        done = resend(here.settings, group, [Place(0, 1), Place(0, 3)], replay_id="friday")
+        done = resend(here.settings, group, [RecordAddress(0, 1), RecordAddress(0, 3)], replay_id="friday")
         assert statuses(done) == ["send", "send"]
         wait_until(lambda: len(listener.messages) == 2, 60, "both come to the listener")
     assert {one.body for one in listener.messages} == {b"value-1", b"value-3"}
@@ -167,7 +167,7 @@ def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
 
 def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installation) -> None:
     group = with_dead_letters(here, 40)
-    places = [Place(0, number) for number in range(40)]
+    places = [RecordAddress(0, number) for number in range(40)]
 
     def try_to(number: int) -> int:
         try:
@@ -189,7 +189,7 @@ def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
 ) -> None:
     """Slow transactions replace their producer, and its new registration shuts out who came in between."""
     group = with_dead_letters(here, 3)
-    places, replace = [Place(0, number) for number in range(3)], Transactions._replace
+    places, replace = [RecordAddress(0, number) for number in range(3)], Transactions._replace
     others: list[list[str]] = []
 
     def after_another(slow: Transactions) -> None:
@@ -217,7 +217,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
     producer.flush()
     # `DELAY.0s` has one partition here, so what is sent now stands behind.
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(resend, here.settings, group, [Place(0, 0)], replay_id="one")
+        first = pool.submit(resend, here.settings, group, [RecordAddress(0, 0)], replay_id="one")
         with pytest.raises(TimeoutError):
             first.result(3)
         producer.abort_transaction()
@@ -225,8 +225,8 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         producer.begin_transaction()
         producer.produce(lane, b"not yet", partition=0)
         producer.flush()
-        assert statuses(plan_resend(here.settings, group, [Place(0, 0)])) == ["replayed"]
-        second = pool.submit(resend, here.settings, group, [Place(0, 1)], replay_id="two")
+        assert statuses(plan_resend(here.settings, group, [RecordAddress(0, 0)])) == ["replayed"]
+        second = pool.submit(resend, here.settings, group, [RecordAddress(0, 1)], replay_id="two")
         with pytest.raises(TimeoutError):
             second.result(3)
         producer.abort_transaction()
@@ -289,9 +289,9 @@ def test_what_is_not_there_is_said(here: Installation) -> None:
     with pytest.raises(TopicNotReady, match="no message of it has died yet"):
         read_page(here.settings, "nobody")
     with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(nor at 1 other place\)"):
-        plan_resend(here.settings, group, [Place(0, 0), Place(0, 3), Place(7, 0)])
+        plan_resend(here.settings, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
     with pytest.raises(RecordNotFound, match="dlq list"):
-        read_one(here.settings, group, Place(0, 9))
+        read_one(here.settings, group, RecordAddress(0, 9))
     with pytest.raises(IllegalSetting, match="where a page ended"):
         read_page(here.settings, group, before="nonsense")
     with pytest.raises(IllegalSetting, match="between 1 and 10,000"):
@@ -301,7 +301,7 @@ def test_what_is_not_there_is_said(here: Installation) -> None:
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "-1/3", "0/99999999999999999999", "3000000000/0", "٣/1"])
 def test_a_place_that_is_none_is_refused(wrong: str) -> None:
     with pytest.raises(IllegalSetting, match="PARTITION/OFFSET"):
-        Place.parse(wrong, "reconsume dlq list")
+        RecordAddress.parse(wrong, "reconsume dlq list")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from reconsume.operations.doctor.inspection import Inspector
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.rights_check import check_rights
 from reconsume.operations.quarantine import read_quarantine, release
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.rights import Role, rights_of
 from tests.integration.installation import Installation, settings_for
@@ -162,7 +162,7 @@ WHEN = pytest.mark.parametrize(
 def test_a_resend_ends_and_the_next_one_sends_what_is_missing(
     here: Installation, accident: Accident, step: str, hangs: bool
 ) -> None:
-    group, places = with_dead_letters(here), [Place(0, number) for number in range(COUNT)]
+    group, places = with_dead_letters(here), [RecordAddress(0, number) for number in range(COUNT)]
     accident.step, accident.hangs = step, hangs
     with pytest.raises(KafkaNotReachable):
         resend(here.settings, group, places, replay_id="one")

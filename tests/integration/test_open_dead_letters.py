@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from reconsume.operations.dead_letters import read_page
 from reconsume.operations.open_dead_letters import OpenDeadLettersFollower
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import resend
 from tests.integration.installation import Installation, installation
 from tests.integration.test_dlq import headers_of, with_dead_letters
@@ -28,12 +28,12 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
         yield one
 
 
-def stored(here: Installation, group: str) -> dict[Place, int]:
+def stored(here: Installation, group: str) -> dict[RecordAddress, int]:
     """When each dead letter of the group was stored."""
     return {one.place: one.stored_ms for one in read_page(here.settings, group).records}
 
 
-def delete_before(here: Installation, group: str, place: Place) -> None:
+def delete_before(here: Installation, group: str, place: RecordAddress) -> None:
     """As `kafka-delete-records.sh` does."""
     topic = here.settings.names.dead_letter(group)
     admin = AdminClient(here.settings.client_settings())
@@ -52,22 +52,22 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_or_deleted(here: Installat
     follower = OpenDeadLettersFollower(here.settings, tell)
     follower.look()
     at = stored(here, group)
-    assert told[group] == at[Place(0, 0)]
+    assert told[group] == at[RecordAddress(0, 0)]
     others = told[other]
 
-    resend(here.settings, group, [Place(0, 0)], replay_id="friday")
+    resend(here.settings, group, [RecordAddress(0, 0)], replay_id="friday")
     follower.look()
-    assert told[group] == at[Place(0, 1)]
-    delete_before(here, group, Place(0, 2))
+    assert told[group] == at[RecordAddress(0, 1)]
+    delete_before(here, group, RecordAddress(0, 2))
     follower.look()
-    assert told[group] == at[Place(0, 2)]
+    assert told[group] == at[RecordAddress(0, 2)]
 
     # It dies again, after it was sent again.
-    resend(here.settings, group, [Place(0, 2), Place(0, 3)], replay_id="saturday")
+    resend(here.settings, group, [RecordAddress(0, 2), RecordAddress(0, 3)], replay_id="saturday")
     headers = headers_of(group, 2, REPLAY_ID="saturday", REPLAY_TIMES="1")
     here.produce(here.settings.names.dead_letter(group), b"value-2", key=b"key-2", headers=headers)
     follower.look()
-    assert told[group] == stored(here, group)[Place(0, 4)]
+    assert told[group] == stored(here, group)[RecordAddress(0, 4)]
     assert told[other] == others
 
     fresh: dict[str, int] = {}

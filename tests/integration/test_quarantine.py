@@ -16,7 +16,7 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import quarantine
 from reconsume.operations.quarantine import read_quarantine, release
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import collect_status
 from tests.integration.installation import Installation, Record, installation
 from tests.support.waiting import wait_until
@@ -39,7 +39,7 @@ def listed(here: Installation, capsys: pytest.CaptureFixture[str]) -> list[dict[
     return list(json.loads(capsys.readouterr().out))
 
 
-def put_in(here: Installation, topic: str, value: bytes, headers: list[Header]) -> Place:
+def put_in(here: Installation, topic: str, value: bytes, headers: list[Header]) -> RecordAddress:
     """A record that is poison, in the quarantine."""
     here.produce(here.settings.topic_prefix + topic, value, key=b"k", headers=[*USER, *headers])
     found = wait_until(
@@ -114,7 +114,7 @@ def test_what_was_not_mended_comes_back(here: Installation) -> None:
     place = put_in(here, "DELAY.0s", value, [])
     release(here.settings, [place], {})
 
-    def places() -> list[Place]:
+    def places() -> list[RecordAddress]:
         return [one.place for one in read_quarantine(here.settings) if one.value == value]
 
     wait_until(lambda: len(places()) == 2, 60, "it is quarantined again")

@@ -29,7 +29,7 @@ from reconsume.consumers import (
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, resend
 from reconsume.operations.rights import Right, Role, rights_of
 from reconsume.operations.status import collect_status
@@ -252,7 +252,9 @@ def as_resender(case: Case) -> bool:
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"dead")
     with suppress_noted(case.complaints):
-        return [one.status for one in resend(case.settings, case.group, [Place(0, 0)], replay_id="again")] == [SEND]
+        return [one.status for one in resend(case.settings, case.group, [RecordAddress(0, 0)], replay_id="again")] == [
+            SEND
+        ]
     return False
 
 

@@ -17,7 +17,7 @@ from reconsume.cli.main import app
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import release_marker
 from reconsume.operations.quarantine import QuarantineRecord, read_quarantine
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import read_ledger
 from reconsume.spark_connectors.reconcile.records.second_look import Standing
@@ -218,7 +218,7 @@ def test_a_release_that_led_nowhere_is_found(spark: SparkSession, bootstrap_serv
     stray = [(name, text.encode()) for name, text in {**told, "REAL_TOPIC": f"%RETRY%{GROUP}"}.items()]
     one.produce(lane, b"stray", key=b"k", headers=stray)
     # And a mark whose copy is missing: at that offset is the end of a transaction.
-    mark = release_marker(Place.parse(here.newest("gone"), "reconsume quarantine list").offset)
+    mark = release_marker(RecordAddress.parse(here.newest("gone"), "reconsume quarantine list").offset)
     one.produce(names.quarantine, f"{lane}/0/{waits.offset + 1}".encode(), headers=mark, partition=0)
     # A mark that is younger than a transaction may last is not missed yet.
     findings, rows = judged(spark, here)

@@ -1,1 +1,1 @@
-"""Clients of Kafka: their settings, their errors, the questions that they ask."""
+"""Clients of Kafka: their settings, their errors, the requests that they make."""

@@ -80,10 +80,10 @@ class KafkaAdmin(PatientClient):
 
     def _describe(self, topics: list[str], refused: dict[str, ReconsumeError] | None) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        question = self._question(self._client.describe_topics, TopicCollection(topics))
-        for topic in question:
+        request = self._request(self._client.describe_topics, TopicCollection(topics))
+        for topic in request:
             try:
-                found[topic] = question.answer(topic)
+                found[topic] = request.answer(topic)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -98,14 +98,14 @@ class KafkaAdmin(PatientClient):
         if not topics:
             return {}
         found: dict[str, str] = {}
-        question = self._question(
+        request = self._request(
             self._client.describe_topics,
             TopicCollection(list(topics)),
             include_authorized_operations=True,
         )
-        for topic in question:
+        for topic in request:
             try:
-                operations = question.answer(topic).authorized_operations
+                operations = request.answer(topic).authorized_operations
             except KafkaException as error:
                 cause: KafkaError = error.args[0]
                 if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -136,12 +136,12 @@ class KafkaAdmin(PatientClient):
         return self._patiently(lambda: self._settings_of(resources)) if resources else {}
 
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
-        question = self._question(self._client.describe_configs, resources)
+        request = self._request(self._client.describe_configs, resources)
         return {
             one.name: _values(
-                self._answer(question, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
+                self._answer(request, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
             )
-            for one in question
+            for one in request
         }
 
     def cluster_id(self) -> str:
@@ -182,11 +182,11 @@ class KafkaAdmin(PatientClient):
         return made
 
     def _create(self, topic: str, new: NewTopic) -> bool:
-        question = self._question(
+        request = self._request(
             self._client.create_topics, [new], seconds=self._patience, operation_timeout=self._patience
         )
         try:
-            question.answer(topic)
+            request.answer(topic)
         except KafkaException as error:
             cause: KafkaError = error.args[0]
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -198,9 +198,9 @@ class KafkaAdmin(PatientClient):
 
     def _require_leaders(self, topic: str, partitions: int) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
-        question = self._question(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
+        request = self._request(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
         try:
-            described = question.answer(topic)
+            described = request.answer(topic)
         except KafkaException as error:
             raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
         if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < partitions:
@@ -214,28 +214,28 @@ class KafkaAdmin(PatientClient):
         With `uncommitted` the end of what is there, also of transactions that are still open.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
-        request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        return self._patiently(lambda: self._list_offsets(request, level)) if request else {}
+        return self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
 
     def offsets_at(
         self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
     ) -> dict[Partition, int]:
         """The first offset of each partition with that timestamp or a later one; the end where there is none."""
-        request = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
+        wanted = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
         level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        found = self._patiently(lambda: self._list_offsets(request, level)) if request else {}
+        found = self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
         return found | self.end_offsets(
             (where for where, offset in found.items() if offset < 0), uncommitted=uncommitted
         )
 
-    def _list_offsets(self, request: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
-        question = self._question(self._client.list_offsets, request, isolation_level=level)
+    def _list_offsets(self, wanted: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
+        request = self._request(self._client.list_offsets, wanted, isolation_level=level)
         return {
             (one.topic, one.partition): self._answer(
-                question, one, f"reading offsets of {one.topic}-{one.partition}"
+                request, one, f"reading offsets of {one.topic}-{one.partition}"
             ).offset
-            for one in question
+            for one in request
         }
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:

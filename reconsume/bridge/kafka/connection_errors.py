@@ -131,7 +131,7 @@ class ConnectionErrors:
         return self._are_all_down and trouble is not None and trouble.is_certain
 
     def no_answer(self, cause: KafkaError, doing: str) -> KafkaNotReachable:
-        """Return the error of a question without an answer."""
+        """Return the error of a request without an answer."""
         trouble = self.trouble()
         if trouble is None:
             servers = self._base.get("bootstrap.servers")

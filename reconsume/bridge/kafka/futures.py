@@ -1,4 +1,4 @@
-"""Questions to a cluster that are answered later, in confluent-kafka's futures."""
+"""Requests to a cluster that are answered later, in the futures of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-__all__ = ["Question"]
+__all__ = ["AdminRequest"]
 
 K = TypeVar("K")
 
@@ -18,8 +18,8 @@ _GRACE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.1
 
 
-class Question(Generic[K]):
-    """Was asked of several things at once.
+class AdminRequest(Generic[K]):
+    """One request about several topics, partitions or groups; each has an answer of its own.
 
     It keeps its client: librdkafka (2.16) may lose the answers of one that is let go meanwhile, as when another thread
     replaces it, and their futures never end. Nor is any answer waited for much longer than was asked for.

@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.client_settings import client_settings
 from reconsume.bridge.kafka.clients import make_admin
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.futures import Question
+from reconsume.bridge.kafka.futures import AdminRequest
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable, ReconsumeError
 
 __all__ = ["UNANSWERED", "PatientClient"]
@@ -28,13 +28,13 @@ _PAUSE: Final = 0.05
 UNANSWERED: Final = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 )
-"""Errors of questions that no broker has answered."""
+"""Errors of requests that no broker has answered."""
 _USED_UP: Final = UNANSWERED | {KafkaError.FENCED_LEADER_EPOCH}
 """A client may fail for long after these. librdkafka 2.16 repeats a fenced epoch until it reads its metadata again."""
-_QUESTION_SECONDS: Final = 4.0
+_REQUEST_SECONDS: Final = 4.0
 """Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 _SHARES: Final = (0.125, 0.25, 0.625)
-"""Of the time for a question: librdkafka tells nothing of its connections while it waits for metadata."""
+"""Of the time for a request: librdkafka tells nothing of its connections while it waits for metadata."""
 
 
 class PatientClient:
@@ -53,7 +53,7 @@ class PatientClient:
         self, base: Mapping[str, Any], client_id: str = "reconsume-admin", *, patience: float = _TIMEOUT
     ) -> None:
         self._patience = patience
-        self._question_seconds = min(_QUESTION_SECONDS, patience)
+        self._request_seconds = min(_REQUEST_SECONDS, patience)
         # Nobody asks this client for news of the cluster but itself; librdkafka's 5 minutes are too long to wait.
         self._settings = {"topic.metadata.refresh.interval.ms": 10_000} | client_settings(base, client_id)
         # What is wrong with the connection is told by what is raised.
@@ -68,7 +68,7 @@ class PatientClient:
     def _ask_for_metadata(self, doing: str) -> ClusterMetadata:
         for share in _SHARES:
             try:
-                return self._client.list_topics(timeout=share * self._question_seconds)
+                return self._client.list_topics(timeout=share * self._request_seconds)
             except KafkaException as error:
                 failed = error
             if self._is_hopeless():
@@ -92,25 +92,25 @@ class PatientClient:
                 return found
             time.sleep(_PAUSE)
 
-    def _question(
+    def _request(
         self, ask: Callable[..., Mapping[K, Future[Any]]], *given: Any, seconds: float | None = None, **more: Any
-    ) -> Question[K]:
-        patience = self._question_seconds if seconds is None else seconds
-        return Question(ask, *given, seconds=patience, is_hopeless=self._is_hopeless, **more)
+    ) -> AdminRequest[K]:
+        patience = self._request_seconds if seconds is None else seconds
+        return AdminRequest(ask, *given, seconds=patience, is_hopeless=self._is_hopeless, **more)
 
     def _is_hopeless(self) -> bool:
         """Hear what librdkafka tells of the connections."""
         self._client.poll(0)
         return self._heard.is_hopeless and not self._has_told
 
-    def _answer(self, question: Question[K], asked: K, doing: str) -> Any:
+    def _answer(self, request: AdminRequest[K], asked: K, doing: str) -> Any:
         try:
-            return question.answer(asked)
+            return request.answer(asked)
         except KafkaException as error:
             raise self._explain(error, doing) from error
 
     def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
-        """Translate the error. Where a new client may be answered at once, the next question goes to one.
+        """Translate the error. Where a new client may be answered at once, the next request goes to one.
 
         One whose connections were reset may wait for its controller for minutes, though the brokers answer others.
         """

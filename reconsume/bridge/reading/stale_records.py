@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["LeftOvers", "committed_offsets"]
+__all__ = ["StaleRecords", "committed_offsets"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _LOOK_EVERY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class _Suspect:
+class _UncheckedPartition:
     """A partition whose first record has not come, or may come twice.
 
     Attributes:
@@ -39,7 +39,7 @@ class _Suspect:
     sought: bool = False
 
 
-class LeftOvers:
+class StaleRecords:
     """Holds what comes first after an assignment against what the group has committed.
 
     librdkafka 2.16 begins elsewhere at times, when offsets are committed in transactions:
@@ -58,51 +58,51 @@ class LeftOvers:
         from_end: whether librdkafka falls back on the end of a partition, not on its beginning.
 
     Attributes:
-        suspects: nothing has to be asked while it is empty.
+        unchecked: nothing has to be asked while it is empty.
     """
 
     def __init__(self, seek: Callable[[TopicPartition], None], *, from_end: bool = False) -> None:
-        self.suspects: dict[Partition, _Suspect] = {}
+        self.unchecked: dict[Partition, _UncheckedPartition] = {}
         self._seek = seek
         self._from_end = from_end
         self._looked = 0.0
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Take note of partitions that start at their committed offsets."""
-        self.suspects.update({(one.topic, one.partition): _Suspect() for one in partitions})
+        self.unchecked.update({(one.topic, one.partition): _UncheckedPartition() for one in partitions})
 
     def trust(self, partitions: Iterable[TopicPartition]) -> None:
         """Take what comes of these: somebody has chosen where they start."""
         for one in partitions:
-            self.suspects.pop((one.topic, one.partition), None)
+            self.unchecked.pop((one.topic, one.partition), None)
 
-    def is_one(self, consumer: Consumer, polled: Message) -> bool:
+    def is_stale(self, consumer: Consumer, polled: Message) -> bool:
         """Whether this record is not for the program: it is left over, or will come again."""
         where, offset = (polled.topic() or "", polled.partition() or 0), polled.offset() or 0
-        suspect = self.suspects.get(where)
-        if suspect is None or polled.error() is not None:
+        state = self.unchecked.get(where)
+        if state is None or polled.error() is not None:
             return False
-        if suspect.first is not None:
-            if offset >= suspect.first:
-                del self.suspects[where]
-            return offset == suspect.first
-        if suspect.committed is None:
+        if state.first is not None:
+            if offset >= state.first:
+                del self.unchecked[where]
+            return offset == state.first
+        if state.committed is None:
             try:
-                suspect.committed = committed_offsets(consumer, [TopicPartition(*where)], _BRIEFLY_SECONDS)[where]
+                state.committed = committed_offsets(consumer, [TopicPartition(*where)], _BRIEFLY_SECONDS)[where]
             except KafkaNotReachable as error:
                 logger.warning("%s; reading %s-%d@%d again", error, *where, offset)
                 return self._go_back(where, offset)
-        if offset < suspect.committed:
+        if offset < state.committed:
             return True
-        if self._from_end and offset > suspect.committed >= 0 and not suspect.sought:
-            suspect.sought = True
-            return self._go_back(where, suspect.committed)
-        suspect.first = offset
+        if self._from_end and offset > state.committed >= 0 and not state.sought:
+            state.sought = True
+            return self._go_back(where, state.committed)
+        state.first = offset
         return False
 
     def nothing_comes(self, consumer: Consumer) -> None:
         """Go back to what is committed where no record has come yet, if it may have begun at the end."""
-        silent = [where for where, one in self.suspects.items() if one.first is None and not one.sought]
+        silent = [where for where, one in self.unchecked.items() if one.first is None and not one.sought]
         if not (self._from_end and silent) or time.monotonic() < self._looked + _LOOK_EVERY_SECONDS:
             return
         self._looked = time.monotonic()
@@ -112,8 +112,8 @@ class LeftOvers:
             logger.debug("%s", error)
             return
         for where, offset in committed.items():
-            suspect = self.suspects[where]
-            suspect.committed, suspect.sought = offset, offset < 0 or self._go_back(where, offset)
+            state = self.unchecked[where]
+            state.committed, state.sought = offset, offset < 0 or self._go_back(where, offset)
 
     def _go_back(self, where: Partition, offset: int) -> bool:
         """Read again from there; False if librdkafka has not begun to read the partition."""

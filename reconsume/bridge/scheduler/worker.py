@@ -18,7 +18,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDou
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, PositionReader
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
-from reconsume.bridge.scheduler.membership.unknown_outcome import Doubt
+from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.batch_size import BatchSize
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
@@ -91,7 +91,7 @@ class Worker:
         self._scout = scout
         self._refusals = refusals if refusals is not None else Refusals(router)
         self._given_up: str | None = None
-        self._doubt: Doubt | None = None
+        self._unknown_outcome: UnknownOutcome | None = None
         self._look_at_ms = 0.0
         self._owners = EarlierOwners(consumer, positions, self._is_stopping, clock)
         self._assignment = Assignment(
@@ -142,7 +142,7 @@ class Worker:
         # While it waits nothing leaves, however long it has been due.
         self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
         self._assignment.try_again()
-        delivered = 0 if self._doubt is None else self._recover(self._doubt)
+        delivered = 0 if self._unknown_outcome is None else self._recover(self._unknown_outcome)
         if self._may_deliver():
             delivered += self._deliver_due()
         self._observer.look(self._read_ahead)
@@ -163,13 +163,13 @@ class Worker:
 
     @property
     def _is_waiting(self) -> bool:
-        return self._doubt is not None or self._clock() < self._look_at_ms
+        return self._unknown_outcome is not None or self._clock() < self._look_at_ms
 
     def _deliver_due(self) -> int:
         if self._refusals:
             self._refusals.step(self._clock())
         delivered = self._deliver_out_of_turn() if self._scout is not None else 0
-        if delivered is None or self._doubt is not None:
+        if delivered is None or self._unknown_outcome is not None:
             return delivered or 0
         runs = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
         return delivered + (self._deliver(runs) if runs else 0)
@@ -189,7 +189,7 @@ class Worker:
         return None if refused else delivered
 
     def _seconds_to_wait(self, longest: float) -> float:
-        due = self._read_ahead.next_due_ms() if self._doubt is None else self._look_at_ms
+        due = self._read_ahead.next_due_ms() if self._unknown_outcome is None else self._look_at_ms
         return longest if due is None else min(longest, max(0.0, (max(due, self._look_at_ms) - self._clock()) / 1000))
 
     def _deliver(self, runs: list[DueRun]) -> int:
@@ -207,13 +207,13 @@ class Worker:
             self._size.took(runs, self._clock() - began, committed=False)
             self._observer.aborted(str(error))
             self._router.forget()
-            self._doubt = Doubt(runs, batch, _offsets(runs))
+            self._unknown_outcome = UnknownOutcome(runs, batch, _offsets(runs))
             return 0
         self._size.took(runs, self._clock() - began, committed=True)
         self._done(runs, batch)
         return len(batch)
 
-    def _recover(self, doubt: Doubt) -> int:
+    def _recover(self, unknown: UnknownOutcome) -> int:
         """Look whether a batch without an answer counts; gives the number of records that do.
 
         Before that nothing is delivered. The worker stays in the group meanwhile, because to leave it would hold up
@@ -223,7 +223,7 @@ class Worker:
         if now < self._look_at_ms:
             return 0
         self._look_at_ms = now + _BACK_OFF_MS
-        asked = doubt.partitions(self._read_ahead)
+        asked = unknown.partitions(self._read_ahead)
         try:
             self._writer.recover()
             left, undecided = self._owners.ask(asked)
@@ -234,10 +234,10 @@ class Worker:
             raise WriterBroken(error) from error
         if undecided:
             return 0
-        self._doubt, self._look_at_ms = None, 0.0
-        counted = doubt.settle(asked, left)
+        self._unknown_outcome, self._look_at_ms = None, 0.0
+        counted = unknown.committed_runs(asked, left)
         batch = [delivery for one in counted for delivery in one.batch]
-        logger.warning("%d of %d records of the batch in doubt were delivered", len(batch), len(doubt.batch))
+        logger.warning("%d of %d records of the batch in doubt were delivered", len(batch), len(unknown.batch))
         if counted:
             self._done([one.run for one in counted], batch)
         return len(batch)

@@ -25,8 +25,8 @@ from reconsume.cli.output import (
 )
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
-from reconsume.operations.points_in_time import parse_moment
-from reconsume.operations.record_address import Place
+from reconsume.operations.points_in_time import parse_point_in_time
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import MOST, REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
 
 __all__ = ["export_letters", "list_letters", "make_filter", "resend_letters", "show_letter"]
@@ -53,8 +53,10 @@ def make_filter(
 ) -> Filter:
     """Of what the options say."""
     now = now_ms()
-    since_ms = None if since is None else parse_moment("--since", since, now)
-    return Filter(text, key, message_id, since_ms, None if until is None else parse_moment("--until", until, now))
+    since_ms = None if since is None else parse_point_in_time("--since", since, now)
+    return Filter(
+        text, key, message_id, since_ms, None if until is None else parse_point_in_time("--until", until, now)
+    )
 
 
 def list_letters(
@@ -83,7 +85,7 @@ def list_letters(
 
 def show_letter(settings: Settings, group: str, place: str, *, as_json: bool) -> None:
     """One, with all that it has."""
-    one = read_one(settings, group, Place.parse(place, _LIST))
+    one = read_one(settings, group, RecordAddress.parse(place, _LIST))
     letter = one.letter
     report = _summary(one) | {
         "born": _moment(letter.born_ms),
@@ -140,7 +142,7 @@ def resend_letters(
         raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
     if places and wanted != Filter():
         raise IllegalSetting("a filter goes with --all; dead letters that are named are sent as they are named")
-    chosen = [Place.parse(one, _LIST) for one in places] if places else _places(settings, group, wanted)
+    chosen = [RecordAddress.parse(one, _LIST) for one in places] if places else _places(settings, group, wanted)
     if not chosen:
         _tell(group, [], None, as_json=as_json)
         return
@@ -158,7 +160,7 @@ def resend_letters(
     _tell(group, done, replay_id, as_json=as_json)
 
 
-def _places(settings: Settings, group: str, wanted: Filter) -> list[Place]:
+def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddress]:
     found = []
     for one in _all(settings, group, wanted):
         found.append(one.place)

@@ -12,7 +12,7 @@ from reconsume.cli.common import confirm, shown_text
 from reconsume.cli.output import counted, print_facts, print_json, print_json_list, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["list_quarantine", "release_records", "show_record"]
 
@@ -41,7 +41,7 @@ def show_record(settings: Settings, place: str, *, as_json: bool) -> None:
     Raises:
         IllegalSetting: there is none.
     """
-    wanted = Place.parse(place, _LIST)
+    wanted = RecordAddress.parse(place, _LIST)
     found = find_quarantined(settings, wanted)
     if found is None:
         raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
@@ -68,7 +68,7 @@ def release_records(
     if bool(places) == all_of_them:
         raise IllegalSetting("name the records as PARTITION/OFFSET, or say --all")
     changes = dict(_change(text) for text in headers)
-    chosen = None if all_of_them else [Place.parse(one, _LIST) for one in places]
+    chosen = None if all_of_them else [RecordAddress.parse(one, _LIST) for one in places]
     what = "all records of the quarantine" if chosen is None else counted(len(chosen), "record")
     if not confirm(f"Release {what}?", yes=yes):
         return

@@ -8,8 +8,8 @@ from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letters import Filter
-from reconsume.operations.points_in_time import parse_moment
-from reconsume.operations.record_address import Place
+from reconsume.operations.points_in_time import parse_point_in_time
+from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["FIELDS", "FilterForm", "place_of", "places_of"]
 
@@ -49,21 +49,21 @@ class FilterForm:
             text=self.text or None,
             key=self.key or None,
             message_id=self.message_id or None,
-            since_ms=parse_moment("since", self.since, now_ms) if self.since else None,
-            until_ms=parse_moment("until", self.until, now_ms) if self.until else None,
+            since_ms=parse_point_in_time("since", self.since, now_ms) if self.since else None,
+            until_ms=parse_point_in_time("until", self.until, now_ms) if self.until else None,
         )
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> RecordAddress:
     """Where a record stands, as an address or a form has it.
 
     Raises:
         IllegalSetting: it is no place.
     """
-    return Place.parse(text, "reconsume dlq list")
+    return RecordAddress.parse(text, "reconsume dlq list")
 
 
-def places_of(texts: list[str]) -> list[Place]:
+def places_of(texts: list[str]) -> list[RecordAddress]:
     """What was chosen, each once, in order.
 
     Raises:

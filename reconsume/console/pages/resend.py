@@ -20,7 +20,7 @@ from reconsume.console.web.checks import NOBODY, same_secret
 from reconsume.console.web.faults import Refusal
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict, new_replay_id
 
 __all__ = ["Resend"]
@@ -110,7 +110,7 @@ class Resend:
         verdicts = self._resend(request.scope.get("caller", NOBODY), group, places, replay_id)
         return self._answer(request, {"group": group, "replay_id": replay_id}, verdicts, "resend_done.html")
 
-    def _resend(self, who: str, group: str, places: list[Place], replay_id: str) -> list[ResendVerdict]:
+    def _resend(self, who: str, group: str, places: list[RecordAddress], replay_id: str) -> list[ResendVerdict]:
         try:
             verdicts = self._cluster.resend(group, places, replay_id)
         except ReconsumeError as error:

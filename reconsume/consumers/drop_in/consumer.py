@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.clients import DerivedConsumer
-from reconsume.bridge.reading.stale_records import LeftOvers
+from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
 from reconsume.consumers.drop_in.retry_message import RetryMessage, as_polled, polled_from
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
@@ -94,8 +94,8 @@ class Consumer(DerivedConsumer):
         )
         self._changed_assignment = False
         self._ownership = Ownership()
-        self._left_overs = LeftOvers(super().seek, from_end=not settings.starts_at_beginning)
-        self._suspects = self._left_overs.suspects
+        self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
+        self._unchecked = self._stale_records.unchecked
         self._retries: dict[tuple[str, int], deque[int]] = {}
 
     @property
@@ -137,10 +137,10 @@ class Consumer(DerivedConsumer):
         """As in `confluent_kafka`; a retry is a `RetryMessage`."""
         message = self._kafka_poll(timeout)
         if message is None:
-            if self._suspects:
-                self._left_overs.nothing_comes(self)
+            if self._unchecked:
+                self._stale_records.nothing_comes(self)
             return None
-        if message.topic() != self._retry_topic and not self._suspects:
+        if message.topic() != self._retry_topic and not self._unchecked:
             return message
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while message is not None:
@@ -153,9 +153,9 @@ class Consumer(DerivedConsumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
         """As in `confluent_kafka`; retries are `RetryMessage`s."""
         messages = self._kafka_consume(num_messages, timeout)
-        if not messages and self._suspects:
-            self._left_overs.nothing_comes(self)
-        if self._retry_topic not in map(_topic, messages) and not self._suspects:
+        if not messages and self._unchecked:
+            self._stale_records.nothing_comes(self)
+        if self._retry_topic not in map(_topic, messages) and not self._unchecked:
             return messages
         return [shown for one in messages if (shown := self._show(one)) is not None]
 
@@ -164,7 +164,7 @@ class Consumer(DerivedConsumer):
 
         That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
         """
-        if self._suspects and self._left_overs.is_one(self, polled):
+        if self._unchecked and self._stale_records.is_stale(self, polled):
             return None
         if polled.topic() != self._retry_topic:
             return polled
@@ -308,7 +308,7 @@ class Consumer(DerivedConsumer):
 
     def seek(self, partition: TopicPartition) -> None:
         """As in `confluent_kafka`."""
-        self._left_overs.trust([partition])
+        self._stale_records.trust([partition])
         super().seek(partition)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -348,7 +348,7 @@ class Consumer(DerivedConsumer):
                 if not by_user:
                     (self.incremental_assign if self._cooperative else self.assign)(wanted)
                 self._ownership.assigned(wanted)
-                note = self._left_overs.assigned if self._exactly_once and not by_user else self._left_overs.trust
+                note = self._stale_records.assigned if self._exactly_once and not by_user else self._stale_records.trust
                 note(wanted)
 
         return on_assign

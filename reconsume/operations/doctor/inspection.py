@@ -66,20 +66,20 @@ class Inspector(KafkaAdmin):
     def broker_settings(self) -> dict[str, str]:
         """The settings in force of one broker."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata("looking at the cluster").brokers)))
-        question = self._question(self._client.describe_configs, [resource], seconds=_TIMEOUT)
-        values = self._answer(question, resource, f"reading the settings of broker {resource.name}")
+        request = self._request(self._client.describe_configs, [resource], seconds=_TIMEOUT)
+        values = self._answer(request, resource, f"reading the settings of broker {resource.name}")
         return {name: entry.value for name, entry in values.items() if entry.value is not None}
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
         """What this client may do to each topic, as ACLs name it; nothing to one that it may not see."""
         asked = TopicCollection(list(topics))
-        question = self._question(
+        request = self._request(
             self._client.describe_topics, asked, seconds=_TIMEOUT, include_authorized_operations=True
         )
         found = {}
-        for topic in question:
+        for topic in request:
             try:
-                found[topic] = _names(question.answer(topic).authorized_operations)
+                found[topic] = _names(request.answer(topic).authorized_operations)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -96,17 +96,17 @@ class Inspector(KafkaAdmin):
             return set()
 
     def _describe_group(self, group: str) -> Any:
-        question = self._question(
+        request = self._request(
             self._client.describe_consumer_groups, [group], seconds=_TIMEOUT, include_authorized_operations=True
         )
-        return self._answer(question, group, f"looking at group {group}")
+        return self._answer(request, group, f"looking at group {group}")
 
     def may_create(self, topic: str) -> bool:
         """Whether this client may make a topic of that name; none is made."""
         new = NewTopic(topic, num_partitions=1, replication_factor=-1)
-        question = self._question(self._client.create_topics, [new], seconds=_TIMEOUT, validate_only=True)
+        request = self._request(self._client.create_topics, [new], seconds=_TIMEOUT, validate_only=True)
         try:
-            question.answer(topic)
+            request.answer(topic)
         except KafkaException as error:
             return bool(error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return True

@@ -30,7 +30,7 @@ from reconsume.spark_connectors.reconcile.judged import (
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
 from reconsume.spark_connectors.reconcile.pairing import pair_up
 from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts
-from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords, Extent, ExtentsSince, Place
+from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords, Extent, ExtentsSince, Partition
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
 from reconsume.spark_connectors.reconcile.records.records import read_records
 from reconsume.spark_connectors.reconcile.records.second_look import (
@@ -260,7 +260,7 @@ def _has(ledger: DataFrame, wanted: Column) -> bool:
     return bool(row.found)
 
 
-def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Place, int] | None) -> Mapping[Place, Extent]:
+def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Partition, int] | None) -> Mapping[Partition, Extent]:
     """What the partitions hold; where a ledger knows how far it has come, what was deleted before does not count."""
     if ends is None:
         return extents(from_ms)

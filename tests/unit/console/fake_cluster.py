@@ -14,7 +14,7 @@ from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict
 from tests.support.consoles import Browser, console_settings, running_console
 
@@ -48,7 +48,7 @@ def letter(
     told = [(name, text.encode()) for name, text in ours.items() if text is not None]
     every: list[Header] = [*headers, *told]
     info = DeadLetterInfo.of(group, Position(f"reconsume.DLQ.{group}", 0, offset), every)
-    return DeadLetterRecord(Place(0, offset), key, value, every, NOW - (60 - offset) * 60_000, info)
+    return DeadLetterRecord(RecordAddress(0, offset), key, value, every, NOW - (60 - offset) * 60_000, info)
 
 
 def status_of_groups(**dead_letters: int) -> dict[str, Any]:
@@ -82,9 +82,9 @@ class FakeCluster:
         default_factory=lambda: Groups(by_name={"departures": SubscriptionGroupConfig(group_name="departures")})
     )
     letters: dict[str, list[DeadLetterRecord]] = field(default_factory=dict)
-    verdicts: dict[Place, str] = field(default_factory=dict)
+    verdicts: dict[RecordAddress, str] = field(default_factory=dict)
     error: Exception | None = None
-    sent: list[tuple[str, list[Place], str]] = field(default_factory=list)
+    sent: list[tuple[str, list[RecordAddress], str]] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
     def _letters(self, group: str) -> list[DeadLetterRecord]:
@@ -107,20 +107,20 @@ class FakeCluster:
         found = [one for one in reversed(self._letters(group)) if wanted.takes(one)]
         return Page(found[:limit], len(self.letters[group]), "0:17" if len(found) > limit else None)
 
-    def one(self, group: str, place: Place) -> DeadLetterRecord:
+    def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         found = [one for one in self._letters(group) if one.place == place]
         if not found:
             raise RecordNotFound(f"{place} of group {group!r}: no dead letter is there")
         return found[0]
 
-    def plan(self, group: str, places: Collection[Place]) -> list[ResendVerdict]:
+    def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         return [
             ResendVerdict(one, self.verdicts.get(one.place, SEND), 0)
             for one in self._letters(group)
             if one.place in places
         ]
 
-    def resend(self, group: str, places: Collection[Place], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
         done = self.plan(group, places)
         sent = [one.record.place for one in done if one.status == SEND]
         self.sent.append((group, sent, replay_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.points_in_time import parse_moment
+from reconsume.operations.points_in_time import parse_point_in_time
 
 NOW = 1_795_377_600_000.5
 """2026-11-22 20:00 UTC."""
@@ -21,10 +21,10 @@ NOW = 1_795_377_600_000.5
     ],
 )
 def test_a_time_or_how_long_ago(text: str, before_now_ms: int) -> None:
-    assert parse_moment("--since", text, NOW) == int(NOW) - before_now_ms
+    assert parse_point_in_time("--since", text, NOW) == int(NOW) - before_now_ms
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2", "-2h", "9999-99-99"])
 def test_anything_else_is_refused_with_the_way_out(text: str) -> None:
     with pytest.raises(IllegalSetting, match=r"--since .* such as 2h"):
-        parse_moment("--since", text, NOW)
+        parse_point_in_time("--since", text, NOW)

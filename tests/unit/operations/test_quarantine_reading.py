@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.quarantine import quarantine_headers, release_m
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations import quarantine
 from reconsume.operations.quarantine import count_quarantined, find_quarantined, read_quarantine
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 
 TOPIC = "reconsume.QUARANTINE"
 COUNT, VALUE_BYTES = 1_000, 100_000
@@ -65,17 +65,17 @@ def test_reading_it_takes_the_memory_of_one_record() -> None:
 @pytest.mark.parametrize(
     ("place", "is_released"),
     [
-        (Place(0, 0), True),
-        (Place(0, 2), False),
-        (Place(0, 16), True),
-        (Place(0, 1), None),
-        (Place(0, 2 * COUNT), None),
-        (Place(0, 2 * COUNT + 1), None),
-        (Place(0, 2 * COUNT + 6), None),
-        (Place(1, 0), None),
+        (RecordAddress(0, 0), True),
+        (RecordAddress(0, 2), False),
+        (RecordAddress(0, 16), True),
+        (RecordAddress(0, 1), None),
+        (RecordAddress(0, 2 * COUNT), None),
+        (RecordAddress(0, 2 * COUNT + 1), None),
+        (RecordAddress(0, 2 * COUNT + 6), None),
+        (RecordAddress(1, 0), None),
     ],
 )
-def test_one_is_found_by_its_place_with_what_became_of_it(place: Place, is_released: bool | None) -> None:
+def test_one_is_found_by_its_place_with_what_became_of_it(place: RecordAddress, is_released: bool | None) -> None:
     found = find_quarantined(SETTINGS, place)
     assert (None if found is None else found.is_released) == is_released
 

@@ -12,7 +12,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Left
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.bridge.scheduler.queues.out_of_turn import offset_of
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.errors import IllegalName
@@ -150,7 +150,7 @@ class Assignment:
         if decided:
             self._consumer.resume([TopicPartition(*where) for where in decided])
 
-    def _restore(self, positions: dict[Partition, Left]) -> None:
+    def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and read on from there."""
         logger.warning(
             "the group's coordinator has lost offsets, going on at positions: %s",

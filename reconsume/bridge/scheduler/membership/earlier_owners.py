@@ -18,7 +18,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, 
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.positions import StoredPosition
 
-__all__ = ["EarlierOwners", "Left", "PositionReader", "covers"]
+__all__ = ["EarlierOwners", "EarlierProgress", "PositionReader", "covers"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _PATIENCE_MS: Final = 30_000.0
 """Brokers have aborted a dead worker's transaction by then."""
 
 
-class Left(NamedTuple):
+class EarlierProgress(NamedTuple):
     """Of one commit or position: the next record to deliver, and what is delivered from there on.
 
     Attributes:
@@ -90,7 +90,7 @@ class EarlierOwners:
         if self._positions is not None:
             self._positions.meet(topics)
 
-    def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, Left], set[Partition]]:
+    def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, EarlierProgress], set[Partition]]:
         """Where these go on, as far as there is an offset, and those of which it is not known yet: ask again.
 
         After 30 s the committed offset holds.
@@ -120,7 +120,7 @@ class EarlierOwners:
         for where in partitions:
             self._undecided_since.pop(where, None)
 
-    def _look_ahead(self, partitions: Collection[Partition], left: dict[Partition, Left]) -> set[Partition]:
+    def _look_ahead(self, partitions: Collection[Partition], left: dict[Partition, EarlierProgress]) -> set[Partition]:
         """Replace commits by positions that are ahead of them; gives the partitions that may have a hidden one."""
         assert self._positions is not None
         try:
@@ -138,7 +138,9 @@ class EarlierOwners:
                 left[where] = _left(where, position.offset, position.metadata, is_restored=True)
         return {where for where in ahead if written.last[where][0] >= stored.end}
 
-    def _ahead(self, written: LastPositions, where: Partition, left: Mapping[Partition, Left]) -> StoredPosition | None:
+    def _ahead(
+        self, written: LastPositions, where: Partition, left: Mapping[Partition, EarlierProgress]
+    ) -> StoredPosition | None:
         """The last position of a partition if it is of this topic, and ahead of the commit."""
         assert self._positions is not None
         _, position = written.last.get(where, (0, None))
@@ -146,7 +148,7 @@ class EarlierOwners:
             return None
         return None if covers(left.get(where), where, position.offset, position.metadata) else position
 
-    def _committed(self, partitions: Collection[Partition]) -> dict[Partition, Left]:
+    def _committed(self, partitions: Collection[Partition]) -> dict[Partition, EarlierProgress]:
         asked = [TopicPartition(*where) for where in partitions]
         doing = f"asking for the offsets of {asked[0].topic}"
         for tries_left in reversed(range(_TRIES)):
@@ -168,7 +170,7 @@ class EarlierOwners:
         }
 
 
-def covers(left: Left | None, where: Partition, offset: int, metadata: str | None) -> bool:
+def covers(left: EarlierProgress | None, where: Partition, offset: int, metadata: str | None) -> bool:
     """Whether the partition stands at this offset with this metadata, or has gone on from there.
 
     Records that are delivered out of order change the metadata alone.
@@ -178,9 +180,9 @@ def covers(left: Left | None, where: Partition, offset: int, metadata: str | Non
     return _left(where, offset, metadata).done <= left.done
 
 
-def _left(where: Partition, offset: int, metadata: str | None, *, is_restored: bool = False) -> Left:
+def _left(where: Partition, offset: int, metadata: str | None, *, is_restored: bool = False) -> EarlierProgress:
     try:
-        return Left(offset, metadata or "", decode_either(offset, metadata), is_restored)
+        return EarlierProgress(offset, metadata or "", decode_either(offset, metadata), is_restored)
     except MalformedProperty as error:
         logger.warning("metadata ignored topic=%s partition=%d: %s", *where, error)
-        return Left(offset, is_restored=is_restored)
+        return EarlierProgress(offset, is_restored=is_restored)

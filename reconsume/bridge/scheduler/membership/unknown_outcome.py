@@ -9,16 +9,16 @@ from itertools import islice
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.scheduler.membership.earlier_owners import Left, covers
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierProgress, covers
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.targets.routing import Delivery
 
-__all__ = ["Counted", "Doubt"]
+__all__ = ["CommittedRun", "UnknownOutcome"]
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What turned out to be committed: one partition's part of the batch."""
+class CommittedRun:
+    """The part of a batch in one partition that turned out to be committed."""
 
     run: DueRun
     position: TopicPartition
@@ -26,7 +26,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class UnknownOutcome:
     """The batch, and the positions that it was to commit; those tell whether it was."""
 
     runs: Sequence[DueRun]
@@ -37,7 +37,9 @@ class Doubt:
         """Where to ask: the partitions that the worker has had all the time; the others have, or had, another owner."""
         return [(run.queue.topic, run.queue.partition) for run in self.runs if read_ahead.has(run.queue)]
 
-    def settle(self, asked: Collection[Partition], left: Mapping[Partition, Left]) -> list[Counted]:
+    def committed_runs(
+        self, asked: Collection[Partition], left: Mapping[Partition, EarlierProgress]
+    ) -> list[CommittedRun]:
         """The committed part; the rest is still to be delivered.
 
         A transaction changes all or nothing, but each partition is judged by itself: one may have gone to somebody who
@@ -48,9 +50,9 @@ class Doubt:
             left: where these go on, if somebody has committed there.
         """
         deliveries = iter(self.batch)
-        counted = list[Counted]()
+        counted = list[CommittedRun]()
         for run, position in zip(self.runs, self.positions, strict=True):
             part, where = list(islice(deliveries, len(run.records))), (position.topic, position.partition)
             if where in asked and covers(left.get(where), where, position.offset, position.metadata):
-                counted.append(Counted(run, position, part))
+                counted.append(CommittedRun(run, position, part))
         return counted

@@ -19,14 +19,14 @@ __all__ = [
     "Extent",
     "ExtentsSince",
     "First",
-    "Place",
+    "Partition",
     "deleted_until",
     "expired_lanes",
 ]
 
 logger = logging.getLogger(__name__)
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 _LATE_MS: Final = 3_600_000
 """A delivery may be so much later than it was due, and its send-back deleted."""
 
@@ -43,7 +43,7 @@ class Extent(NamedTuple):
     end: int
 
 
-ExtentsSince = Callable[[int], Mapping[Place, Extent]]
+ExtentsSince = Callable[[int], Mapping[Partition, Extent]]
 """Given the moment (ms) from which on topics are looked at, 0 for ever: the extent of each partition that there is."""
 
 
@@ -79,8 +79,8 @@ class ExpiredLanes:
 
 
 def deleted_until(
-    read: Mapping[Place, First],
-    extents: Mapping[Place, Extent] | None,
+    read: Mapping[Partition, First],
+    extents: Mapping[Partition, Extent] | None,
     now_ms: int,
     *,
     guess: bool,
@@ -146,7 +146,7 @@ class DeletedRecords:
         self,
         names: TopicNames,
         now_ms: int,
-        ask: Callable[[], Mapping[Place, Extent]] | None,
+        ask: Callable[[], Mapping[Partition, Extent]] | None,
         *,
         from_beginning: bool,
         in_window: bool,
@@ -160,10 +160,10 @@ class DeletedRecords:
         self._in_window = in_window
         self._gaps = gaps
         self._goes_on = goes_on
-        self._asked: Mapping[Place, Extent] | None = None
+        self._asked: Mapping[Partition, Extent] | None = None
 
     @property
-    def _extents(self) -> Mapping[Place, Extent] | None:
+    def _extents(self) -> Mapping[Partition, Extent] | None:
         if self._asked is None and self._ask is not None:
             self._asked = self._ask()
         return self._asked
@@ -182,7 +182,7 @@ class DeletedRecords:
                 folder,
             )
 
-    def lanes(self, firsts: Mapping[Place, First]) -> ExpiredLanes:
+    def lanes(self, firsts: Mapping[Partition, First]) -> ExpiredLanes:
         """Until when deliveries may have lost their send-back.
 
         Args:
@@ -212,7 +212,7 @@ class DeletedRecords:
         return _with_expired(rows, targets, until, self._names.quarantine, unsure)
 
 
-def _firsts_of(pairs: DataFrame, topics: Collection[str]) -> dict[Place, First]:
+def _firsts_of(pairs: DataFrame, topics: Collection[str]) -> dict[Partition, First]:
     """The first record that was read of each partition of topics where deliveries go."""
     there = pairs.where(F.col("arrived_topic").isin(list(topics)))
     firsts = there.groupBy("arrived_topic", "arrived_partition").agg(

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
-from reconsume.spark_connectors.reconcile.records.deleted import Extent, Place
+from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
 
 __all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
@@ -116,7 +116,7 @@ class GrownLedger:
         copies = F.col("copies_sent") + F.when(same["origin_message_id"].isNotNull() & surplus, 1).otherwise(0)
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
 
-    def ends(self) -> dict[Place, int] | None:
+    def ends(self) -> dict[Partition, int] | None:
         """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
         if self.last_ms is None:
             return None
@@ -129,7 +129,7 @@ class GrownLedger:
         return {(row.topic, row.partition): row["end"] for row in rows}
 
     def append(
-        self, ledger: DataFrame, now_ms: int, topic_prefix: str, extents: Mapping[Place, Extent] | None = None
+        self, ledger: DataFrame, now_ms: int, topic_prefix: str, extents: Mapping[Partition, Extent] | None = None
     ) -> None:
         """Keep what this run found; it counts when its name is written, last.
 

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.kafka import futures as questions
-from reconsume.bridge.kafka import patient_client
+from reconsume.bridge.kafka import futures, patient_client
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaRefused
@@ -108,8 +107,8 @@ def test_a_login_that_fails_is_told_at_once_but_not_to_a_process_that_asks_on_an
         def admin(self, settings: Mapping[str, Any]) -> AdminClient:
             return cast("AdminClient", LockedOut(settings))
 
-    monkeypatch.setattr(questions, "_GRACE_SECONDS", 0)
-    monkeypatch.setattr(patient_client, "_QUESTION_SECONDS", 0.05)
+    monkeypatch.setattr(futures, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_REQUEST_SECONDS", 0.05)
     serve(ADDRESS, Locked())
     try:
         admin = KafkaAdmin({"bootstrap.servers": ADDRESS}, patience=0.5)

@@ -11,11 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from reconsume.bridge.kafka import futures as questions
-from reconsume.bridge.kafka import patient_client
+from reconsume.bridge.kafka import futures, patient_client
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
-from reconsume.bridge.kafka.futures import Question
+from reconsume.bridge.kafka.futures import AdminRequest
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 NOWHERE: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -29,19 +28,19 @@ def unanswered(*, request_timeout: float) -> Mapping[str, Future[Any]]:
 
 def test_the_client_lives_until_it_has_answered() -> None:
     """One that is let go may not even say that it was; then what is raised says that librdkafka has not answered."""
-    question = Question(AdminClient(NOWHERE).list_offsets, {FLIGHTS: OffsetSpec.latest()}, seconds=0.5)
+    request = AdminRequest(AdminClient(NOWHERE).list_offsets, {FLIGHTS: OffsetSpec.latest()}, seconds=0.5)
     gc.collect()
     with pytest.raises(KafkaException) as raised:
-        question.answer(FLIGHTS)
+        request.answer(FLIGHTS)
     assert "librdkafka has not answered" not in raised.value.args[0].str()
 
 
 def test_an_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "_GRACE_SECONDS", 0)
-    question = Question(unanswered, seconds=0.05)
-    assert list(question) == ["flights"]
+    monkeypatch.setattr(futures, "_GRACE_SECONDS", 0)
+    request = AdminRequest(unanswered, seconds=0.05)
+    assert list(request) == ["flights"]
     with pytest.raises(KafkaException) as raised:
-        question.answer("flights")
+        request.answer("flights")
     assert raised.value.args[0].code() == KafkaError._TIMED_OUT
 
 
@@ -69,8 +68,8 @@ def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPat
             made.append(Silent())
             return cast("AdminClient", made[-1])
 
-    monkeypatch.setattr(questions, "_GRACE_SECONDS", 0)
-    monkeypatch.setattr(patient_client, "_QUESTION_SECONDS", 0.05)
+    monkeypatch.setattr(futures, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_REQUEST_SECONDS", 0.05)
     monkeypatch.setattr(patient_client, "_TIMEOUT", 0.2)
     serve("nobody:1", Made())
     try:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.reading.stale_records import LeftOvers
+from reconsume.bridge.reading.stale_records import StaleRecords
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -35,119 +35,119 @@ class Group:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.sought.append(to.offset)
 
-    def left_overs(self, *, from_end: bool = False) -> LeftOvers:
-        left_overs = LeftOvers(self.seek, from_end=from_end)
-        left_overs.assigned([FLIGHTS])
-        return left_overs
+    def stale(self, *, from_end: bool = False) -> StaleRecords:
+        stale = StaleRecords(self.seek, from_end=from_end)
+        stale.assigned([FLIGHTS])
+        return stale
 
-    def is_left_over(self, left_overs: LeftOvers, offset: int, error: KafkaError | None = None) -> bool:
+    def is_stale(self, stale: StaleRecords, offset: int, error: KafkaError | None = None) -> bool:
         polled = KafkaMessage(topic="flights", partition=0, offset=offset, error=error)
-        return left_overs.is_one(cast("Any", self), polled)
+        return stale.is_stale(cast("Any", self), polled)
 
-    def left_out(self, left_overs: LeftOvers, *offsets: int) -> list[int]:
-        return [offset for offset in offsets if self.is_left_over(left_overs, offset)]
+    def left_out(self, stale: StaleRecords, *offsets: int) -> list[int]:
+        return [offset for offset in offsets if self.is_stale(stale, offset)]
 
 
 def test_what_is_below_the_committed_offset_is_left_out_until_something_is_not() -> None:
     group = Group(38)
-    left_overs = group.left_overs()
-    assert group.left_out(left_overs, 0, 1, 37, 38, 39, 40) == [0, 1, 37]
+    stale = group.stale()
+    assert group.left_out(stale, 0, 1, 37, 38, 39, 40) == [0, 1, 37]
     assert group.asked == 1, "no more than it takes"
-    assert not left_overs.suspects
+    assert not stale.unchecked
 
 
 @pytest.mark.parametrize("committed", [38, OFFSET_INVALID])
 def test_the_first_record_may_be_left_over_too_and_then_comes_again(committed: int) -> None:
     """It was not committed yet when it came, and when librdkafka asked where the new assignment begins."""
     group = Group(committed)
-    left_overs = group.left_overs()
-    assert not group.is_left_over(left_overs, 38)
+    stale = group.stale()
+    assert not group.is_stale(stale, 38)
     group.offset = 39
-    assert group.left_out(left_overs, 38, 39) == [38]
-    assert not left_overs.suspects
+    assert group.left_out(stale, 38, 39) == [38]
+    assert not stale.unchecked
 
 
 def test_what_stands_before_the_first_record_comes_after_all() -> None:
     """The record that was left over had been read ahead of what its old owner had finished."""
     group = Group(38)
-    left_overs = group.left_overs()
-    assert not group.is_left_over(left_overs, 40)
-    assert group.left_out(left_overs, 38, 39, 40, 41) == [40]
+    stale = group.stale()
+    assert not group.is_stale(stale, 40)
+    assert group.left_out(stale, 38, 39, 40, 41) == [40]
 
 
 def test_with_a_new_assignment_it_begins_anew() -> None:
     group = Group(38)
-    left_overs = group.left_overs()
-    assert group.left_out(left_overs, 38) == []
-    left_overs.assigned([FLIGHTS])
-    assert group.left_out(left_overs, 37, 38) == [37]
+    stale = group.stale()
+    assert group.left_out(stale, 38) == []
+    stale.assigned([FLIGHTS])
+    assert group.left_out(stale, 37, 38) == [37]
 
 
 def test_where_the_user_has_chosen_the_start_nothing_is_asked() -> None:
     group = Group(38)
-    left_overs = group.left_overs()
-    left_overs.trust([FLIGHTS])
-    assert group.left_out(left_overs, 0) == []
+    stale = group.stale()
+    stale.trust([FLIGHTS])
+    assert group.left_out(stale, 0) == []
     assert group.asked == 0
 
 
 def test_a_group_that_has_committed_nothing_has_left_nothing() -> None:
     group = Group(OFFSET_INVALID)
-    assert group.left_out(group.left_overs(from_end=True), 7) == []
+    assert group.left_out(group.stale(from_end=True), 7) == []
     assert group.sought == []
 
 
 def test_an_event_is_no_record() -> None:
     group = Group(38)
-    assert not group.is_left_over(group.left_overs(), 0, KafkaError(KafkaError._PARTITION_EOF))
+    assert not group.is_stale(group.stale(), 0, KafkaError(KafkaError._PARTITION_EOF))
 
 
 def test_a_start_at_the_end_goes_back_once_to_what_is_committed() -> None:
     group = Group(38)
-    left_overs = group.left_overs(from_end=True)
-    assert group.left_out(left_overs, 50, 38, 39) == [50]
+    stale = group.stale(from_end=True)
+    assert group.left_out(stale, 50, 38, 39) == [50]
     assert group.sought == [38]
 
 
 def test_a_gap_that_is_none_is_passed_the_second_time() -> None:
     """The marks of transactions are no records."""
     group = Group(38)
-    assert group.left_out(group.left_overs(from_end=True), 40, 40, 41) == [40]
+    assert group.left_out(group.stale(from_end=True), 40, 40, 41) == [40]
     assert group.sought == [38]
 
 
 def test_where_it_may_have_begun_at_the_end_and_nothing_comes_it_goes_back_once() -> None:
     group = Group(38)
-    left_overs = group.left_overs(from_end=True)
+    stale = group.stale(from_end=True)
     for _ in range(2):
-        left_overs.nothing_comes(cast("Any", group))
+        stale.nothing_comes(cast("Any", group))
     assert group.sought == [38]
-    assert group.left_out(left_overs, 38, 39) == []
+    assert group.left_out(stale, 38, 39) == []
 
 
 @pytest.mark.parametrize(("committed", "from_end"), [(OFFSET_INVALID, True), (38, False)])
 def test_where_nothing_was_passed_over_it_does_not_go_back(committed: int, *, from_end: bool) -> None:
     group = Group(committed)
-    group.left_overs(from_end=from_end).nothing_comes(cast("Any", group))
+    group.stale(from_end=from_end).nothing_comes(cast("Any", group))
     assert group.sought == []
 
 
 def test_while_nobody_answers_it_does_not_go_back() -> None:
     group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))])
-    left_overs = group.left_overs(from_end=True)
-    left_overs.nothing_comes(cast("Any", group))
+    stale = group.stale(from_end=True)
+    stale.nothing_comes(cast("Any", group))
     assert group.sought == []
-    assert left_overs.suspects
+    assert stale.unchecked
 
 
 def test_where_nobody_answers_the_record_is_read_again() -> None:
     group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))])
-    left_overs = group.left_overs()
-    assert group.is_left_over(left_overs, 38)
+    stale = group.stale()
+    assert group.is_stale(stale, 38)
     assert group.sought == [38]
-    assert not group.is_left_over(left_overs, 38)
+    assert not group.is_stale(stale, 38)
 
 
 def test_a_record_that_cannot_be_read_again_is_taken() -> None:
     group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))], cannot_seek=True)
-    assert not group.is_left_over(group.left_overs(), 0)
+    assert not group.is_stale(group.stale(), 0)

@@ -31,7 +31,7 @@ from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, WriterBroken
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners
-from reconsume.bridge.scheduler.membership.unknown_outcome import Doubt
+from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.queues.second_reader import Scout
@@ -507,7 +507,7 @@ def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatc
 def test_the_model_finds_a_worker_that_takes_a_batch_without_an_answer_for_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Doubt, "settle", lambda *_: ())
+    monkeypatch.setattr(UnknownOutcome, "committed_runs", lambda *_: ())
     machine = Workers()
     machine.a_record_is_appended(PARTITIONS[0], 0)
     machine.time_passes(3_000)

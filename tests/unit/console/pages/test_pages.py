@@ -16,7 +16,7 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
 )
 from reconsume.operations.dead_letters import Filter
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from tests.support.consoles import Browser, basic
 from tests.support.waiting import wait_until
 from tests.unit.console.fake_cluster import (
@@ -134,7 +134,7 @@ def test_a_group_of_any_name_has_its_pages(browser: Browser, cluster: FakeCluste
     assert "reconsume dlq show 'a/b c%2F?#ü' 0/3" in shown.seen.words
     plan = browser.send(shown.seen.form("/resend"))
     assert browser.send(plan.seen.form("/resend/run")).status == 200
-    assert [one[:2] for one in cluster.sent] == [(name, [Place(0, 3)])]
+    assert [one[:2] for one in cluster.sent] == [(name, [RecordAddress(0, 3)])]
 
 
 def test_a_filter_is_an_address(browser: Browser, cluster: FakeCluster) -> None:

@@ -23,7 +23,7 @@ from reconsume.console.pages.filters import FIELDS, FilterForm, place_of, places
 from reconsume.console.web.rendering import Links, displayed, spell, utc
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letters import Filter
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -168,7 +168,7 @@ def test_a_place_that_is_none(text: str) -> None:
 
 
 def test_places_are_taken_once_and_in_order() -> None:
-    assert places_of(["1/2", "0/10", "0/9", "1/2"]) == [Place(0, 9), Place(0, 10), Place(1, 2)]
+    assert places_of(["1/2", "0/10", "0/9", "1/2"]) == [RecordAddress(0, 9), RecordAddress(0, 10), RecordAddress(1, 2)]
     with pytest.raises(IllegalSetting, match="no dead letter is chosen"):
         places_of([])
     with pytest.raises(IllegalSetting, match="1,001 dead letters are chosen"):
@@ -205,6 +205,6 @@ def test_nothing_invisible_is_shown_and_our_own_markup_stays() -> None:
 def test_links_name_groups_of_any_name() -> None:
     links = Links()
     assert links.group("a/b c%?#&\"'<ü>") == "/groups/a%2Fb%20c%25%3F%23%26%22%27%3C%C3%BC%3E"
-    assert links.group("g", "dead-letters", Place(0, 17)) == "/groups/g/dead-letters/0/17"
+    assert links.group("g", "dead-letters", RecordAddress(0, 17)) == "/groups/g/dead-letters/0/17"
     assert links.to("/", q="a b&c", refresh=None, x="") == "/?q=a+b%26c"
     assert Links("zh").to("/", q="x") == "/?q=x&lang=zh"

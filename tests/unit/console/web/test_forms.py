@@ -10,7 +10,7 @@ import pytest
 
 from reconsume.console.web.guard import BODY_BYTES
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.operations.record_address import Place
+from reconsume.operations.record_address import RecordAddress
 from tests.support.consoles import Browser, basic
 from tests.unit.console.fake_cluster import LETTERS, TOKEN, FakeCluster, running_over
 
@@ -19,7 +19,7 @@ def test_resending_asks_first_and_sends_once(
     browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    cluster.verdicts[Place(0, 1)] = "superseded"
+    cluster.verdicts[RecordAddress(0, 1)] = "superseded"
     form = browser.get(LETTERS).seen.form("/resend")
     plan = browser.send(form, ("place", "0/1"), ("place", "0/2"))
     assert plan.status == 200
@@ -34,7 +34,7 @@ def test_resending_asks_first_and_sends_once(
     again = browser.send(run)
     assert f"Sent now: 0 of 2, replay id {replay_id}." in again.seen.words
     assert "it was sent again since it died" in again.seen.words
-    assert cluster.sent == [("departures", [Place(0, 2)], replay_id), ("departures", [], replay_id)]
+    assert cluster.sent == [("departures", [RecordAddress(0, 2)], replay_id), ("departures", [], replay_id)]
     lines = [one.getMessage() for one in caplog.records if one.name.startswith("reconsume.console")]
     assert lines[0] == f"resend by -: 1 of 2 dead letters of group 'departures' were sent again, replay {replay_id}"
     assert 'reconsume_console_resent_records_total{outcome="send"}' in browser.probe("/metrics").text
@@ -48,7 +48,7 @@ def test_all_that_are_shown_may_be_chosen_at_once(browser: Browser) -> None:
 
 
 def test_a_plan_of_nothing_has_no_button(browser: Browser, cluster: FakeCluster) -> None:
-    cluster.verdicts = {Place(0, 1): "capped"}
+    cluster.verdicts = {RecordAddress(0, 1): "capped"}
     plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend")).seen
     assert plan.form("/resend/run").buttons == []
     assert "There is nothing to send." in plan.words

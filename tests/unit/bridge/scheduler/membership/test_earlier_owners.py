@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, Left
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.progress.done_apart import encode_apart
 from tests.support.positions import PositionsInMemory, Transaction
@@ -41,7 +41,7 @@ class Owners:
     ) -> Transaction:
         return self.positions.write([TopicPartition(*where, offset, metadata)], Transaction(state))
 
-    def ask(self, *wheres: tuple[str, int]) -> tuple[dict[tuple[str, int], Left], set[tuple[str, int]]]:
+    def ask(self, *wheres: tuple[str, int]) -> tuple[dict[tuple[str, int], EarlierProgress], set[tuple[str, int]]]:
         return self.owners.ask(wheres or (LANE,))
 
 
@@ -50,7 +50,7 @@ def test_a_position_behind_the_committed_offset_is_not_looked_at_twice() -> None
     group = Owners({LANE: (7, "")})
     for offset in (5, 7):
         group.wrote(offset)
-    assert group.ask(LANE, OTHER) == ({LANE: Left(7)}, set())
+    assert group.ask(LANE, OTHER) == ({LANE: EarlierProgress(7)}, set())
     assert group.positions.reads == {"uncommitted": 1, "committed": 0}
 
 
@@ -59,7 +59,7 @@ def test_a_position_ahead_of_what_the_coordinator_says_holds(told: dict[Any, Any
     group, metadata = Owners(told), encode_apart(7, [9, 12])
     group.wrote(5)
     group.wrote(7, metadata)
-    assert group.ask() == ({LANE: Left(7, metadata, frozenset({9, 12}), is_restored=True)}, set())
+    assert group.ask() == ({LANE: EarlierProgress(7, metadata, frozenset({9, 12}), is_restored=True)}, set())
 
 
 def test_at_the_same_offset_more_records_may_be_done() -> None:
@@ -74,9 +74,9 @@ def test_a_position_of_a_transaction_that_was_aborted_does_not_count() -> None:
     group = Owners({LANE: (3, "")})
     group.wrote(5)
     group.wrote(8, state="aborted")
-    assert group.ask()[0][LANE] == Left(5, is_restored=True)
+    assert group.ask()[0][LANE] == EarlierProgress(5, is_restored=True)
     group.told[LANE] = 6, ""
-    assert group.ask()[0][LANE] == Left(6)
+    assert group.ask()[0][LANE] == EarlierProgress(6)
 
 
 def test_a_transaction_that_is_open_holds_up_only_partitions_with_a_later_position_behind_it() -> None:
@@ -84,16 +84,16 @@ def test_a_transaction_that_is_open_holds_up_only_partitions_with_a_later_positi
     stranger = group.wrote(1, state="open", where=("reconsume.DELAY.9s", 1))
     group.wrote(9, where=OTHER)
     group.wrote(5)
-    assert group.ask(LANE, OTHER) == ({OTHER: Left(9)}, {LANE})
+    assert group.ask(LANE, OTHER) == ({OTHER: EarlierProgress(9)}, {LANE})
     stranger.state = "aborted"
-    assert group.ask() == ({LANE: Left(5, is_restored=True)}, set())
+    assert group.ask() == ({LANE: EarlierProgress(5, is_restored=True)}, set())
 
 
 def test_a_position_in_front_of_the_open_transaction_is_known() -> None:
     group = Owners()
     group.wrote(5)
     group.wrote(1, state="open", where=("reconsume.DELAY.9s", 1))
-    assert group.ask() == ({LANE: Left(5, is_restored=True)}, set())
+    assert group.ask() == ({LANE: EarlierProgress(5, is_restored=True)}, set())
 
 
 @pytest.mark.parametrize("away", [True, False], ids=["not to be read", "hidden"])
@@ -105,7 +105,7 @@ def test_after_30_s_the_committed_offset_holds(caplog: pytest.LogCaptureFixture,
         assert group.ask() == ({}, {LANE})
     assert "using the committed offset" not in caplog.text
     group.now = 31_000
-    assert group.ask() == ({LANE: Left(3)}, set())
+    assert group.ask() == ({LANE: EarlierProgress(3)}, set())
     assert "using the committed offset: reconsume.DELAY.1s-0" in caplog.text
     assert group.ask() == ({}, {LANE}), "the next owner has its own 30 s"
 
@@ -134,17 +134,17 @@ def test_a_position_that_was_reset_leaves_the_committed_offset() -> None:
     group = Owners({LANE: (3, "")})
     group.wrote(5)
     group.positions.reset(LANE)
-    assert group.ask() == ({LANE: Left(3)}, set())
+    assert group.ask() == ({LANE: EarlierProgress(3)}, set())
     group.told.clear()
     assert group.ask() == ({}, set())
 
 
 def test_malformed_metadata_is_taken_as_empty(caplog: pytest.LogCaptureFixture) -> None:
     group = Owners({LANE: (3, "of another tool")})
-    assert group.ask() == ({LANE: Left(3)}, set())
+    assert group.ask() == ({LANE: EarlierProgress(3)}, set())
     assert "metadata ignored topic=reconsume.DELAY.1s partition=0" in caplog.text
 
 
 def test_without_positions_the_committed_offset_is_believed() -> None:
     group = Owners({LANE: (3, "")})
-    assert EarlierOwners(cast("Any", group), None).ask([LANE, OTHER]) == ({LANE: Left(3)}, set())
+    assert EarlierOwners(cast("Any", group), None).ask([LANE, OTHER]) == ({LANE: EarlierProgress(3)}, set())

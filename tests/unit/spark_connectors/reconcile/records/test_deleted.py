@@ -11,7 +11,7 @@ from reconsume.spark_connectors.reconcile.records.deleted import (
     DeletedRecords,
     Extent,
     First,
-    Place,
+    Partition,
     deleted_until,
     expired_lanes,
 )
@@ -48,7 +48,7 @@ LATE = 3_600_000
     ],
 )
 def test_until_when_records_may_have_been_deleted(
-    read: dict[Place, First], extents: dict[Place, Extent] | None, until: dict[str, int]
+    read: dict[Partition, First], extents: dict[Partition, Extent] | None, until: dict[str, int]
 ) -> None:
     assert deleted_until(read, extents, NOW, guess=True, gaps=False) == until
 
@@ -74,7 +74,7 @@ def test_each_duration_has_its_own_moment() -> None:
 def test_kafka_is_asked_once_and_only_if_something_seems_wrong() -> None:
     asked: list[int] = []
 
-    def ask() -> dict[Place, Extent]:
+    def ask() -> dict[Partition, Extent]:
         asked.append(1)
         return {("p.DELAY.1s", 0): Extent(5, 5), ("p.DELAY.2s", 0): Extent(0, 0)}
 
@@ -95,7 +95,7 @@ def test_a_ledger_tells_what_was_deleted_between_two_runs(caplog: pytest.LogCapt
     now = {("p.DELAY.1s", 0): Extent(9, 12), ("p.DELAY.1s", 1): Extent(9, 9), ("p.RETRY.g", 0): Extent(8, 9)}
     moments: list[int] = []
 
-    def extents(from_ms: int) -> dict[Place, Extent]:
+    def extents(from_ms: int) -> dict[Partition, Extent]:
         moments.append(from_ms)
         return now
 
