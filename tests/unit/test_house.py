@@ -1,0 +1,49 @@
+"""The house: rooms of a dozen modules, one name for one class, and a word at each door."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import reconsume
+
+ROOT = Path(reconsume.__file__).parent
+MODULES_OF_A_FOLDER = 12
+NO_ROOM = ("__init__.py", "__main__.py")
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Every Python file of the package, parsed; paths are relative to the package."""
+    return {path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def public_classes(tree: ast.Module) -> Iterator[str]:
+    return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+
+
+def test_no_folder_has_more_than_a_dozen_modules() -> None:
+    folders: dict[Path, list[str]] = defaultdict(list)
+    for path in modules():
+        if path.name not in NO_ROOM:
+            folders[path.parent].append(path.name)
+    assert {str(folder): names for folder, names in folders.items() if len(names) > MODULES_OF_A_FOLDER} == {}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, tree in modules().items():
+        for name in public_classes(tree):
+            places[name].append(str(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_every_package_says_what_it_holds() -> None:
+    folders = {path.parent for path in modules()}
+    documented = {
+        path.parent for path, tree in modules().items() if path.name == "__init__.py" and ast.get_docstring(tree)
+    }
+    assert sorted(map(str, folders - documented)) == []
