@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
-from reconsume.consumers.drop_in.retry_message import RetryMessage, as_polled, polled_from
+from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, polled_from
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
 from reconsume.consumers.drop_in.settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
@@ -29,7 +28,6 @@ __all__ = ["Consumer"]
 
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
 _PREPARE_SECONDS: Final = 5.0
-_REMEMBERED: Final = 1_000
 _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _topic = KafkaMessage.topic
@@ -96,7 +94,7 @@ class Consumer(DerivedConsumer):
         self._ownership = Ownership()
         self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
         self._unchecked = self._stale_records.unchecked
-        self._retries: dict[tuple[str, int], deque[int]] = {}
+        self._retries = GivenRetries(self._retry_topic)
 
     @property
     def retry_topic(self) -> str:
@@ -172,8 +170,7 @@ class Consumer(DerivedConsumer):
         if error is not None:
             return None if error.code() in _NO_TOPIC else polled
         message = RetryMessage(polled, self._retry_topic)
-        key = (message.topic() or "", message.partition() or 0)
-        self._retries.setdefault(key, deque(maxlen=_REMEMBERED)).append(message.offset() or 0)
+        self._retries.add(message)
         return message
 
     def send_message_back(
@@ -287,24 +284,9 @@ class Consumer(DerivedConsumer):
         if message is not None:
             given["message"] = as_polled(message)
         if offsets is not None:
-            self._check_offsets(offsets)
+            self._retries.check(offsets, super().position)
             given["offsets"] = offsets
         return given
-
-    def _check_offsets(self, offsets: list[TopicPartition]) -> None:
-        """Refuse a retry's offset under its origin topic: there it would pass over messages that were never read."""
-        if not self._retries:
-            return
-        for one in offsets:
-            retries = self._retries.get((one.topic, one.partition))
-            if retries is None or one.offset - 1 not in retries:
-                continue
-            position = super().position([TopicPartition(one.topic, one.partition)])[0].offset
-            if one.offset > position:
-                raise IllegalSetting(
-                    f"offset {one.offset} of {one.topic}-{one.partition} is that of a retry, which stands in "
-                    f"{self._retry_topic}; commit message=…, or offsets made with polled_from(message)"
-                )
 
     def seek(self, partition: TopicPartition) -> None:
         """As in `confluent_kafka`."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
 
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 
 from reconsume.consumers.message import Message
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["RetryMessage", "as_polled", "origin", "polled_from", "reconsume_times"]
+__all__ = ["GivenRetries", "RetryMessage", "as_polled", "origin", "polled_from", "reconsume_times"]
+
+_REMEMBERED: Final = 1_000
 
 
 class RetryMessage(KafkaMessage):
@@ -38,6 +43,44 @@ class RetryMessage(KafkaMessage):
         )
         self.polled = polled
         self.message = message
+
+
+class GivenRetries:
+    """Remembers which retries a program has been given, to tell an offset that was made of one.
+
+    Args:
+        retry_topic: of the group.
+    """
+
+    def __init__(self, retry_topic: str) -> None:
+        self._retry_topic = retry_topic
+        self._offsets: dict[tuple[str | None, int | None], deque[int | None]] = {}
+
+    def add(self, message: RetryMessage) -> None:
+        """Note one; of each partition the last 1,000 are remembered."""
+        where = message.topic(), message.partition()
+        self._offsets.setdefault(where, deque(maxlen=_REMEMBERED)).append(message.offset())
+
+    def check(
+        self, offsets: Iterable[TopicPartition], position: Callable[[list[TopicPartition]], list[TopicPartition]]
+    ) -> None:
+        """Refuse a retry's offset under its origin topic: there it would pass over messages that were never read.
+
+        Args:
+            offsets: to be committed or stored.
+            position: tells how far a partition is read.
+
+        Raises:
+            IllegalSetting: one of them is such an offset.
+        """
+        for one in offsets:
+            if one.offset - 1 not in self._offsets.get((one.topic, one.partition), ()):
+                continue
+            if one.offset > position([TopicPartition(one.topic, one.partition)])[0].offset:
+                raise IllegalSetting(
+                    f"offset {one.offset} of {one.topic}-{one.partition} is that of a retry, which stands in "
+                    f"{self._retry_topic}; commit message=…, or offsets made with polled_from(message)"
+                )
 
 
 def as_polled(message: KafkaMessage) -> KafkaMessage:

@@ -6,13 +6,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses
+from reconsume.consumers.listeners.lane import Lane, LaneKey
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
 from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import ListenerPool
@@ -25,41 +26,13 @@ from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
-__all__ = ["Lane", "OrderlyService"]
+__all__ = ["OrderlyService"]
 
 logger = logging.getLogger(__name__)
 
 _AGAIN_MS: Final = 5_000
 """After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-
-_LaneKey = tuple[str, int, bytes | int | None]
-"""Topic and partition, and in key order the key; a message without a key is alone, under its offset."""
-
-
-@dataclass(eq=False, slots=True)
-class Lane:
-    """Messages that must be consumed one after the other.
-
-    Attributes:
-        waiting: not given to the listener yet, or to be given again.
-        consumed: succeeded with `auto_commit` off; a COMMIT finishes them, a ROLLBACK puts them back.
-        leaving: those whose send-back, to the dead-letter topic mostly, is not acknowledged yet.
-        queued: the pool has it.
-        working: a listener has its front.
-        suspended_until: moment in milliseconds.
-        one_by_one_to: messages up to this offset are given one by one: one of a batch is not worth a retry.
-    """
-
-    key: _LaneKey
-    queue: ProcessQueue
-    waiting: deque[Message] = field(default_factory=deque)
-    consumed: list[Message] = field(default_factory=list)
-    leaving: int = 0
-    queued: bool = False
-    working: bool = False
-    suspended_until: float = 0.0
-    one_by_one_to: int = -1
 
 
 class OrderlyService:
@@ -112,8 +85,8 @@ class OrderlyService:
         self._per_key = per_key
         self._clock = clock
         self._hooks = hooks
-        self._lanes: dict[_LaneKey, Lane] = {}
-        self._suspended: dict[_LaneKey, Lane] = {}
+        self._lanes: dict[LaneKey, Lane] = {}
+        self._suspended: dict[LaneKey, Lane] = {}
         self._changed = threading.Condition()
         self._pool: ListenerPool[Lane] | None = None
 
@@ -196,7 +169,7 @@ class OrderlyService:
         finally:
             self._end(lane)
 
-    def _key_of(self, queue: ProcessQueue, message: Message) -> _LaneKey:
+    def _key_of(self, queue: ProcessQueue, message: Message) -> LaneKey:
         if not self._per_key:
             return (queue.topic, queue.partition, None)
         return (queue.topic, queue.partition, message.offset if message.key is None else message.key)

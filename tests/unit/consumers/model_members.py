@@ -17,9 +17,10 @@ from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.listeners.lane import Lane
 from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.consumers.listeners.listener_pool import Chunk
-from reconsume.consumers.listeners.orderly import Lane, OrderlyService
+from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
