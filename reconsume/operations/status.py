@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
@@ -32,23 +32,7 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
             "client has no right to use the topic: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
-    # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
-    partitions = [(topic, one) for topic, count in topics.items() for one in range(count)]
-    commits = admin.commits(names.scheduler_group, [one for one in partitions if one[0] in scheduled])
-    consumed = {
-        group: admin.commits(group, [one for one in partitions if one[0] == names.retry(group)]) for group in groups
-    }
-    ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
-
-    def spans(topic: str, after: Mapping[Partition, Commit]) -> dict[Partition, Span]:
-        wheres = [(topic, one) for one in range(topics.get(topic, 0))]
-        return {where: _span(starts[where], ends[where], after.get(where)) for where in wheres}
-
-    wanted = {topic: spans(topic, commits) for topic in scheduled}
-    wanted[names.quarantine] = spans(names.quarantine, {})
-    for group in groups:
-        wanted[names.retry(group)] = spans(names.retry(group), consumed[group])
-        wanted[names.dead_letter(group)] = spans(names.dead_letter(group), {})
+    wanted = _left_of(admin, names, topics, scheduled, groups)
     counts = count_records(
         base, {where: one for found in wanted.values() for where, one in found.items()}, names.prefix + "status"
     )
@@ -68,11 +52,8 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
 
     def due(topic: str) -> dict[str, Any]:
         lane = lanes[topic]
-        return {
-            "overdue": lane.overdue.number,
-            "overdue_exact": lane.overdue.exact,
-            "next_due_ms": lane.next_due_ms,
-        }
+        overdue = lane.overdue
+        return {"overdue": overdue.number, "overdue_exact": overdue.exact, "next_due_ms": lane.next_due_ms}
 
     quarantined = total(counts[where] for where in wanted[names.quarantine])
     if quarantined.exact and quarantined.number:
@@ -90,6 +71,30 @@ def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
         "quarantined": quarantined.number,
         "quarantined_exact": quarantined.exact,
     }
+
+
+def _left_of(
+    admin: KafkaAdmin, names: TopicNames, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
+) -> dict[str, dict[Partition, Span]]:
+    """What is not done yet of each partition, by topic."""
+    # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
+    partitions = [(topic, one) for topic, count in topics.items() for one in range(count)]
+    commits = admin.commits(names.scheduler_group, [one for one in partitions if one[0] in scheduled])
+    consumed = {
+        group: admin.commits(group, [one for one in partitions if one[0] == names.retry(group)]) for group in groups
+    }
+    ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
+
+    def spans(topic: str, after: Mapping[Partition, Commit]) -> dict[Partition, Span]:
+        wheres = [(topic, one) for one in range(topics.get(topic, 0))]
+        return {where: _span(starts[where], ends[where], after.get(where)) for where in wheres}
+
+    wanted = {topic: spans(topic, commits) for topic in scheduled}
+    wanted[names.quarantine] = spans(names.quarantine, {})
+    for group in groups:
+        wanted[names.retry(group)] = spans(names.retry(group), consumed[group])
+        wanted[names.dead_letter(group)] = spans(names.dead_letter(group), {})
+    return wanted
 
 
 def _delay_ms(names: TopicNames, topic: str) -> int | None:

@@ -12,6 +12,8 @@ import reconsume
 
 ROOT = Path(reconsume.__file__).parent
 MODULES_OF_A_FOLDER = 12
+LINES_OF_A_FILE = 350
+LINES_OF_A_FUNCTION = 50
 NO_ROOM = ("__init__.py", "__main__.py")
 
 
@@ -47,3 +49,21 @@ def test_every_package_says_what_it_holds() -> None:
         path.parent for path, tree in modules().items() if path.name == "__init__.py" and ast.get_docstring(tree)
     }
     assert sorted(map(str, folders - documented)) == []
+
+
+def test_every_file_can_be_read_at_once() -> None:
+    lengths = {str(path): len((ROOT / path).read_text("utf-8").splitlines()) for path in modules()}
+    assert {path: length for path, length in lengths.items() if length > LINES_OF_A_FILE} == {}
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    """From its first statement after the docstring on."""
+    long = {}
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[ast.get_docstring(node) is not None :] or node.body
+                length = (node.end_lineno or 0) - first[0].lineno + 1
+                if length > LINES_OF_A_FUNCTION:
+                    long[f"{path}:{node.name}"] = length
+    assert long == {}

@@ -234,10 +234,8 @@ class DelayProducer:
 
         A moment goes through the inbox, where a target that is not allowed shows at once and not after the first lane.
         """
-        remedy = self._names.remedy_if_missing(topic)
-        self._require(
-            topic, f"the target of a delayed message must exist: {remedy}, and let it match allowed_real_topics"
-        )
+        remedy = f"{self._names.remedy_if_missing(topic)}, and let it match allowed_real_topics"
+        self._require(topic, f"the target of a delayed message must exist: {remedy}")
         groups = self._groups()
         require_allowed(topic, groups.allowed_real_topics)
         asking = {REAL_TOPIC: topic, BORN_TIMESTAMP: str(now)}

@@ -155,14 +155,8 @@ def reconcile(
         paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
         judge = AttemptJudge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
         rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
-        if since is not None:
-            seen = F.greatest("asked", "appended", "delivered")
-            rows = rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
-        rows = source.keep(rows)
-        nowhere = F.col("outcome") == "lost"
-        if not (committed or {}).get(topic_prefix + "scheduler"):
-            # Nobody knows whether what is overdue waits still.
-            nowhere |= F.array_contains("findings", "OVERDUE")
+        rows = source.keep(rows if since is None else _seen_since(rows, since_ms))
+        nowhere = _nowhere(scheduler_is_known=bool((committed or {}).get(topic_prefix + "scheduler")))
         found = _has(rows, nowhere)
         rows = source.looked_again(rows, now_ms, lost=found, origins=origins, progress=progress)
         if found:
@@ -173,6 +167,18 @@ def reconcile(
             grown.append(rows, now_ms, topic_prefix, ends)
         findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
         return Reconciliation(rows, findings, notes, now, since, kept.pop_all())
+
+
+def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
+    """Without the attempts that ended before then."""
+    seen = F.greatest("asked", "appended", "delivered")
+    return rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
+
+
+def _nowhere(*, scheduler_is_known: bool) -> Column:
+    """Whether an attempt may be lost; of one that is overdue nobody knows without the scheduler's offsets."""
+    lost = F.col("outcome") == "lost"
+    return lost if scheduler_is_known else lost | F.array_contains("findings", "OVERDUE")
 
 
 @dataclass(frozen=True, slots=True)
