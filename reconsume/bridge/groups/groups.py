@@ -94,6 +94,10 @@ class PublishedTopicSettings(TopicSettings):
     """The topic settings of the installation, for every process that makes a topic.
 
     Only the settings that were given are stored; all others have the default of the version that reads them.
+
+    Guarantees: once published they hold for every maker of a topic, whatever its own settings say, because the delay
+    topic, the retry topic and the dead-letter topic of a record must take the same sizes.
+    Test: tests/integration/test_published_settings.py.
     """
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)

@@ -63,7 +63,9 @@ def size_of_request(received: bytes) -> int | None:
 class WsgiThread:
     """Serves until closed, one request on each connection.
 
-    One thread reads requests, so that idle and slow clients hold no thread; a few others answer those that are whole.
+    Guarantees: one thread reads requests, so that idle and slow clients hold no thread; eight others answer those that
+    are whole. A thread for each connection would make 300 threads of 300 idle clients.
+    Test: tests/unit/bridge/http/test_wsgi_thread.py.
 
     Args:
         application: WSGI's.

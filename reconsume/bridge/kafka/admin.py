@@ -247,6 +247,7 @@ class KafkaAdmin(PatientClient):
 
         Asked by a consumer that is no member: librdkafka 2.16 kills the process when an admin client asks a broker
         that is not the group's coordinator any more, or not yet (librdkafka issue 5040).
+        Test: tests/integration/test_lost_offsets.py. Remove when: issue 5040 is closed.
 
         Args:
             group: whose.
@@ -268,6 +269,7 @@ class KafkaAdmin(PatientClient):
 
         Asked of all brokers, in the older way that confluent-kafka calls deprecated: the newer one, a question to the
         group's coordinator, kills the process when the connection breaks (librdkafka issue 4605, pull request 5397).
+        Test: tests/integration/test_scheduler_group.py. Remove when: issue 4605 is closed.
 
         Raises:
             KafkaNotReachable: a broker does not answer.

@@ -31,7 +31,8 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
 
     Brokers that are back are found within a second, as Java's clients do; librdkafka's default waits for up to 10 s.
     Topics of ours are not made by asking for them, which librdkafka's producers and admin clients would do with one
-    that was deleted: brokers would make it with the clock of its producers (`CreateTime`).
+    that was deleted: brokers would make it with the clock of its producers (`CreateTime`). `DelayProducer`, which sends
+    to the program's own topics, alone asks for that. Test: tests/integration/test_deleted_topics.py.
     """
     defaults = {"client.id": client_id, "log_level": _INFO, "allow.auto.create.topics": False}
     # librdkafka refuses a longest wait that is below the first one.
@@ -63,6 +64,7 @@ def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
 
     A record is retried until the brokers answer (`message.timeout.ms` 0): giving up after a time would leave open
     whether it was stored, and a second copy would be a duplicate.
+    Test: tests/integration/test_push_consumer_broker_away.py.
     """
     defaults = {
         "enable.idempotence": True,
@@ -82,7 +84,7 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
     """Settings for a transactional producer; its transactional id is its client id too.
 
     The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
-    default then waits 100 ms.
+    default then waits 100 ms. Shown by benchmarks/lateness.py.
     """
     return producer_settings(base, transactional_id) | {
         "transactional.id": transactional_id,

@@ -1,6 +1,9 @@
 """The one place where clients of Kafka are made, and where a process asks for the time.
 
 Addresses that somebody serves in this process are the exception: `reconsume.testing` has Kafkas in memory.
+
+Guarantees: a Kafka in memory is reached by its address alone, so users test their own construction of consumers; the
+drop-in, a C class, by `DerivedConsumer`. Test: tests/contract/test_drop_in.py.
 """
 
 from __future__ import annotations

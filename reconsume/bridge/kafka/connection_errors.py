@@ -62,8 +62,13 @@ class Trouble(NamedTuple):
 class ConnectionErrors:
     """Hears what librdkafka tells of one client's connections, as its `error_cb` and its `logger`.
 
-    Disconnects come as log lines alone, so the client logs from level 6 on. What comes is logged in our words, the same
-    words at most every 10 s: librdkafka repeats itself 40 times a second.
+    librdkafka (2.16) tells of a connection that a broker closes in a log line alone, of all other failures by
+    `error_cb`, and of both only while the client is polled and does not wait for metadata. So the client logs from
+    level 6 on, and `PatientClient` waits in short turns. What comes is logged in our words, the same words at most
+    every 10 s: librdkafka repeats itself 40 times a second.
+    Tests: tests/unit/bridge/kafka/test_connection_errors.py, tests/integration/test_connection_errors.py.
+
+    Remove when: librdkafka tells `error_cb` of closed connections, also while a call waits for metadata.
 
     Args:
         base: the client's settings; an `error_cb` in it is told in place of our log, a `log_level` lets lines through.

@@ -43,6 +43,10 @@ class PatientClient:
     A login that fails is told at once the first time. Who asks again all the same waits as for a broker that is away: a
     process that lasts would fill its log, and ask the brokers without a pause.
 
+    Guarantees: a client that got no answer is replaced before the next question, because librdkafka (2.16) may wait for
+    its controller for minutes after its connections were reset. Test: tests/unit/bridge/kafka/test_admin.py.
+    Remove when: librdkafka looks for the controller again within a question's time.
+
     Args:
         base: librdkafka's settings for any client.
         client_id: shown in the brokers' logs.
@@ -110,10 +114,7 @@ class PatientClient:
             raise self._explain(error, doing) from error
 
     def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
-        """Translate the error. Where a new client may be answered at once, the next request goes to one.
-
-        One whose connections were reset may wait for its controller for minutes, though the brokers answer others.
-        """
+        """Translate the error. Where a new client may be answered at once, the next request goes to one."""
         code, told = error.args[0].code(), translate(error, doing)
         if code in UNANSWERED:
             self._client.poll(0)

@@ -28,7 +28,10 @@ class Connections:
     puts all its brokers away, also those of `bootstrap.servers` (its issue 5301). One that is still in use stays behind
     and is never connected to again, and because of it the bootstrap servers are not taken up. From then on the client
     connects to nobody: a consumer's polls give nothing, requests are never answered, and no error tells of it. What
-    helps is another client.
+    helps is another client: workers, a `PushConsumer`, the readers of GROUPS and CANCEL and `LastingProducer` begin
+    afresh with one. Tests: tests/unit/bridge/librdkafka/test_connections.py, tests/integration/test_lost_membership.py.
+
+    Remove when: librdkafka issue 5301 is closed and the oldest supported version has the fix.
 
     Args:
         conf: the client's settings; a `stats_cb` in it is told too.

@@ -1,7 +1,12 @@
 """Producers that can do nothing any more: what confluent-kafka (2.16) makes of librdkafka's fatal errors.
 
 It raises one in whichever call happens to run callbacks, and does not call `error_cb`. `Producer.flush` goes on with
-the exception set, so the reports that follow may fail anywhere, or be lost; `poll` comes back at once.
+the exception set, so the reports that follow may fail anywhere, or be lost, and a `SystemError` may be all that is
+left; `poll` comes back at once. So records are waited for by `poll`.
+
+Tests: tests/unit/bridge/librdkafka/test_fatal_errors.py, tests/integration/test_lasting_producer.py.
+
+Remove when: confluent-kafka gives fatal errors to `error_cb`, and `flush` stops at an exception of a callback.
 """
 
 from __future__ import annotations

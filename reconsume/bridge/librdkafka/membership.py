@@ -31,6 +31,12 @@ class Membership:
     A rebalance may take as long as the slowest member may take for a poll, so a member that knows its coordinator is
     given that time.
 
+    Guarantees: a consumer without partitions that has found no coordinator for two minutes begins afresh, a worker as
+    well as a `PushConsumer`. Tests: tests/unit/bridge/librdkafka/test_membership.py,
+    tests/integration/test_lost_membership.py.
+
+    Remove when: `Connections` goes, and librdkafka reports a coordinator that it does not find as an error.
+
     Args:
         conf: the consumer's settings; a `stats_cb` in it is told too.
         patience_ms: for finding the coordinator.

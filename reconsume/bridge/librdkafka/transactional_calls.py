@@ -1,6 +1,23 @@
 """Steps of a transaction in which librdkafka (2.16) needs help.
 
-Remove when it connects before it registers, and tells at once why a record was refused.
+Defects 1 and 2 are worked around here, 3 to 6 in `bridge/writing/transactions.py`:
+
+1. A producer that registers its transactional id before it is connected looks for its coordinator 500 ms later.
+   `connect` waits for the first answer of a broker. No test.
+2. A commit with a refused record gets no answer in time. `commit` waits once more.
+3. The call that hears of a refused record is a matter of chance: a call made meanwhile hears `_STATE`, a commit nothing
+   in time, an abort `_CONFLICT`. The producer is asked for the reason, and the transaction counts as undone.
+4. A refused record leaves a gap in the sequence numbers, and brokers refuse the next transaction. A new producer goes
+   on; `bridge/scheduler/delivery/trials.py` tries twice.
+5. A transaction whose first topic may not be written is ended, though the brokers know of none, and their answer
+   (`INVALID_TXN_STATE`) is taken for fatal. It was undone, and the producer is replaced.
+   Test: tests/integration/test_refusals.py.
+6. Only the epoch separates the transactions of a producer: see the first guarantee of `Transactions`.
+
+Tests of 2 to 4: tests/integration/test_drop_in_exactly_once.py, tests/integration/test_scheduler_writers.py.
+
+Remove when: librdkafka connects before it registers (1), tells at once why a record was refused (2, 3), numbers records
+after a refusal without a gap (4), tells an empty transaction from a fatal error (5), implements KIP-890 (6).
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Names and metadata that are not UTF-8."""
+"""Names and metadata that are not UTF-8.
+
+* A record: `Message.headers()` of confluent-kafka (2.16) raises `SystemError` once if a name is not UTF-8, and then
+  gives a list with null pointers, on which Python crashes. Only `headers_of` asks for headers.
+  Test: tests/integration/test_header_names.py.
+* An offset: confluent-kafka (2.16) raises on metadata that is not UTF-8, such as franz-go commits. Only `metadata_of`
+  asks for metadata. Test: tests/integration/test_sidecar_examples.py.
+
+Remove when: confluent-kafka gives such names and metadata without an error, or as bytes.
+"""
 
 from __future__ import annotations
 

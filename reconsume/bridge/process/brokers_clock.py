@@ -48,6 +48,10 @@ class BrokersClock:
     Until anything was heard it is this machine's clock. Safe to use from several threads: what one of them overwrites
     is heard again.
 
+    Guarantees: a worker asks for the time at its start, and before it delivers when the clock may have been set back,
+    at most once a second, by a record in the quarantine topic whose transaction is aborted.
+    Tests: tests/integration/test_scheduler_clock.py, tests/unit/bridge/process/test_brokers_clock.py.
+
     Attributes:
         is_in_doubt: whether the brokers should be asked for the time, because it may have been set back.
     """

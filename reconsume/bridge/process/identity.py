@@ -54,6 +54,9 @@ def stable_identity(role: str, scope: str) -> Identity:
     any trust in host names, and a file system that does not last gives a new name. The host's name stands in front for
     people, and in the file's name for home folders that hosts share. Where no file can be locked the name is random.
 
+    Guarantees: the token makes a transactional id unique, not names of hosts or pods, which come twice.
+    Test: tests/unit/bridge/process/test_identity.py.
+
     Args:
         role: what the process is, such as `scheduler`.
         scope: what its slots are counted for, such as an installation and a group.

@@ -74,6 +74,10 @@ class KnownOffsets:
     Who has just started knows nothing, so of each partition the first answer is believed when it is given twice, a
     second apart: while offsets are loaded they rise. It does not help before the group's first one is loaded.
 
+    Guarantees: an answer below what is known is asked for again, and overruled in the end.
+    Tests: tests/integration/test_lost_offsets.py, tests/unit/bridge/reading/test_known_offsets.py.
+    Remove when: `CompleteLoad` looks at the epoch in all supported versions of Kafka; 4.0 to 4.3.1 do not.
+
     A topic that was made again has another id; what is known of the old one is forgotten then.
 
     Args:

@@ -1,4 +1,10 @@
-"""The send-backs of the last minutes, as the delay topics hold them: what a process that has died may have written."""
+"""The send-backs of the last minutes, as the delay topics hold them: what a process that has died may have written.
+
+Guarantees: the copies themselves are the sidecar's memory. A new process reads those of the last minutes before it
+takes calls. A journal could be written together with a copy only in a transaction, and one that a crash leaves open
+would hold up every reader of the delay topics.
+Tests: tests/integration/test_sidecar_process.py, tests/integration/test_recent_send_backs.py.
+"""
 
 from __future__ import annotations
 

@@ -64,6 +64,9 @@ class RecordReader:
 
     All that is asked for meanwhile is read together: of each partition one stretch at a time.
 
+    Guarantees: an offset out of range is an answer for that offset alone; records behind it are read.
+    Test: tests/integration/test_record_reader.py.
+
     Args:
         base: librdkafka's settings for any client.
         client_id: shown in the brokers' logs.

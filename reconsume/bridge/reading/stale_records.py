@@ -51,7 +51,12 @@ class StaleRecords:
 
     So what is below the committed offset is left out, of the first record that is not, which may be of an earlier
     assignment, the second copy too; and where records may have been passed over, because it began at the end or nothing
-    comes, reading goes back once.
+    comes, reading goes back once. Scheduler workers (`Assignment`) and `PushConsumer` (`ProcessQueue.begin`) leave out
+    what is below the committed offset too.
+
+    Tests: tests/unit/bridge/reading/test_stale_records.py, tests/integration/test_drop_in_exactly_once.py,
+    tests/unit/consumers/partitions/test_process_queue.py, tests/chaos.
+    Remove when: librdkafka begins at the committed offset in both cases.
 
     Args:
         seek: the consumer's own.

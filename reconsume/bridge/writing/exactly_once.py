@@ -87,6 +87,11 @@ class ExactlyOnceWriter:
     to be unique for each live consumer. Where it is the same after a restart, the new consumer ends what the dead one
     has left open, and no reader of the delay topics waits for the timeout of that.
 
+    Guarantees:
+        1. The offset and its metadata tell whether a transaction without an answer counts: `was_committed`.
+        2. No offset is committed unfenced: the metadata of a consumer that is no member is refused, see `_is_member`.
+    Tests: tests/integration/test_drop_in_exactly_once.py, tests/unit/consumers/test_consumer_model_bugs.py.
+
     Args:
         base: librdkafka's settings for any client.
         names: the installation's topics.
@@ -267,7 +272,8 @@ class ExactlyOnceWriter:
     def _go_on_under_another_id(self) -> None:
         """Two that have one id, as after a copy of a machine, would shut each other out for ever.
 
-        What the old id has left open was ended by its registration just now.
+        Guarantees: what the old id has left open was ended by its registration just now, and `was_committed` looks it
+        up next. Test: tests/integration/test_exactly_once_restarts.py.
         """
         self._transactions.close()
         self._transactional_id += f"-{secrets.token_hex(4)}"

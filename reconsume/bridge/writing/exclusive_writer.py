@@ -65,8 +65,8 @@ class ExclusiveWriter:
     def is_alone(self) -> bool:
         """Whether no other writer can have committed anything since `take_over`.
 
-        A slow transaction replaces the producer. Its new registration shuts out a writer that came in between, and
-        that one may have committed before: take over again and read what was written.
+        Guarantees: a slow transaction replaces the producer. Its new registration shuts out a writer that came in
+        between, and that one may have committed before: take over again and read what was written. No test.
         """
         return self._registration == self._transactions.registrations
 

@@ -85,9 +85,11 @@ def direct_copy(
 
 
 class SendBackWriter:
-    """Sends failed messages back. Safe to use from several threads, and `send_back` blocks none of them.
+    """Sends failed messages back. Safe to use from several threads.
 
-    A topic that is not known to exist is looked up in a thread of the writer's own, once for all that wait for it.
+    Guarantees: `send_back` blocks no caller, for the poll loop is one. A record whose topic was never looked up, or
+    that the full producer does not take, waits in a thread of the writer's own, which looks a topic up once for all.
+    Test: tests/unit/bridge/writing/test_send_back_writer.py.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
     after that the caller must keep the message; the error's cause is a `RecordTooLarge` if neither takes it. While no

@@ -92,7 +92,7 @@ class Transactions:
            (before KIP-890, which librdkafka 2.16 does not have), so a request that was sent again and comes late would
            count for the next one. An `EndTxn` would end that before its offsets are in it; the offsets of one that was
            undone would go into it. And librdkafka takes records for not stored whose broker it lost sight of, so it may
-           give their sequence numbers to others.
+           give their sequence numbers to others. Test: tests/integration/test_late_requests.py.
         2. `Undone` is raised only of what was not committed, and will not be.
         3. No call of librdkafka is waited for longer than its timeout, and a second.
 
@@ -325,11 +325,7 @@ def _is_final(cause: KafkaError) -> bool:
 
 
 def _was_empty(cause: KafkaError, of_abort: KafkaError) -> bool:
-    """Whether the brokers had nothing to abort.
-
-    librdkafka 2.16 ends a transaction whose first topic may not be written, though the brokers know of none, and takes
-    their answer for fatal.
-    """
+    """Whether the brokers had nothing to abort, which librdkafka takes for fatal: see `transactional_calls`."""
     return is_refusal(cause) and of_abort.code() == KafkaError.INVALID_TXN_STATE
 
 
