@@ -209,8 +209,7 @@ class SchedulerService:
                 self._at_work = self._worker(consumer, writer, scout, membership, member, positions)
                 self._at_work.run(stop)
             except WorkerFenced as error:
-                # Without an answer for a session librdkafka (2.16) forgets its member id, and until the callback has
-                # run it sends heartbeats without one: brokers then take it for a second one of its instance id.
+                # Brokers take a worker without an answer for a session for a second one: see `GroupMember`.
                 if member.was_shut_out:
                     raise KafkaNotReachable("no answer from the group's coordinator for a session") from error
                 raise

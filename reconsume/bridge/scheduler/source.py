@@ -34,7 +34,10 @@ class Source:
         self._most = most
 
     def read(self, timeout: float) -> None:
-        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t."""
+        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t.
+
+        Shown by benchmarks/lateness.py.
+        """
         message = self._consumer.poll(timeout)
         if message is not None:
             self._keep([message])

@@ -55,7 +55,10 @@ class TopicChecks:
             ) from error
 
     def refused(self, topic: str) -> str | None:
-        """A delay topic that keeps the producer's clock would deliver early, late, or out of order."""
+        """A delay topic that keeps the producer's clock would deliver early, late, or out of order.
+
+        Test: tests/integration/test_scheduler_delivery.py.
+        """
         try:
             if monotonic_ms() < self._asked_again_at:
                 # A rebalance may bring a hundred topics, and to wait for each would end the membership.

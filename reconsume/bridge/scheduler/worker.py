@@ -53,6 +53,7 @@ class Worker:
         3. A record that is refused goes to the quarantine, and delays no other target's by more than a second.
         4. No transaction is open while the worker waits.
         5. Of one group and partition, what was appended first is delivered first.
+    Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/test_scheduler_faults.py.
 
     Everything happens in the thread that calls `run`; `give_up` may be called from elsewhere.
     """

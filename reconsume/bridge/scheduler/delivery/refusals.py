@@ -91,6 +91,8 @@ class Refusals:
         2. A record goes to the quarantine for a missing right only if the brokers denied the right within the last 5 s.
         3. A record that waits for a verdict holds up its partition alone. Finding the limit of a target takes one
            aborted batch and a trial for each halving of the number of sizes, one a turn of the worker.
+    The topic's `max.message.bytes` only says which record is tried first. With compression each record is tried alone.
+    Tests: tests/unit/bridge/scheduler/delivery/test_refusals.py, tests/integration/test_refusals.py.
 
     Args:
         router: makes records for the quarantine.

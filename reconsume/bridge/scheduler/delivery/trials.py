@@ -16,13 +16,14 @@ __all__ = ["Trials"]
 
 _TRYING: Final = "delivering a record alone"
 _TIMES: Final = 2
-"""librdkafka 2.16 skips a sequence number after a refusal; brokers accept the record after next."""
+"""librdkafka 2.16 skips a sequence number after a refusal; brokers accept the record after next. See
+`bridge/librdkafka/transactional_calls.py`."""
 
 
 class Trials:
     """Tries records with a producer of its own, which a refusal costs 30 ms; the worker's would have to be replaced.
 
-    The producer is made for the first trial.
+    The producer is made for the first trial; its transactional id is the worker's and `-trial`.
 
     Args:
         settings: librdkafka's, of a transactional producer.

@@ -122,6 +122,10 @@ class BatchWriter(Protocol):
 class TransactionalWriter:
     """Deliveries and offsets become visible together or not at all.
 
+    Guarantees: a transaction is refused for its offsets too, where the right to read the lane was taken, so a record
+    that is alone in it is to blame only if its own delivery report says so.
+    Tests: tests/integration/test_missing_rights.py, tests/unit/bridge/scheduler/test_worker.py.
+
     Args:
         base: librdkafka's settings for any client.
         transactional_id: stable per worker.
@@ -253,8 +257,6 @@ class TransactionalWriter:
             if self._position_refusal is not None:
                 # No record of the batch is to blame.
                 raise BatchAborted(translate(self._position_refusal, WRITING_POSITIONS), passing=True) from error
-            # Offsets are refused as records are, where the right to read their partition was taken: no record is to
-            # blame for that, so of one alone it must be known that it was refused itself.
             several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
             refused = is_refusal(error.cause) and (several or self._is_first_refused)
             topic = refusing_topic(error.cause) if refused else ""

@@ -32,7 +32,7 @@ class Assignment:
     """Puts records of a partition into the read-ahead once it is known what earlier owners have done.
 
     That is asked with the first record of a partition, or its end: librdkafka has waited by then for open transactions
-    of dead owners.
+    of dead owners, which hold the offset back for up to 20 s.
 
     Args:
         consumer: the member of the group.
@@ -97,7 +97,8 @@ class Assignment:
                     self._read_ahead.assign(*where, delay_ms)
                 self._new.add(where)
         self._consumer.incremental_assign(partitions)
-        # librdkafka remembers a pause over an assignment that was lost and came back.
+        # librdkafka (2.16) remembers a pause over an assignment that was lost and came back:
+        # tests/integration/test_scheduler_faults.py.
         self._consumer.resume(partitions)
         refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
         if refused:
@@ -171,9 +172,8 @@ class Assignment:
     def add(self, where: Partition, run: Sequence[Message]) -> None:
         """Keep records of a partition, without those that earlier owners have delivered.
 
-        librdkafka 2.16 goes on fetching a partition that was taken away while it asked for a first offset there, and
-        gives one record of that when the partition comes back. And it begins anew where the group's coordinator says
-        that nothing is committed.
+        librdkafka may give those too (see `LeftOvers`). And it begins anew where the group's coordinator says that
+        nothing is committed.
         """
         if (waiting := self._waiting.get(where)) is not None:
             waiting.extend(run)

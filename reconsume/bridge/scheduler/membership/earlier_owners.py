@@ -65,6 +65,12 @@ class EarlierOwners:
     worker hides all positions behind it from readers of committed records, but seldom holds up a partition: if not
     even the last uncommitted position is ahead of the committed offset, no committed one is.
 
+    Guarantees: a coordinator that loses offsets costs nothing. Only a partition with an uncommitted position ahead of
+    its committed offset waits, 30 s at most. Topic ids are asked for before the first record is read, so a position
+    never has the id of a later topic.
+    Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/test_lost_offsets.py,
+    tests/integration/test_positions.py, tests/unit/bridge/scheduler/test_worker_model.py.
+
     Args:
         consumer: a member of the schedulers' group, which reads committed records.
         positions: without them the committed offsets are believed.

@@ -34,6 +34,13 @@ class GroupMember:
     topics and partitions that were made meanwhile would stay without an owner until the next rebalance (KAFKA-12759,
     KAFKA-13435, up to Kafka 4.3). A static member therefore joins without the inbox first, and with it as soon as it
     has its partitions: the changed subscription starts a rebalance, which moves no other partition.
+    Remove when: KAFKA-12759 and KAFKA-13435 are fixed in all supported versions.
+
+    After a session without an answer librdkafka (2.16) forgets its member id and sends heartbeats without one; brokers
+    answer `FENCED_INSTANCE_ID`, which is fatal. Where `was_shut_out` is set, a worker starts afresh and suspects no
+    second one. Remove when: librdkafka joins again with its `group.instance.id`.
+
+    Test of both, and of `leave`: tests/integration/test_scheduler_group.py.
 
     Args:
         consumer: that joins.
@@ -81,7 +88,7 @@ class GroupMember:
         """Give the partitions to other members now.
 
         `Consumer.close` alone keeps the place of a static member until its session ends; `unsubscribe` gives it up
-        (librdkafka 2.16, `rd_kafka_cgrp_leave_maybe`).
+        (librdkafka 2.16, `rd_kafka_cgrp_leave_maybe`). Remove when: `Consumer.close` can leave the group.
         """
         deadline = time.monotonic() + _LEAVE_SECONDS
         try:

@@ -1,4 +1,11 @@
-"""A batch of which nobody knows yet whether it was committed."""
+"""A batch of which nobody knows yet whether it was committed.
+
+Guarantees: it is looked up before anything else is delivered: by the committed offsets, or by the worker's positions,
+because a coordinator that has just started may not have read all that it has committed. Meanwhile the worker stays in
+its group, for leaving would hold up all workers, and reading stops where the queues are full.
+Tests: tests/unit/bridge/scheduler/test_worker.py, tests/unit/bridge/scheduler/test_worker_model.py,
+tests/integration/test_scheduler_faults.py.
+"""
 
 from __future__ import annotations
 

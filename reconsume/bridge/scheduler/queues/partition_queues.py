@@ -215,8 +215,11 @@ class TimerQueue(PartitionQueue):
     """The records of a partition whose due moments are their own: the last stretch of delayed messages.
 
     They leave in the order of their due moments. What has left before the first in the partition is remembered with
-    the committed offset, so the next owner of the partition does not deliver it again. Records too far behind the
-    first one wait until it has left: what is remembered has a limit.
+    the committed offset, so the next owner of the partition does not deliver it again.
+
+    Guarantees: a record over 16,000 offsets behind the first one waits until that has left, for metadata has a limit.
+    Until then reading stops, so memory is bounded and lateness is the price.
+    Tests: tests/unit/bridge/scheduler/queues/test_held_queue.py, tests/integration/test_delay_producer.py.
 
     Args:
         topic: the lane `DELAY.0s`.

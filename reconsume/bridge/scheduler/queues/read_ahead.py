@@ -54,7 +54,11 @@ class DueRun:
 
 
 class OvertakingRun(DueRun):
-    """Records that are delivered before those in front of them."""
+    """Records that are delivered before those in front of them.
+
+    Guarantees: they have a batch of their own, in front of what is due from the head. A record that is refused is
+    singled out among them, and no larger batch comes between. Test: tests/integration/test_scheduler_fairness.py.
+    """
 
     __slots__ = ()
 
@@ -205,7 +209,7 @@ class ReadAhead:
     def to_pause(self, now_ms: float) -> list[PartitionQueue]:
         """Partitions that are full, still being read, and have nothing due.
 
-        What is due leaves at once, and pausing throws away what librdkafka has fetched ahead.
+        What is due leaves at once, and pausing throws away what librdkafka has fetched ahead: benchmarks/throughput.py.
         """
         return [
             queue

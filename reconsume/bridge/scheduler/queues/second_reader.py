@@ -98,7 +98,13 @@ class Scout:
     """Looks at a partition whose head is late, beyond what the worker has read, as far as records are due.
 
     To look at a record costs a small part of what its delivery costs. What is chosen is left to the queue of the
-    partition. Nothing depends on it: what is not found leaves in its turn.
+    partition. Nothing depends on it: what is not found, or is forgotten, leaves in its turn.
+
+    It begins when a head has been late by a second for 5 s and all that was read is due. Its consumer takes part in no
+    assignment. Who overtook is committed beside the offset, in the same transaction; the next owner asks for it with
+    the first record of the partition. In `DELAY.0s` nothing overtakes.
+    Tests: tests/unit/bridge/scheduler/queues/test_second_reader.py, tests/unit/bridge/scheduler/test_worker_model.py,
+    tests/integration/test_scheduler_fairness.py.
 
     Everything happens in the worker's thread.
 

@@ -34,8 +34,10 @@ class _Failure(NamedTuple):
 class LookUps:
     """Asks the cluster for topics, in the worker's thread.
 
+    Guarantees: a failure is remembered by topic, over aborted batches too: a refusal for 5 s, no answer for 1 s.
     Look-ups take half a second in one go and half of the time in the long run, and at most one look-up more: one that
-    takes long is followed by a pause of its length.
+    takes long is followed by a pause of its length. So no target puts a worker out of its group.
+    Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/test_failing_look_ups.py.
 
     Args:
         clock: milliseconds that only grow.

@@ -80,6 +80,8 @@ class MessageSets:
     """Limits what is sent to some topics in one request for a partition.
 
     librdkafka's `batch.size` is one for all topics, and brokers compare a topic's `max.message.bytes` with the whole.
+    Where each record is taken alone and many together are refused, the producer flushes between smaller parts.
+    Test: tests/unit/bridge/scheduler/delivery/test_refusals.py.
     """
 
     def __init__(self) -> None:

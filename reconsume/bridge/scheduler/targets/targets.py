@@ -61,8 +61,14 @@ class ListedTopics:
 class Targets:
     """Finds targets, makes retry and dead-letter topics on demand, and remembers what exists.
 
-    Topics that are listed need no question, and each list tells of partitions that were added to a target. A topic
-    that is missing there may have been made meanwhile, so it is looked up.
+    Guarantees:
+        1. Only a definite refusal is a verdict on a record; after an unknown error it is held and tried again. A new
+           topic has no leaders for a moment, and then looks as if it did not exist.
+           Test: tests/integration/test_scheduler_delivery.py.
+        2. Topics that are listed, every 15 s by another thread, need no question, and each list tells of partitions
+           that were added. A topic that is missing there may be new, so it is looked up; one that was known stays known
+           until a write fails. After an aborted batch all is looked up again, and no list is believed before the next.
+           Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/test_failing_look_ups.py.
 
     Args:
         names: the installation's topics.
@@ -110,6 +116,7 @@ class Targets:
         """Make a delay topic that a changed table has brought and nobody has made.
 
         Brokers that make topics by themselves would make it with the clock of its producers.
+        Test: tests/integration/test_table_changes.py.
 
         Raises:
             Undeliverable: it cannot be made.

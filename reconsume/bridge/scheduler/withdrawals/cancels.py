@@ -38,6 +38,9 @@ class CancelsNotRead(KafkaNotReachable):
 class CancelsFollower:
     """Follows the requests to withdraw messages, and knows how fresh its knowledge is.
 
+    Guarantees: a delayed message leaves only if CANCEL was compared with its end since one second before its moment;
+    else it is held, and its run ends before it. Test: tests/unit/bridge/scheduler/test_worker.py.
+
     Args:
         base: librdkafka's settings for any client.
         names: the installation's topics.

@@ -41,6 +41,9 @@ class WithdrawalsReader:
     CANCEL is the truth. WITHDRAWN only saves time at the start: where it is missing or unreadable, CANCEL is read from
     its beginning, and `is_over` says some minutes later that it is time to look again.
 
+    Guarantees: beside CANCEL only tombstones and positions of WITHDRAWN are followed. An id that came back from there
+    would undo that its message was met. Test: tests/integration/test_withdrawals.py.
+
     Args:
         base: librdkafka's settings for any client.
         names: the installation's topics.

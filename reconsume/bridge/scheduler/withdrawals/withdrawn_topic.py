@@ -34,6 +34,10 @@ class WithdrawnTopicWriter:
     writes only what no other one has written for a minute or so. No worker waits for it, and nothing but the time of
     the next start depends on it.
 
+    Guarantees: the position is written when the brokers have acknowledged all ids before it, so several writers, or
+    one that dies, leave nothing out. Tests: tests/unit/bridge/scheduler/withdrawals/test_withdrawn_topic.py,
+    tests/integration/test_withdrawals.py.
+
     Args:
         base: librdkafka's settings for any client.
         topic: the WITHDRAWN topic.
