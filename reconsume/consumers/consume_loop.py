@@ -9,12 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.errors import is_rebalance, translate
@@ -49,12 +44,18 @@ _NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
 
 
 class ConsumeLoop:
-    """Reads, hands out, commits. Everything here happens in one thread.
+    """Reads, hands out, commits. Everything here happens in one thread, which alone calls the consumer.
+
+    confluent-kafka (2.16) lets one thread at a time into a consumer, and who waits looks every millisecond: beside one
+    that polls all the time it waits for seconds or minutes. Test: tests/integration/test_push_consumer_exactly_once.py.
 
     Guarantees:
         1. The committed offset is the smallest unfinished one; nothing is committed for a partition that was lost.
         2. No listener holds up the loop: a full partition is paused, so `max.poll.interval.ms` is never at risk.
         3. A retry topic without a committed offset is read from its beginning (RocketMQ: TN-06).
+        4. What is finished is committed, also in a rebalance or a shutdown: see `_revoked` and `finish`.
+    Tests: tests/unit/consumers/partitions/test_finish.py, tests/integration/test_push_consumer_rebalance.py,
+    tests/integration/test_push_consumer_orderly.py, tests/chaos/test_rebalances.py.
     """
 
     def __init__(
@@ -268,7 +269,7 @@ class ConsumeLoop:
         self._sender.forget(dropped)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> list[ProcessQueue]:
-        """Forget these partitions; they are resumed, because librdkafka keeps a pause over a rebalance."""
+        """Forget these partitions; they are resumed, because librdkafka (2.16) keeps a pause over a rebalance."""
         dropped = []
         for one in partitions:
             where = one.topic, one.partition
@@ -292,7 +293,7 @@ class ConsumeLoop:
     def finish(self) -> None:
         """Start no listener any more, wait for the running ones and commit.
 
-        It polls on: a member that does not take part in a rebalance could not commit what its listeners finish.
+        It polls on, paused: a member that takes no part in a rebalance could not commit what its listeners finish.
         """
         self._service.stop()
         self._finish_by = time.monotonic() + self._limits.await_termination_seconds

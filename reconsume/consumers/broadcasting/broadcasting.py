@@ -1,7 +1,8 @@
 """Broadcasting: this member reads all partitions, keeps its offsets in a file, and drops what fails.
 
 The poll loop and the listener services are those of clustering; what is different is the consumer they read from
-and the sender they send back with (RocketMQ: BP-01 to BP-03).
+and the sender they send back with (RocketMQ: BP-01 to BP-03). The consumer assigns incrementally, because only that
+works with either group protocol. Test: tests/integration/test_broadcasting.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,11 @@ __all__ = ["Ownership"]
 
 
 class Ownership:
-    """Remembers assignments; partitions are given with the smallest offset that is worked on."""
+    """Remembers assignments; partitions are given with the smallest offset that is worked on.
+
+    Guarantees: a partition that goes after the look fences the transaction. One that came back may have been worked on
+    elsewhere, so the committed offset decides. Test: tests/integration/test_drop_in_exactly_once.py.
+    """
 
     def __init__(self) -> None:
         self._times_assigned: dict[Partition, int] = defaultdict(int)

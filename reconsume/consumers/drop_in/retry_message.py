@@ -24,6 +24,9 @@ class RetryMessage(KafkaMessage):
 
     `topic()` is the origin topic and `headers()` are the user's. `partition()` and `offset()` are those of the retry
     topic, as in RocketMQ (RocketMQ: TN-02, TN-04); `polled_from` has all three of them.
+
+    Guarantees: offsets that are made of a retry's `topic()` and `offset()` name a place that is not its own, and are
+    refused where they would pass over what was not read. Test: tests/integration/test_drop_in_consumer.py.
     """
 
     def __init__(self, polled: KafkaMessage, retry_topic: str) -> None:
@@ -84,7 +87,11 @@ class GivenRetries:
 
 
 def as_polled(message: KafkaMessage) -> KafkaMessage:
-    """The message as it came from Kafka; librdkafka's client accepts no other."""
+    """The message as it came from Kafka.
+
+    confluent-kafka (2.16) takes no subclass of its message in `commit` and `store_offsets`.
+    Test: tests/integration/test_drop_in_consumer.py. Remove when: it does.
+    """
     return message.polled if isinstance(message, RetryMessage) else message
 
 

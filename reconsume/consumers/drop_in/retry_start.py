@@ -29,6 +29,8 @@ def with_retry_starts(
     librdkafka has one `auto.offset.reset` for all topics. With another one than `earliest` a group would lose the
     retries that were delivered before its first start (RocketMQ: TN-06, T-34), so their partitions get an offset of
     their own. It is a number: a start at the logical beginning falls back on the policy when it fails for a moment.
+    Tests: tests/unit/consumers/drop_in/test_retry_start.py, tests/integration/test_drop_in_consumer.py.
+    Remove when: librdkafka has a policy for each topic.
 
     Args:
         partitions: what is to be assigned.

@@ -33,6 +33,7 @@ class CircuitGate:
            attempts but those of the calls that opened it, and of listeners that ran into the consume timeout.
         3. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
            messages that can never succeed do not keep the circuit open while others wait behind them.
+    Test: tests/unit/consumers/listeners/test_circuit_gate.py.
 
     Args:
         group: the consumer group.

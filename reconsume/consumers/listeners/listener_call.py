@@ -1,6 +1,8 @@
 """Call a listener and judge what comes of it: the one place that reads what user code returns, raises and sets.
 
-Nothing here raises what a listener does, but for the end of an `async def` one that the consumer cuts off.
+Guarantees: nothing here raises what a listener does, but for the end of an `async def` one that the consumer cuts off:
+`isinstance`, `==`, `str` and attributes of a foreign value run its own code.
+Tests: tests/unit/consumers/test_slips.py, tests/contract/test_slips.py.
 """
 
 from __future__ import annotations

@@ -92,7 +92,10 @@ class ThreadListenerPool(Generic[T]):
         self.submit_all(iter((chunk,)))
 
     def submit_all(self, chunks: Iterator[T]) -> None:
-        """Run these when threads are free: each takes the next one, so none waits behind a slow one."""
+        """Run these when threads are free: each takes the next one, so none waits behind a slow one.
+
+        Test: tests/unit/consumers/listeners/test_listener_pool.py.
+        """
         self._work.append(chunks)
         self._call()
 
@@ -240,7 +243,10 @@ class AsyncListenerPool(Generic[T]):
 
 
 def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
-    """Work until it is over, whatever comes out of the work: a thread of a pool does not end before."""
+    """Work until it is over, whatever comes out of the work: a thread of a pool does not end before.
+
+    Nor does a thread with an event loop, which a `SystemExit` in a task ends. Test: tests/unit/consumers/test_slips.py.
+    """
     while not is_over():
         try:
             work()
@@ -250,7 +256,11 @@ def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
 
 
 def cut_off(task: asyncio.Task[Any]) -> None:
-    """Cancel the task of a listener because its consumer is shut down, which is no outcome."""
+    """Cancel the task of a listener because its consumer is shut down, which is no outcome.
+
+    Any other cancellation is a failure, for listeners may cancel their own task.
+    Tests: tests/unit/consumers/test_slips.py, tests/unit/consumers/listeners/test_async_listeners.py.
+    """
     _cut_off.add(task)
     task.cancel()
 

@@ -39,7 +39,8 @@ class OrderlyService:
     """RocketMQ's ConsumeMessageOrderlyService, with a lane for each partition or for each key.
 
     Guarantees:
-        1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11).
+        1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11). A
+           revocation waits for it: tests/integration/test_push_consumer_orderly.py.
         2. A message that fails is given again before any message behind it on its lane.
         3. How often it failed goes with the committed offset, so a restart does not begin at 0 (better than OR-04).
         4. An exhausted message leaves for the dead-letter topic; those behind it wait until that is acknowledged.

@@ -137,6 +137,10 @@ def _monotonic_ms() -> float:
 class ConsumeHooks:
     """Tells all hooks of a consumer, in the order of their registration. Safe to use from several threads.
 
+    Guarantees: nothing that a hook raises leaves it, for librdkafka's callbacks and the pool's threads call it. Of a
+    send-back it is told after the message was finished or kept.
+    Test: tests/unit/consumers/listeners/test_hooks_change_nothing.py.
+
     Args:
         group: the consumer group.
         hooks: what to tell.

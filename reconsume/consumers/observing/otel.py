@@ -63,7 +63,9 @@ class OpenTelemetryHook(ConsumeMessageHook):
 
     The span of a call is current while the listener runs. A message alone has the trace context of its headers as the
     span's parent; every message of a batch is a link. Headers travel with a message, so all its tries, and what its
-    listeners did, are in one trace. A send-back is a child of the call that failed.
+    listeners did, are in one trace. A send-back is a child of the call that failed, whose span is kept by message,
+    weakly: another thread hears of the acknowledgement, after the listener's context is gone.
+    Test: tests/unit/consumers/observing/test_otel.py.
 
     Args:
         tracer_provider: None takes the global one.

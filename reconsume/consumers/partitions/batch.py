@@ -56,6 +56,10 @@ class LazyMessages(Sequence[Message]):
 class PolledBatch(LazyMessages):
     """Records of one partition that one poll has read.
 
+    Guarantees: it is begun, handed over and finished as a run of offsets; the thread of a listener touches no record
+    that its listener does not look at.
+    Tests: tests/unit/consumers/partitions/test_batch.py, benchmarks/push_consumer.py.
+
     Attributes:
         polled: the records, in the order of their offsets; at least one.
     """

@@ -61,7 +61,8 @@ class FlowControl:
         full = {queue for queue in queues if self._is_full(queue)}
         pause = [queue for queue in queues if queue in full and not queue.paused]
         for _ in range(_MOMENTS):
-            # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment.
+            # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
+            # benchmarks/throughput.py.
             if not all(self._service.is_suspended(queue) for queue in pause):
                 time.sleep(_MOMENT_SECONDS)
                 pause = [queue for queue in pause if self._is_full(queue)]

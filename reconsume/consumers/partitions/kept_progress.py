@@ -38,9 +38,11 @@ Where = tuple[str, int]
 class FreshPartitions:
     """Partitions that were assigned, until it is known what is done already: it is kept beside the committed offset.
 
-    Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message:
-    librdkafka had to wait for the offset, and for an open transaction on it, before that. Beginning without it would
-    send back twice what failed, so it is asked until somebody knows.
+    Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message, not at
+    the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has waited
+    for it by then. Beginning without it would send back twice what failed, so it is asked until somebody knows; after
+    two minutes without an answer the consumer begins afresh.
+    Tests: tests/unit/consumers/partitions/test_kept_progress.py, tests/chaos.
 
     Args:
         committed: asks the group's coordinator.

@@ -40,7 +40,9 @@ class Start(NamedTuple):
 
 
 class OffsetReset:
-    """librdkafka has one policy for all topics; here each topic starts where it should.
+    """librdkafka has one `auto.offset.reset` for all topics; ours is `error`, and each topic starts where it should.
+
+    A seek does not work in that state; unassign and assign does. Test: tests/integration/test_push_consumer_offsets.py.
 
     With `latest` a group would lose the retries that were delivered before its first start (RocketMQ: TN-06, T-34). A
     group that fell behind goes on with the oldest record that there is.

@@ -57,7 +57,11 @@ class TransactionalSender:
         2. The group metadata is taken before a partition is looked at; so if the partition is lost after that look,
            the transaction is fenced by the group coordinator (KIP-447).
         3. A transaction whose outcome is not known is looked up before anything else is written.
-        4. Everything that this consumer commits goes through here, one after the other: offsets never go back.
+        4. Everything that this consumer commits goes through here, one after the other: a plain commit beside it could
+           put the offset back behind a message that was sent back.
+        5. Only offsets of partitions that were ours all the time tell what became of a transaction. Where some are
+           changed and some are not, another member has written: it is asked again when those are known to be gone.
+    Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/test_consumer_model.py.
 
     Args:
         write: writes both in one transaction.
@@ -232,10 +236,7 @@ class TransactionalSender:
         return True
 
     def _resolve(self) -> bool:
-        """Whether nothing is unknown any more.
-
-        Only offsets of partitions that were ours all the time tell what became of a transaction.
-        """
+        """Whether nothing is unknown any more."""
         if self._unresolved is None:
             return True
         batch, points = self._unresolved

@@ -3,6 +3,7 @@
 Patterns are resolved here and not by librdkafka: it searches with the C library's expressions in the classic group
 protocol, and leaves it to the brokers' RE2/J, on the whole name, in the new one (KIP-848), where nothing can be
 excluded. Here a pattern means the same in both, and never one of our own topics.
+Test: tests/integration/test_subscriptions.py.
 """
 
 from __future__ import annotations

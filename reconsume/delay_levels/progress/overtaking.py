@@ -27,6 +27,8 @@ class Overtaking:
         1. Of one group none is chosen while one in front of it was left and is not done.
         2. What is chosen and not yet behind the head is at most `MOST_APART` records, less than `REACH` away.
         3. A group has no more of these places than are free, so there are some left for the next group.
+    So a group overtakes with all that it has from the head on, or not at all until the head is past what was left, and
+    keeps its order. Test: tests/unit/delay_levels/progress/test_overtaking.py.
 
     Args:
         done: offsets behind the head that are done already; they take places.

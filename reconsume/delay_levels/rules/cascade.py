@@ -1,4 +1,8 @@
-"""How a message with a due moment of its own waits: down a cascade of delay topics, the last stretch in memory."""
+"""How a message with a due moment of its own waits: down a cascade of delay topics, the last stretch in memory.
+
+Guarantees: a lane that is `SLACK_MS` late does not make the message late.
+Test: tests/unit/delay_levels/rules/test_cascade.py.
+"""
 
 from __future__ import annotations
 

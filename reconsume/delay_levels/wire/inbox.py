@@ -73,7 +73,8 @@ def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> Se
     (`RETRY_TOPIC`, or an `ORIGIN_MESSAGE_ID` that names it). `RECONSUME_TIME`, `MAX_RECONSUME_TIMES`,
     `BORN_TIMESTAMP` and `FIRST_FAILURE_TIMESTAMP` are taken where they are. The wish is
     `DELAY_LEVEL_WHEN_NEXT_CONSUME`; without it `DELAY`, if it is negative or the message was never sent back before.
-    A positive `DELAY` on a message that was sent back is the level of its last wait, not a wish.
+    A positive `DELAY` on a message that was sent back is the level of its last wait, not a wish: clients copy headers.
+    So the wish has a header of its own. Test: tests/unit/delay_levels/wire/test_inbox.py.
 
     Raises:
         MalformedProperty: something needed is missing, or a header does not hold what it must.

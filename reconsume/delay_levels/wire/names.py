@@ -150,7 +150,11 @@ class TopicNames:
         return self._topic("WITHDRAWN")
 
     def delay(self, delay_ms: int) -> str:
-        """The delay topic of a duration: `reconsume.DELAY.10s`."""
+        """The delay topic of a duration: `reconsume.DELAY.10s`.
+
+        Not of a level: a changed table strands nothing, old topics drain with the old delay.
+        Test: tests/unit/delay_levels/wire/test_names.py.
+        """
         return self._topic("DELAY." + format_duration(delay_ms))
 
     def retry(self, group: str) -> str:

@@ -139,7 +139,10 @@ class Stored:
 
     @classmethod
     def first_copy(cls, position: Position, timestamp_ms: int) -> Self:
-        """A record read from an ordinary topic: headers of ours on it are left-overs of a copy, not its past."""
+        """A record read from an ordinary topic: headers of ours on it are left-overs of a copy, not its past.
+
+        Its count starts at 0. Test: tests/unit/delay_levels/rules/test_send_back.py.
+        """
         return cls(position.topic, str(position), 0, timestamp_ms)
 
     @classmethod

@@ -109,6 +109,10 @@ class Withdrawals:
     An id is forgotten 7 days after its message was due, or `MET_KEPT_MS` after its message was met and dropped. When
     memory is nearly full, the 7 days are an hour; when it is full, further ids are not taken.
 
+    Guarantees: no id is forgotten before the transaction that drops its message is committed, or the message would be
+    delivered: the tombstone is written after the commit, outside of it. One that is lost costs memory alone.
+    Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/test_withdrawals.py.
+
     One thread changes it; others may ask whether an id is in it.
 
     Args:
