@@ -1,4 +1,8 @@
-"""The quarantine: read it, however large, and give records back to the schedulers, each once."""
+"""The quarantine: read it, however large, and give records back to the schedulers, each once.
+
+Guarantees: a record in the quarantine itself tells what was released, written in the same transaction, because offsets
+and their metadata are forgotten after 7 days without members. Test: tests/integration/test_quarantine.py.
+"""
 
 from __future__ import annotations
 

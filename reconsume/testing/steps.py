@@ -70,6 +70,9 @@ class Call:
 class Steps:
     """The `StepDriver` of a Kafka in memory, and what drives it.
 
+    Guarantees: listeners are called between two turns of a loop, never inside one: an orderly service that called
+    itself would need a frame for each message. Test: tests/contract/test_in_order.py.
+
     Args:
         cluster: the Kafka in memory.
         clock: its clock.

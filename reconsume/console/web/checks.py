@@ -90,7 +90,7 @@ def _without_port(host: str) -> str:
 
 
 def is_from_another_site(fetch_site: str | None, origin: str | None, host: str) -> bool:
-    """Whether a form was sent by a page that is not ours.
+    """Whether a form was sent by a page that is not ours. Test: tests/unit/console/pages/test_pages.py.
 
     Args:
         fetch_site: `sec-fetch-site`, which browsers send over HTTPS and to this machine.

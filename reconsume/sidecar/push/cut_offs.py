@@ -28,13 +28,14 @@ class _Seen:
 
 
 class CutOffs:
-    """Tells a message that ends the app from one that was with the app when it ended.
+    """Tells a message that ends the app from one that was with the app when it ended; one cut-off cannot.
 
     Guarantees:
         1. A message that was cut off twice is sent alone from then on.
         2. One that is then cut off alone twice more, each time after the app has answered another request, is a failed
            attempt; after that each further time is one.
         3. An app that answers nothing between two cut-offs counts against no message.
+    Tests: tests/unit/sidecar/push/test_app_gate.py, tests/integration/test_push_poison.py.
     """
 
     def __init__(self) -> None:

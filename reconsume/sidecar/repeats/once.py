@@ -37,7 +37,9 @@ class _Done(NamedTuple, Generic[T]):
 class Once(Generic[T]):
     """All methods are for the thread of one event loop.
 
-    Guarantees: calls of one owner that Kafka does not answer leave places for the calls of others.
+    Guarantees: calls of one owner that Kafka does not answer leave places for the calls of others. A call that gave up
+    waiting leaves its send-back waiting for Kafka, and the next call of the same attempt joins it: an answer of 503
+    says nothing of whether it was stored. Test: tests/integration/test_sidecar_process.py.
 
     Args:
         keep_ms: how long an answer is remembered.

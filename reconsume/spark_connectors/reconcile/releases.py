@@ -1,4 +1,8 @@
-"""What became of records that a person released from the quarantine: their send-back counts on, as one attempt."""
+"""What became of records that a person released from the quarantine: their send-back counts on, as one attempt.
+
+Such a record may have another name than it had, for its headers are mended. The mark of the release says where it went.
+Test: tests/spark/test_released.py.
+"""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def reconcile(
 ) -> Reconciliation:
     """Compare what was sent back with what was delivered, in one pass over our topics.
 
-    A running system may be read: only send-backs before `until` are judged, and deliveries are read to the end of
-    their topics, which is found later.
+    Guarantees: a running system gives no finding. Only send-backs before `until` are judged, and deliveries are read to
+    the end of their topics, which is found later. Test: tests/spark/test_reconcile.py.
 
     Args:
         spark: a session with the Kafka connector, see `configure`.

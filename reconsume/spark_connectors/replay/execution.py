@@ -1,6 +1,11 @@
 """Run a plan: send what was not sent yet, chunk by chunk.
 
-What was sent is read back from `DELAY.0s`, never remembered: the topic is the only truth that survives a kill.
+Guarantees:
+    1. What was sent is read back from `DELAY.0s`, never remembered: the topic is the only truth that survives a kill.
+       Uncommitted records too: Spark writes without transactions, and behind a scheduler's open transaction a committed
+       reader would miss it, and it would be sent again. Test: tests/spark/test_replay_runs.py.
+    2. A replay's own copy is the one with `RECONSUME_TIME` 0. A send-back of a replayed message carries `REPLAY_ID`
+       too, also through `DELAY.0s` when it dies, but never 0. Test: tests/spark/test_replay_listener.py.
 """
 
 from __future__ import annotations

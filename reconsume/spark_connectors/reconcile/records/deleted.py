@@ -1,4 +1,9 @@
-"""Partitions that have lost their first records, by retention or by hand, and what cannot be judged therefore."""
+"""Partitions that have lost their first records, by retention or by hand, and what cannot be judged therefore.
+
+Guarantees: what was deleted is neither lost nor an orphan. Each duration and each group has its own moment before which
+records may be gone; a partition of which nothing is left may have held something of just now.
+Test: tests/spark/test_expired.py.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def forgive_deliveries_in_flight(
     """Lost attempts whose delivery is written in a transaction that has not ended wait still.
 
     A reader of committed records stops before the oldest open transaction of a partition, and so misses deliveries
-    of other workers behind it that are committed, offsets and all.
+    of other workers behind it that are committed, offsets and all. Test: tests/spark/test_reconcile.py.
     """
     uncommitted = {
         "kafka.isolation.level": "read_uncommitted",
