@@ -106,6 +106,8 @@ class PositionInCancel(NamedTuple):
 class Withdrawals:
     """Ids of withdrawn messages, with their due moments: 18 bytes each, and some 10 % for the lists that hold them.
 
+    A dictionary of texts with their moments took 260 to 290 bytes each.
+
     An id is forgotten 7 days after its message was due, or `MET_KEPT_MS` after its message was met and dropped. When
     memory is nearly full, the 7 days are an hour; when it is full, further ids are not taken.
 
