@@ -15,9 +15,9 @@ class BoundedCalls:
     librdkafka (2.16) can wait for ever in `send_offsets_to_transaction`, whatever its timeout, when the broker was
     killed before and has come back; the thread that owns the consumer must not hang with it.
 
-    Guarantees: every step of a transaction runs here, and no other module makes one. A step that hangs is left behind
-    with its thread and its producer: before the commit it is undone for certain, a commit without an answer is in
-    doubt. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
+    Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
+    is left behind with its thread and its producer: before the commit it is undone for certain, a commit without an
+    answer is in doubt. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
     tests/unit/bridge/kafka/test_clients.py.
 
     Remove when: each step of a transaction in librdkafka ends within its timeout, also after a broker was killed.
