@@ -23,7 +23,7 @@ class AdminRequest(Generic[K]):
 
     It keeps its client: librdkafka (2.16) may lose the answers of one that is let go meanwhile, as when another thread
     replaces it, and their futures never end. Nor is any answer waited for much longer than was asked for.
-    Tests: tests/unit/bridge/kafka/test_futures.py, tests/integration/test_questions.py.
+    Tests: tests/unit/bridge/kafka/test_futures.py, tests/integration/test_admin_requests.py.
     Remove when: confluent-kafka ends the futures of a client that is destroyed.
 
     Args:

@@ -43,9 +43,9 @@ class PatientClient:
     A login that fails is told at once the first time. Who asks again all the same waits as for a broker that is away: a
     process that lasts would fill its log, and ask the brokers without a pause.
 
-    Guarantees: a client that got no answer is replaced before the next question, because librdkafka (2.16) may wait for
+    Guarantees: a client that got no answer is replaced before the next request, because librdkafka (2.16) may wait for
     its controller for minutes after its connections were reset. Test: tests/unit/bridge/kafka/test_admin.py.
-    Remove when: librdkafka looks for the controller again within a question's time.
+    Remove when: librdkafka looks for the controller again within a request's time.
 
     Args:
         base: librdkafka's settings for any client.

@@ -172,7 +172,7 @@ class Assignment:
     def add(self, where: Partition, run: Sequence[Message]) -> None:
         """Keep records of a partition, without those that earlier owners have delivered.
 
-        librdkafka may give those too (see `LeftOvers`). And it begins anew where the group's coordinator says that
+        librdkafka may give those too (see `StaleRecords`). And it begins anew where the group's coordinator says that
         nothing is committed.
         """
         if (waiting := self._waiting.get(where)) is not None:

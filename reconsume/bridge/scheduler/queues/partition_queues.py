@@ -219,7 +219,7 @@ class TimerQueue(PartitionQueue):
 
     Guarantees: a record over 16,000 offsets behind the first one waits until that has left, for metadata has a limit.
     Until then reading stops, so memory is bounded and lateness is the price.
-    Tests: tests/unit/bridge/scheduler/queues/test_held_queue.py, tests/integration/test_delay_producer.py.
+    Tests: tests/unit/bridge/scheduler/queues/test_timer_queue.py, tests/integration/test_delay_producer.py.
 
     Args:
         topic: the lane `DELAY.0s`.
