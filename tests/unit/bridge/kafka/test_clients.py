@@ -22,8 +22,12 @@ STEPS = {
     *("init_transactions", "begin_transaction", "send_offsets_to_transaction"),
     *("commit_transaction", "abort_transaction"),
 }
-OF_TRANSACTIONS = {"bridge/writing/transactions.py", "bridge/kafka/errors.py"}
-"""`why_failed` of the second one is a part of a step."""
+OF_TRANSACTIONS = {
+    "bridge/writing/transactions.py",
+    "bridge/librdkafka/transactional_calls.py",
+    "bridge/kafka/errors.py",
+}
+"""Of the last one `why_failed` is a part of a step."""
 
 
 def made(tree: ast.Module) -> Iterator[int]:
