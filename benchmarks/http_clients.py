@@ -20,7 +20,7 @@ import httpx2
 import urllib3
 import uvloop
 
-from reconsume.sidecar.push.http.http1_client import Http1Client
+from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
 
@@ -91,7 +91,7 @@ def _async_client(kind: str, url: str) -> tuple[Callable[[], Awaitable[None]], C
             await client.post(url + PATH, content=BODY, headers=HEADERS)
 
         return by_httpx2, client.aclose
-    ours = Http1Client(PushSettings(group="departures", topics={"flights": "*"}, url=url))
+    ours = AppClient(PushSettings(group="departures", topics={"flights": "*"}, url=url))
     request = AppRequest(PATH, list(HEADERS.items()), BODY)
 
     async def by_ours() -> None:

@@ -41,7 +41,6 @@ class Delivered:
     value: Any
     times: int
     level: str | None
-    version: str
 
 
 Decide = Callable[[Delivered, int], Mapping[str, Any]]
@@ -113,7 +112,7 @@ class App:
         return web.Response(status=200 if self.healthy else 500)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        delivered = _delivered(request.path, request.headers, await request.read(), str(request.version))
+        delivered = _delivered(request.path, request.headers, await request.read())
         self.batches.append(len(delivered))
         says: Mapping[str, Any] = {}
         for one in delivered:
@@ -131,13 +130,11 @@ class App:
         return web.Response(status=says.get("status", 200), text=body, headers=says.get("headers"))
 
 
-def _delivered(path: str, headers: Mapping[str, str], body: bytes, version: str) -> list[Delivered]:
+def _delivered(path: str, headers: Mapping[str, str], body: bytes) -> list[Delivered]:
     found = {name.lower(): value for name, value in headers.items()}
     if "batch" in found.get("content-type", ""):
         return [
-            Delivered(
-                path, found, event.get("data"), int(event["reconsumetimes"]), event.get("reconsumedelaylevel"), version
-            )
+            Delivered(path, found, event.get("data"), int(event["reconsumetimes"]), event.get("reconsumedelaylevel"))
             for event in json.loads(body)
         ]
     value: Any = body.decode(errors="replace")
@@ -147,7 +144,7 @@ def _delivered(path: str, headers: Mapping[str, str], body: bytes, version: str)
         with contextlib.suppress(ValueError):  # or it is text
             value = json.loads(value)
     times = int(found["reconsume-times"])
-    return [Delivered(path, found, value, times, found.get("reconsume-delay-level"), version)]
+    return [Delivered(path, found, value, times, found.get("reconsume-delay-level"))]
 
 
 @contextmanager

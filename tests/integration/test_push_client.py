@@ -1,4 +1,4 @@
-"""The HTTP clients alone, against an app on a real socket."""
+"""The HTTP client alone, against an app on a real socket."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.http import http1_client
+from reconsume.sidecar.push.http import app_client
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.http.http1_client import Http1Client
-from reconsume.sidecar.push.http.http2_client import Http2Client
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
-from tests.integration.h2_app import h2_app
 from tests.integration.push_app import app, free_port
 
 
@@ -35,31 +32,27 @@ def asked(client: AppClient, body: bytes, seconds: float = 30) -> AppAnswer | No
 
 def test_a_large_body_arrives() -> None:
     with app(lambda _one, _before: {"json": {"status": "RETRY"}}, largest=8 * 2**20) as one:
-        answer = asked(Http1Client(settings(one.url)), b"x" * 4 * 2**20)
+        answer = asked(AppClient(settings(one.url)), b"x" * 4 * 2**20)
     assert isinstance(answer, AppAnswer)
     assert answer.json == {"status": "RETRY"}
     assert one.seen[0].value == "x" * 4 * 2**20
-    with h2_app() as other:
-        assert isinstance(asked(Http2Client(settings(f"http://127.0.0.1:{other.port}")), b"x" * 4 * 2**20), AppAnswer)
-        assert len(other.seen[0][1]) == 4 * 2**20
 
 
-@pytest.mark.parametrize("kind", [Http1Client, Http2Client])
-def test_an_app_that_is_not_there_is_no_answer_and_not_late(kind: type[Http1Client | Http2Client]) -> None:
-    answer = asked(kind(settings(f"http://127.0.0.1:{free_port()}")), b"")
+def test_an_app_that_is_not_there_is_no_answer_and_not_late() -> None:
+    answer = asked(AppClient(settings(f"http://127.0.0.1:{free_port()}")), b"")
     assert isinstance(answer, NoAnswer)
     assert not answer.timed_out
 
 
 def test_an_app_that_takes_too_long_is_late() -> None:
     with app(lambda _one, _before: {"sleep": 60}) as one:
-        answer = asked(Http1Client(settings(one.url)), b"", 0.3)
+        answer = asked(AppClient(settings(one.url)), b"", 0.3)
     assert answer == NoAnswer("consume timeout: no answer within 0.3 s", timed_out=True)
 
 
 def test_cookies_are_not_kept_and_redirects_not_followed() -> None:
     with app(lambda _one, _before: {"status": 307, "headers": {"location": "/y", "set-cookie": "a=b"}}) as one:
-        client = Http1Client(settings(one.url))
+        client = AppClient(settings(one.url))
 
         async def twice() -> list[AppAnswer | NoAnswer]:
             request = AppRequest("/x", [("reconsume-times", "0")], b"")
@@ -100,7 +93,7 @@ def sent_to(one: Counting, requests: list[AppRequest], method: str = "POST") -> 
 
     async def steps() -> list[AppAnswer | NoAnswer]:
         server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-        client = Http1Client(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base"))
+        client = AppClient(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base"))
         found = []
         for request in requests:
             found.append(await client.send(method, request, 30))
@@ -123,7 +116,7 @@ def test_a_connection_is_used_again_until_the_app_hangs_up(answers: int, connect
 
 
 def test_a_connection_that_nobody_needed_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_client, "_KEEP_ALIVE_SECONDS", -1.0)
+    monkeypatch.setattr(app_client, "_KEEP_ALIVE_SECONDS", -1.0)
     one = Counting(100)
     sent_to(one, [AppRequest("/x", [], b"")] * 3)
     assert one.connections == 3

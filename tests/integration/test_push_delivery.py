@@ -15,7 +15,6 @@ import pytest
 from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.sidecar.push import delivery
 from reconsume.sidecar.push.app_gate import Entry
-from tests.integration.h2_app import h2_app
 from tests.integration.installation import Installation, installation
 from tests.integration.push_app import App, Delivered, app, free_port, pushing
 from tests.support.waiting import wait_until
@@ -337,20 +336,6 @@ def test_a_unix_socket(here: Installation, tmp_path: Path) -> None:
     with app(succeeds, socket=path) as one, pushing(here, group, topic, "http://app", unix_socket=path):
         wait_until(lambda: here.committed(group, topic) == len(BODIES), 60, "all are committed")
     assert {delivered.headers["host"] for delivered in one.seen} == {"app"}
-
-
-@pytest.mark.parametrize("over", ["tcp", "unix"])
-def test_http2(here: Installation, tmp_path: Path, over: str) -> None:
-    group, topic = produced(here, f"h2-{over}", "late", *BODIES)
-    path = tmp_path / "app" if over == "unix" else None
-    with h2_app(path) as one:
-        more: dict[str, Any] = {"unix_socket": path} if path else {}
-        with pushing(here, group, topic, f"http://127.0.0.1:{one.port or 80}", http2=True, order="none", **more):
-            wait_until(lambda: here.committed(group, topic) == len(BODIES) + 1, 60, "all are committed")
-            wait_until(lambda: len(one.seen) == len(BODIES) + 2, 60, "the one that was sent back came again")
-    assert one.connections == 1, "all on one connection"
-    headers, _ = one.seen[0]
-    assert headers["reconsume-group"] == group
 
 
 def test_the_token_of_a_file_goes_with_each_request_and_a_new_one_is_read(here: Installation, tmp_path: Path) -> None:

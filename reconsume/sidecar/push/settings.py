@@ -85,7 +85,6 @@ class PushSettings(BaseModel):
         pubsub: with `dapr`: the name of the component that the app's subscriptions must name.
         knative_source: with `knative`: the CloudEvents source, without `#topic`.
         probe_route: is asked every 5 s with GET; while it fails nothing is delivered. None asks nothing.
-        http2: prior knowledge over http, ALPN over https.
         token_file: its text goes with each request, as a bearer token or as `dapr-api-token`; read when it changes too.
         ca_file: signs the app's certificate; None takes the system's.
         cert_file: our own certificate, for mTLS.
@@ -116,7 +115,6 @@ class PushSettings(BaseModel):
     pubsub: str = "pubsub"
     knative_source: str | None = None
     probe_route: str | None = None
-    http2: bool = False
     token_file: Path | None = None
     ca_file: Path | None = None
     cert_file: Path | None = None

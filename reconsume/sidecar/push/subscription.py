@@ -21,7 +21,6 @@ from reconsume.sidecar.push.answers.answers import NoAnswer
 from reconsume.sidecar.push.dapr import routes_of
 from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery, PushDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.http.http1_client import Http1Client
 from reconsume.sidecar.push.metrics import PushMetrics, push_metrics
 from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import (
@@ -93,7 +92,7 @@ class _Subscription:
         self._stop = threading.Event()
         self._wrong: str | None = "it is starting"
         self._cannot_start = False
-        self._client = _client_of(settings)
+        self._client = AppClient(settings)
         self._delivery: PushDelivery | None = None
         conf = _READ_AHEAD | dict(kafka_conf)
         bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
@@ -243,7 +242,7 @@ class _Subscription:
         return {}
 
     async def _ask_routes(self) -> dict[str, DaprRoute]:
-        client = _client_of(self._settings)
+        client = AppClient(self._settings)
         try:
             answer = await client.send("GET", AppRequest("/dapr/subscribe", [], b""), _ASK_SECONDS)
         finally:
@@ -258,11 +257,3 @@ class _Subscription:
 
 class _AppIsAway(Exception):
     """It could not be asked."""
-
-
-def _client_of(settings: PushSettings) -> AppClient:
-    if not settings.http2:
-        return Http1Client(settings)
-    from reconsume.sidecar.push.http.http2_client import Http2Client  # noqa: PLC0415 - an extra of its own
-
-    return Http2Client(settings)

@@ -13,6 +13,7 @@ from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery
+from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests
@@ -22,7 +23,7 @@ from reconsume.testing import InMemoryKafka
 MESSAGES = 50
 
 
-class App:
+class App(AppClient):
     """Refuses connections, or answers nothing but 503, until it is up."""
 
     def __init__(self, down: AppAnswer | NoAnswer) -> None:
