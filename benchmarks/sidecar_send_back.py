@@ -130,7 +130,7 @@ def _serve(http: str, loop: str, bootstrap_servers: str, topic_prefix: str) -> N
     sidecar = Sidecar(settings, lambda api, _management: found.append(api))
     running = threading.Thread(target=sidecar.run, args=(stop,))
     running.start()
-    while not found or not sidecar.is_running:
+    while not found:
         time.sleep(0.1)
     print(found[0], flush=True)
     sys.stdin.read()

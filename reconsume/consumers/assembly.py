@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -49,7 +48,6 @@ from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 
 __all__ = ["Registration", "build_loop"]
 
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

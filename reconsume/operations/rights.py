@@ -61,11 +61,6 @@ class Right:
     why: str
     prefixed: bool = False
 
-    def without(self, operation: str) -> Right | None:
-        """The same without one operation; None if nothing is left."""
-        left = tuple(one for one in self.operations if one != operation)
-        return Right(self.resource, self.name, left, self.why, self.prefixed) if left else None
-
 
 def rights_of(
     role: Role,

@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -320,8 +320,8 @@ def case_of(
     granted = rights(name, names, group, topic)
     if less is not None:
         number, operation = less
-        left = granted[number].without(operation)
-        granted = [*granted[:number], *([left] if left else []), *granted[number + 1 :]]
+        left = tuple(one for one in granted[number].operations if one != operation)
+        granted[number : number + 1] = [replace(granted[number], operations=left)] if left else []
     secret = Settings(kafka=kafka.user(user, f"secret-of-{user}")).kafka
     settings = here.settings.model_copy(
         update={"bootstrap_servers": kafka.secure_bootstrap_servers, "kafka": secret},

@@ -50,11 +50,6 @@ class GroupsFollower:
         return self._groups
 
     @property
-    def loaded(self) -> bool:
-        """Whether the topic was read to its end once."""
-        return self._loaded.is_set()
-
-    @property
     def trouble(self) -> KafkaNotReachable | None:
         """Why Kafka did not answer the last time, where it did not."""
         return self._trouble

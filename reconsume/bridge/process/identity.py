@@ -27,11 +27,10 @@ class Identity:
 
     Attributes:
         name: of letters, digits, `.`, `_` and `-`; fits a transactional id and a `group.instance.id`.
-        is_stable: whether a process that takes the place of this one on this machine gets the same name.
     """
 
     def __init__(self, name: str, lock: int | None = None) -> None:
-        self.name, self.is_stable, self._lock = name, lock is not None, lock
+        self.name, self._lock = name, lock
         _held.add(self)
 
     def release(self) -> None:

@@ -62,6 +62,7 @@ _VERSION_NOTE: Final = "kafka-version"
 _VERSION_WITHOUT_NOTE: Final = "4.3.0"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
+_LAST_LINES: Final = 20
 _HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
@@ -84,8 +85,6 @@ class LocalKafka:
         port: of the broker; 0 takes a free one.
         data_dir: where it keeps its data; None takes a temporary folder that is removed at `stop`.
         properties: more broker settings, over ours.
-        java: None finds one.
-        jars: folder of Kafka's jars; None fetches them.
         version: of Kafka, where they are fetched and the data folder is new.
         progress: told what is being fetched.
     """
@@ -96,21 +95,18 @@ class LocalKafka:
         *,
         data_dir: Path | None = None,
         properties: Mapping[str, str] | None = None,
-        java: Path | None = None,
-        jars: Path | None = None,
         version: str = KAFKA_VERSION,
         progress: Progress = lambda _line: None,
     ) -> None:
         self._wanted_port = port
         self._given_data_dir = data_dir
         self._properties = dict(properties or {})
-        self._java = java
-        self._jars = jars
         self._version = version
         self._progress = progress
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports = (0, 0)
-        self._folder = Path()
+        self._folder = self._jars = Path()
+        self._java: Path | None = None
         self._log_start = 0
         self._classes: ClassArchive | None = None
         self._cleanup = ExitStack()
@@ -149,7 +145,7 @@ class LocalKafka:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._given_data_dir is None:
                 self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        if self._jars is None:
+        if self._classes is None:
             self._jars = kafka_jars(self._java, self._progress, self._version_of_data())
             self._classes = ClassArchive(self._jars, self._java)
         try:
@@ -233,10 +229,10 @@ class LocalKafka:
         found = children.read_text().split() if children.exists() else []
         return int(found[0]) if found else None
 
-    def log_tail(self, lines: int = 20) -> str:
+    def log_tail(self) -> str:
         """The last lines that the broker printed."""
         text = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join(text.splitlines()[-_LAST_LINES:])
 
     def _write_settings(self) -> None:
         broker, controller = self._ports

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 import time
@@ -54,7 +53,6 @@ from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key, wi
 
 __all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
 
-logger = logging.getLogger(__name__)
 
 MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 """Chooses one of a topic's partitions for an argument, such as an order number."""

@@ -35,21 +35,17 @@ class DelayLevels:
             format_duration(delay_ms)
 
     @classmethod
-    def parse(cls, text: str, name: str = "delay_levels") -> Self:
+    def parse(cls, text: str) -> Self:
         """Read a table such as `1s 5s 10s`.
 
         Entries are parted by exactly one space, need not be sorted or distinct, and `0s` is legal
         (RocketMQ: LV-02, LV-03, LV-04).
 
-        Args:
-            text: the table.
-            name: of the argument, if it is no text.
-
         Raises:
             IllegalDelayLevels: naming the entry, its level, and what to write instead.
             IllegalSetting: the table is no text.
         """
-        of_type(text, name, str, such_as="'1s 5s 10s'")
+        of_type(text, "delay_levels", str, such_as="'1s 5s 10s'")
         delays: list[int] = []
         for level, entry in enumerate(text.split(" "), start=1):
             if not entry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -38,7 +37,6 @@ from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, proble
 
 __all__ = ["Backend", "make_api", "openapi_text", "write_openapi"]
 
-logger = logging.getLogger(__name__)
 
 _DESCRIPTION: Final = (
     "Retries for a consumer in any language: send a record that failed back, and it comes again on the group's retry "

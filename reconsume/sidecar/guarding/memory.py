@@ -56,11 +56,6 @@ class Memory:
     def __init__(self, most_bytes: int, *, has_one_owner: bool = False) -> None:
         self._shares = Shares(most_bytes, has_one_owner=has_one_owner)
 
-    @property
-    def free(self) -> int:
-        """Bytes that may be taken still."""
-        return self._shares.free
-
     def of_request(self, owner: str) -> Held:
         """For the body of a request, which takes as it comes."""
         return Held(self._shares, owner, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,7 +13,6 @@ from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["KafkaWatch"]
 
-logger = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 5.0
 _WINDOW_MS: Final = 30_000.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconsume.bridge.http.management import LogLevel
-from reconsume.sidecar.life_cycle import Life, Phase, ProcessPart
+from reconsume.sidecar.life_cycle import Life, ProcessPart
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.process.api_part import ApiPart
 from reconsume.sidecar.process.management import Management, Probes
@@ -82,11 +82,6 @@ class Sidecar:
         finally:
             self._end(started)
             management.close()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether all parts have begun, and the end has not."""
-        return self._life.phase is Phase.RUNNING
 
     def quiesce(self) -> None:
         """Begin no further delivery; send-backs are taken until the end."""

@@ -29,6 +29,6 @@ class PushMetrics:
 
 
 @cache
-def push_metrics(registry: CollectorRegistry = REGISTRY) -> PushMetrics:
-    """Those of a registry."""
-    return PushMetrics(registry)
+def push_metrics() -> PushMetrics:
+    """Those of the process."""
+    return PushMetrics()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconsume.consumers.observing.hooks import ConsumeMessageHook
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
@@ -55,7 +54,6 @@ def make_subscription(
     life: Life,
     *,
     topic_prefix: str = "reconsume.",
-    hooks: Sequence[ConsumeMessageHook] = (),
     metrics: PushMetrics | None = None,
 ) -> ProcessPart:
     """A subscription that is not started.
@@ -65,13 +63,12 @@ def make_subscription(
         kafka_conf: librdkafka's, `bootstrap.servers` among them.
         life: of the process.
         topic_prefix: of the installation's topics.
-        hooks: are told of deliveries and send-backs, as with PushConsumer.
         metrics: None takes those of the process.
 
     Raises:
         IllegalSetting: one that cannot be, or a file that cannot be read.
     """
-    return _Subscription(settings, kafka_conf, life, topic_prefix, hooks, metrics or push_metrics())
+    return _Subscription(settings, kafka_conf, life, topic_prefix, metrics or push_metrics())
 
 
 class _Subscription:
@@ -83,7 +80,6 @@ class _Subscription:
         kafka_conf: Mapping[str, Any],
         life: Life,
         topic_prefix: str,
-        hooks: Sequence[ConsumeMessageHook],
         metrics: PushMetrics,
     ) -> None:
         self._settings = settings
@@ -112,8 +108,6 @@ class _Subscription:
             await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
             topic_prefix=topic_prefix,
         )
-        for hook in hooks:
-            self._consumer.register_consume_message_hook(hook)
         self._thread = threading.Thread(target=self._run, name=f"reconsume-push-{settings.group}", daemon=True)
 
     def start(self) -> None:

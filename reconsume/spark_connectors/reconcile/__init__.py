@@ -8,12 +8,11 @@ from reconsume.spark_connectors.reconcile.records.grown import ledger_runs, read
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
 from reconsume.spark_connectors.reconcile.stream import reconcile_stream
 from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise
-from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES, OUTCOMES
+from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
 
 __all__ = [
     "FINDINGS",
     "NOTES",
-    "OUTCOMES",
     "Committed",
     "Extent",
     "Reconciliation",

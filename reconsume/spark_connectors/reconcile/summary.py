@@ -22,17 +22,16 @@ _MINUTE_MS: Final = 60_000
 _MOST_BARS: Final = 100
 
 
-def conservation(ledger: DataFrame, *, hourly: bool = True) -> DataFrame:
-    """Per group (and hour of the send-back): sent back, and the states it must add up to.
+def conservation(ledger: DataFrame) -> DataFrame:
+    """Per group and hour of the send-back: sent back, and the states it must add up to.
 
     `missing` is what is in no state: `sent_back - waiting - moved - dead - quarantined - dropped - expired`.
     """
     sent = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
     hour = F.date_trunc("hour", F.coalesce("appended", "asked")).alias("hour")
-    keys = [F.col("group"), *([hour] if hourly else [])]
     return (
         ledger.where(sent)
-        .groupBy(*keys)
+        .groupBy("group", hour)
         .agg(
             F.count(F.lit(1)).alias("sent_back"),
             *(F.count_if(F.col("outcome") == state).alias(state) for state in _STATES[:-1]),
@@ -40,7 +39,7 @@ def conservation(ledger: DataFrame, *, hourly: bool = True) -> DataFrame:
             F.count_if("consumed").alias("consumed"),
             F.count_if(~F.col("consumed")).alias("unread"),
         )
-        .orderBy(*(["hour"] if hourly else []), "group")
+        .orderBy("hour", "group")
     )
 
 

@@ -13,7 +13,7 @@ from reconsume.spark_connectors.reconcile.facts import SETTLED_MS, AttemptFacts
 from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.releases import place_now
 
-__all__ = ["FINDINGS", "NOTES", "OUTCOMES", "AttemptJudge"]
+__all__ = ["FINDINGS", "NOTES", "AttemptJudge"]
 
 FINDINGS: Final = (
     *("LOST", "DUPLICATE", "EARLY", "LATE", "WRONG_LEVEL", "WRONG_GROUP", "WRONG_TOPIC", "WRONG_COUNT", "ORPHAN"),
@@ -22,10 +22,9 @@ FINDINGS: Final = (
 """What can be wrong; docs/reconcile.md says what each one means."""
 NOTES: Final = ("REPEATED", "EXPIRED", "PRODUCERS_TIME", "QUARANTINED", "DROPPED", "ORIGIN_GONE")
 """What a person may want to know though nothing is wrong with the retries."""
-OUTCOMES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost", "unexplained")
-"""Every attempt has exactly one. `unexplained`: delivered, but never sent back. `expired`: what became of it may have
-been deleted."""
 _AN_HOUR_MS: Final = 3_600_000
+_CLOCK_SKEW_MS: Final = 50
+"""Leaders of two partitions may have two clocks."""
 _SIDES: Final = ("inbox", "sent", "arrived")
 
 
@@ -89,7 +88,7 @@ class AttemptJudge:
             "OVERDUE": (outcome == "waiting") & (waits_for > self.tolerances.late_ms) & ~_untimed(),
             "DUPLICATE": unexplained & (F.col("copies_sent") > 0),
             "ORPHAN": unexplained & (F.col("copies_sent") == 0) & F.col("arrived_damage").isNull(),
-            "EARLY": _delivered() & before & (late_ms < -self.tolerances.clock_skew_ms),
+            "EARLY": _delivered() & before & (late_ms < -_CLOCK_SKEW_MS),
             "LATE": _delivered() & (late_ms > self.tolerances.late_ms),
             "WRONG_LEVEL": self._wrong_level(),
             "WRONG_GROUP": F.col("paired") == "WRONG_GROUP",

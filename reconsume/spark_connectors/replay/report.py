@@ -15,10 +15,7 @@ from reconsume.spark_connectors.replay.execution import read_back
 from reconsume.spark_connectors.replay.plan import ReplayPlan, records
 from reconsume.spark_connectors.replay.selection import SEND
 
-__all__ = ["OUTCOMES", "replay_report"]
-
-OUTCOMES = ("dead_again", "quarantined", "delivered", "sent", "replayed", "not_sent")
-"""Of a dead letter that a plan sends, the first that holds; the others have their status."""
+__all__ = ["replay_report"]
 
 
 def replay_report(

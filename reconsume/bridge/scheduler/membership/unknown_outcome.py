@@ -28,7 +28,6 @@ class CommittedRun:
     """The part of a batch in one partition that turned out to be committed."""
 
     run: DueRun
-    position: TopicPartition
     batch: Sequence[Delivery]
 
 
@@ -61,5 +60,5 @@ class UnknownOutcome:
         for run, position in zip(self.runs, self.positions, strict=True):
             part, where = list(islice(deliveries, len(run.records))), (position.topic, position.partition)
             if where in asked and covers(left.get(where), where, position.offset, position.metadata):
-                counted.append(CommittedRun(run, position, part))
+                counted.append(CommittedRun(run, part))
         return counted

@@ -225,17 +225,14 @@ class TimerQueue(PartitionQueue):
         topic: the lane `DELAY.0s`.
         partition: of it.
         due_of: when a record leaves, in milliseconds.
-        done: offsets that are done already, as the committed metadata says.
     """
 
     __slots__ = ("_behind", "_due_of", "_held", "_progress")
 
-    def __init__(
-        self, topic: str, partition: int, due_of: Callable[[Message], float], done: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, topic: str, partition: int, due_of: Callable[[Message], float]) -> None:
         super().__init__(topic, partition, 0)
         self._due_of = due_of
-        self._progress = DoneAhead(done)
+        self._progress = DoneAhead()
         self._held: list[tuple[int, int, Message]] = []
         self._behind: deque[Message] = deque()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.delay_levels.rules.due import countdown_ms, due_ms
+from reconsume.delay_levels.rules.due import due_ms
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -17,21 +17,6 @@ NOW = 1_700_000_000_000
 @pytest.mark.parametrize(("append_ms", "delay_ms", "due"), [(NOW, 10_000, NOW + 10_000), (NOW, 0, NOW), (0, 1, 1)])
 def test_due_is_append_time_plus_delay(append_ms: int, delay_ms: int, due: int) -> None:
     assert due_ms(append_ms, delay_ms) == due
-
-
-@pytest.mark.parametrize(
-    ("now_ms", "left"), [(NOW - 1, 1), (NOW, 0), (NOW + 1, -1), (NOW - 0.25, 0.25), (NOW - 10_000, 10_000)]
-)
-def test_the_countdown_is_what_is_left_and_0_means_due(now_ms: float, left: float) -> None:
-    assert countdown_ms(NOW, now_ms) == left
-
-
-@pytest.mark.rule("SC-09", "SC-10", "T-20")
-@pytest.mark.parametrize("back_ms", [1, 60_000, 86_400_000])
-def test_a_clock_that_went_back_never_makes_a_record_early(back_ms: int) -> None:
-    append_ms, delay_ms = NOW, 10_000
-    now_ms = append_ms - back_ms
-    assert countdown_ms(due_ms(append_ms, delay_ms), now_ms) == delay_ms + back_ms
 
 
 @pytest.mark.rule("LV-06", "LV-07", "LV-08", "SC-10", "T-19")

@@ -63,7 +63,8 @@ def test_a_queue_counts_what_is_due_and_knows_how_far_it_has_read() -> None:
 
 
 def test_a_lane_of_own_moments_counts_by_them() -> None:
-    queue = TimerQueue("t", 0, lambda one: one.timestamp()[1], done=[11])
+    queue = TimerQueue("t", 0, lambda one: one.timestamp()[1])
+    queue.learn([11])
     for offset, due in ((10, 500), (11, 0), (12, 100)):
         queue.append(message(offset, due))
     assert queue.look(300) == PartitionHead(("t", 0), None, 2, 1, 100, 13)

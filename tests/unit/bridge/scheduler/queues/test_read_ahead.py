@@ -38,6 +38,16 @@ def test_the_head_of_a_partition_holds_up_what_is_behind_it() -> None:
     assert offsets(ahead.take_due(1_020, 10)) == {("d", 0): [0, 1, 2, 3]}
 
 
+@pytest.mark.rule("SC-09", "SC-10", "T-20")
+@pytest.mark.parametrize("back_ms", [1, 60_000, 86_400_000])
+def test_a_clock_that_went_back_never_makes_a_record_early(back_ms: int) -> None:
+    ahead, stored = reading(("d", 0, 10_000)), 1_700_000_000_000
+    add(ahead, message("d", 0, 0, stored))
+    assert ahead.take_due(stored - back_ms, 10) == []
+    assert ahead.take_due(stored + 9_999, 10) == []
+    assert ahead.next_due_ms() == stored + 10_000
+
+
 def test_what_is_taken_stays_until_it_is_dropped() -> None:
     ahead = reading(("d", 0, 0))
     for offset in range(5):

@@ -26,7 +26,8 @@ def offsets(queue: TimerQueue, now_ms: float, limit: int = 100) -> list[int | No
 
 
 def held(*due_ms: int, done: tuple[int, ...] = ()) -> TimerQueue:
-    queue = TimerQueue(LANE, 0, due_of, done)
+    queue = TimerQueue(LANE, 0, due_of)
+    queue.learn(done)
     for offset, due in enumerate(due_ms):
         queue.append(message(offset, due))
     return queue
