@@ -78,15 +78,13 @@ def demo(
     ] = None,
     key: Annotated[str | None, typer.Option(help="column that becomes the record's key")] = None,
     fail_if: Annotated[str, typer.Option(metavar="COLUMN=VALUE", help="rows that always fail")] = "dep_time=NA",
-    limit: Annotated[int | None, typer.Option(min=1, help="produce only so many rows")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="leave Kafka running and say how to look around")] = False,
     output: Output = "table",
 ) -> None:
     """Show the whole loop on this machine: a real Kafka, two schedulers, a consumer group that fails."""
     from reconsume.cli.demo.run import DemoOptions, run_demo
 
     as_json = check_output(output)
-    if not run_demo(DemoOptions(input_file, key, fail_if, limit, keep, as_json)):
+    if not run_demo(DemoOptions(input_file, key, fail_if, as_json)):
         raise typer.Exit(1)
 
 

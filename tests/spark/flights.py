@@ -159,7 +159,7 @@ def _listener(column: str) -> Callable[..., ConsumeConcurrentlyStatus]:
 def _produce(one: Installation, topic: str, groups: Mapping[str, str], flights: int) -> Counter[tuple[str, bool, int]]:
     """Write the flights; gives the deliveries that they ask for."""
     expected: Counter[tuple[str, bool, int]] = Counter()
-    rows = list(read_rows(None, None))
+    rows = list(read_rows(None))
     producer = Producer(one.settings.client_settings() | {"linger.ms": 20})
     for number, row in enumerate(islice(cycle(rows), flights)):
         producer.produce(topic, json.dumps(row | {"number": number}), row["tailnum"])

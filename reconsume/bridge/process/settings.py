@@ -42,8 +42,6 @@ class TopicSettings(_Strict):
 
     delay_partitions: Annotated[int, Field(ge=1)] = 4
     """Of each delay topic and of SEND_BACK: so many workers can share it."""
-    dead_letter_partitions: Annotated[int, Field(ge=1)] = 1
-    """Of each dead-letter topic."""
     replication_factor: Annotated[int, Field(ge=1)] | None = None
     """None takes the cluster's default, and at least 3 where there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7

@@ -134,7 +134,7 @@ class TopicMaker:
 
     def dead_letter_topic(self, group: str) -> WantedTopic:
         """`%DLQ%<group>`, kept for ever: nobody else keeps what is in it (RocketMQ: NM-08)."""
-        return self._wanted(self._names.dead_letter(group), self._settings.dead_letter_partitions, -1)
+        return self._wanted(self._names.dead_letter(group), 1, -1)
 
     def delay_topic(self, delay_ms: int) -> WantedTopic:
         """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing."""

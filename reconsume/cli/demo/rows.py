@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
@@ -21,7 +20,7 @@ __all__ = ["Row", "open_rows", "parse_condition", "read_rows"]
 Row = dict[str, Any]
 
 
-def read_rows(path: Path | None, limit: int | None) -> Iterator[Row]:
+def read_rows(path: Path | None) -> Iterator[Row]:
     """The rows of a file, plain or gzip; None reads the packaged 20,000 flights.
 
     A name that ends in `.csv` or `.csv.gz` is CSV with a header line, all else is a JSON object a line.
@@ -31,7 +30,7 @@ def read_rows(path: Path | None, limit: int | None) -> Iterator[Row]:
     """
     with open_rows(path) as (name, text):
         rows = csv.DictReader(text) if name.removesuffix(".gz").endswith(".csv") else _json_rows(name, text)
-        yield from islice(rows, limit)
+        yield from rows
 
 
 class open_rows:  # noqa: N801 - used like `open`

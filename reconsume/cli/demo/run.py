@@ -56,8 +56,6 @@ class DemoOptions:
     input: Path | None
     key: str | None
     fail_if: str
-    limit: int | None
-    keep: bool
     as_json: bool
 
     @property
@@ -75,7 +73,7 @@ def run_demo(options: DemoOptions) -> bool:
     logging.getLogger("reconsume.bridge.kafka.errors").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)
     # A wrong file or column is told now, not when Kafka is up.
-    for first in read_rows(options.input, 1):
+    if (first := next(read_rows(options.input), None)) is not None:
         _require_column(first, options.key_column)
     with ExitStack() as stack:
         with working("starting Kafka") as say:
@@ -89,8 +87,6 @@ def run_demo(options: DemoOptions) -> bool:
         report = _consume(settings, produced, condition)
         report["reconcile"] = reconcile_in_spark(settings)
         print_report(report, as_json=options.as_json)
-        if options.keep:
-            _keep(kafka)
     return not (report["lost"] or report["early"] or report["duplicates"]) and _agrees(report)
 
 
@@ -114,7 +110,7 @@ def _produce(settings: Settings, options: DemoOptions) -> int:
     producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
     with working("producing") as say:
-        for count, row in enumerate(read_rows(options.input, options.limit), start=1):
+        for count, row in enumerate(read_rows(options.input), start=1):
             _produce_row(producer, row, options.key_column)
             if count % 5_000 == 0:
                 say(f"producing: {count:,} rows")
@@ -260,18 +256,3 @@ def _print_reconcile(found: dict[str, Any]) -> None:
         f"{counted(found['dead'], 'dead letter')}, {found['waiting']:,} waiting; findings: {kinds}\n"
         f"report: {found['report']}"
     )
-
-
-def _keep(kafka: LocalKafka) -> None:
-    """Leave Kafka running until Ctrl-C, and say how to look around."""
-    tell(
-        f"\nKafka stays until Ctrl-C. In another terminal:\n"
-        f"  export RECONSUME_BOOTSTRAP_SERVERS={kafka.bootstrap_servers}\n"
-        f"  reconsume status\n  reconsume groups list\n  reconsume topics plan\n"
-        f"  reconsume send-back --group {GROUP} --message {ORIGIN}/0/0 --delay-level 3"
-    )
-    try:
-        while kafka.alive():
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        tell("stopping")

@@ -83,7 +83,6 @@ class PushSettings(BaseModel):
         drop: what DROP means.
         consume_message_batch_max_size: messages in one request, `rocketmq-batch` only.
         pubsub: with `dapr`: the name of the component that the app's subscriptions must name.
-        knative_source: with `knative`: the CloudEvents source, without `#topic`.
         probe_route: is asked every 5 s with GET; while it fails nothing is delivered. None asks nothing.
         token_file: its text goes with each request, as a bearer token or as `dapr-api-token`; read when it changes too.
         ca_file: signs the app's certificate; None takes the system's.
@@ -113,7 +112,6 @@ class PushSettings(BaseModel):
     drop: Drop = Drop.DLQ
     consume_message_batch_max_size: Annotated[int, Field(ge=1, le=1_024)] = 1
     pubsub: str = "pubsub"
-    knative_source: str | None = None
     probe_route: str | None = None
     token_file: Path | None = None
     ca_file: Path | None = None

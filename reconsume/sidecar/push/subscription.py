@@ -196,8 +196,7 @@ class _Subscription:
         if settings.profile is Profile.DAPR:
             return DaprRequests(headers, settings.pubsub, routes, route)
         if settings.profile is Profile.KNATIVE:
-            source = settings.knative_source or f"/apis/v1/namespaces/default/kafkasources/{quote(settings.group)}"
-            return KnativeRequests(headers, source, route)
+            return KnativeRequests(headers, route)
         if settings.profile is Profile.ROCKETMQ_BATCH:
             return BatchRequests(headers, route)
         return NativeRequests(headers, route)

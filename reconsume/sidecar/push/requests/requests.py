@@ -113,10 +113,9 @@ class NativeRequests:
 
 @dataclass(frozen=True, slots=True)
 class KnativeRequests:
-    """What Knative's Kafka source sends; `source` is its own without `#topic`."""
+    """What Knative's Kafka source sends."""
 
     own_headers: ReconsumeHeaders
-    source: str
     route: Callable[[str], str]
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
@@ -126,12 +125,13 @@ class KnativeRequests:
 
     def _mapped(self, message: Message) -> CloudEvent:
         first = message.origin
+        source = f"/apis/v1/namespaces/default/kafkasources/{quote(self.own_headers.group)}"
         attributes = {
             "specversion": "1.0",
             "id": f"partition:{first.partition}/offset:{first.offset}",
             "time": rfc3339(message.born_timestamp),
             "type": "dev.knative.kafka.event",
-            "source": f"{self.source}#{quote(message.topic)}",
+            "source": f"{source}#{quote(message.topic)}",
             "subject": f"partition:{first.partition}#{first.offset}",
         }
         if message.key is not None:

@@ -28,7 +28,7 @@ from tests.unit.consumers.doubles import APPENDED_MS, RETRY_TOPIC, message_at
 
 OWN_HEADERS = ReconsumeHeaders("departures", lambda: 16, 30_000)
 NATIVE = NativeRequests(OWN_HEADERS, lambda topic: f"/events/{topic}")
-KNATIVE = KnativeRequests(OWN_HEADERS, "/apis/v1/namespaces/default/kafkasources/departures", lambda _topic: "")
+KNATIVE = KnativeRequests(OWN_HEADERS, lambda _topic: "")
 BATCH = BatchRequests(OWN_HEADERS, lambda _topic: "/consumeMessage")
 DAPR = DaprRequests(OWN_HEADERS, "pubsub", {}, lambda topic: f"/events/pubsub/{topic}")
 RETRIED: list[Header] = [
