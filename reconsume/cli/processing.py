@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import Final, cast
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.errors import translate
@@ -63,6 +63,8 @@ class Processing:
                 self._producer.produce(self._topic, value=body, key=key, headers=headers, on_delivery=on_delivery)
             except BufferError:
                 self._stop.wait(_SERVE_SECONDS)
+            except KafkaException as error:
+                return cast("KafkaError", error.args[0])
             else:
                 break
         done.wait()

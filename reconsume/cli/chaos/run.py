@@ -153,7 +153,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         _wait_for_the_first(reader, processes)
         poison = PoisonLoad(settings.client_settings(), settings.names, options.rate)
         inflictor = Inflictor(cluster, processes, clocks, operator, poison, time.sleep)
-        inflicted = _inflict(faults, inflictor, say)
+        inflicted = _inflict(faults, inflictor, load, say)
         stop.set()
         _drain(load, poison, reader, processes, options.patience, say)
         with reader.lock:
@@ -205,7 +205,10 @@ def _wait_for_the_first(reader: TopicReader, processes: Processes) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _inflict(faults: Sequence[Fault], inflictor: Inflictor, say: Callable[[str], None]) -> list[Inflicted]:
+def _inflict(
+    faults: Sequence[Fault], inflictor: Inflictor, load: Future[int], say: Callable[[str], None]
+) -> list[Inflicted]:
+    """All of them; a load that ended by itself ends the run at once, because faults without messages show nothing."""
     inflicted = []
     for number, fault in enumerate(faults, start=1):
         say(f"{number}/{len(faults)}: {fault}")
@@ -214,6 +217,8 @@ def _inflict(faults: Sequence[Fault], inflictor: Inflictor, say: Callable[[str],
         inflicted.append(Inflicted(fault.kind, began_ms, time.time() * 1000))
         inflictor.rest(fault.pause)
         inflictor.processes.revive()
+        if load.done():
+            load.result()
     return inflicted
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
@@ -105,7 +105,8 @@ def produce(
         topic, body, partition, headers = open_ones[number]
         try:
             producer.produce(topic, body, partition=partition, headers=dict(headers), on_delivery=done)
-        except BufferError as error:
+        except (BufferError, KafkaException) as error:
+            # Also of a topic that the client has just heard it may not use, as while a right is taken.
             logger.warning("%s; message %d waits", error, number)
             again.append(number)
 
