@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.librdkafka.undecodable import mend_headers
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
 from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, polled_from
@@ -238,6 +239,7 @@ class Consumer(DerivedConsumer):
                     f"{where.topic}-{where.partition}@{where.offset}: its {name} was replaced by set_{name}; send "
                     "it back as polled_from(message), then it is read again"
                 )
+        mend_headers(polled)
         return Message(polled, self._retry_topic)
 
     def _send_back_exactly_once(self, messages: list[Message], acknowledged: int, delay_level: int, why: Any) -> None:
