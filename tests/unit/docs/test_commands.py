@@ -9,6 +9,7 @@ from reconsume.cli.main import app
 from tests.support.pages import command_lines, python_blocks
 
 LINES = command_lines()
+ROOT = get_command(app)
 
 
 def check(arguments: list[str]) -> None:
@@ -17,7 +18,7 @@ def check(arguments: list[str]) -> None:
     Raises:
         UsageError: no such option, or one without its value; of click.
     """
-    command = get_command(app)
+    command = ROOT
     context = command.context_class(command, info_name="reconsume")
     while (commands := getattr(command, "commands", None)) and arguments and not arguments[0].startswith("-"):
         assert arguments[0] in commands, f"no command {arguments[0]!r}; there are {sorted(commands)}"

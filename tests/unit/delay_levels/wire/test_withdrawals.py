@@ -50,7 +50,7 @@ def test_withdrawals_are_forgotten_when_their_messages_cannot_wait_any_more() ->
 
 
 def test_a_withdrawal_costs_the_same_whatever_its_sender_writes() -> None:
-    withdrawals, count = Withdrawals(), 300_000
+    withdrawals, count = Withdrawals(), 100_000
     tracemalloc.start()
     try:
         for number in range(count):
