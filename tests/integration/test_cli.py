@@ -112,6 +112,7 @@ def test_a_wrong_setting_is_told_with_its_place(tmp_path: Path) -> None:
     assert f"setting scheduler.workers (file {file}): unknown setting" in wrong.stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv.gz"

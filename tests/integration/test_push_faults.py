@@ -188,6 +188,7 @@ def test_only_the_apps_own_answers_and_its_silence_cost_an_attempt(world: World)
         assert copies == own
 
 
+@pytest.mark.long
 def test_reconcile_finds_nothing_wrong(here: Installation) -> None:
     """Of all faults that ran before."""
     assert_reconcile_finds_nothing(here)

@@ -122,6 +122,7 @@ def test_ten_records_overtake_a_flood_and_another_worker_does_not_repeat_them(
     here.assert_each_once(VALUES)
 
 
+@pytest.mark.long
 def test_an_aborted_batch_of_those_who_overtake_is_delivered_again(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ def test_an_aborted_batch_of_those_who_overtake_is_delivered_again(
     here.assert_each_once(VALUES)
 
 
+@pytest.mark.long
 @pytest.mark.rule("SC-19", "T-26")
 def test_one_who_overtakes_and_is_refused_is_quarantined_alone(bootstrap_servers: str) -> None:
     here = Flooded(bootstrap_servers)

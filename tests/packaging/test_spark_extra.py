@@ -15,7 +15,7 @@ from reconsume.cli.broker.java import find_java
 from tests.integration.installation import Installation
 from tests.spark.dead_letters import replayed, with_dead_letters
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 

@@ -109,6 +109,7 @@ def test_what_was_deleted_is_not_judged_and_what_is_wrong_beside_it_is_found(
     assert figures["lost"] == 2
 
 
+@pytest.mark.long
 def test_a_ledger_says_what_was_deleted_between_two_runs(
     spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_ledger_says_what_was_deleted_between_two_runs(
     assert "at least as often as half the retention" in said
 
 
+@pytest.mark.long
 def test_a_stream_whose_next_dead_letters_are_gone_says_so_and_goes_on_if_told(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from tests.spark.copies import Copy, add, in_transaction, write
 from tests.spark.lived import Lived
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 Outcomes = dict[tuple[str, str, int], str]
 
 

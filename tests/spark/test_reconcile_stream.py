@@ -74,6 +74,7 @@ def test_each_run_takes_what_came_since_the_last_one_and_the_ledger_has_each_att
     assert read_ledger(spark, folder).count() == len(taken.of("DELAY."))
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_by_the_clock_though_nothing_comes(
     spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_stream_goes_on_by_the_clock_though_nothing_comes(
         reconcile_stream(spark, lived.bootstrap_servers, folder, every=dt.timedelta(0))
 
 
+@pytest.mark.long
 def test_a_broken_checkpoint_is_said_and_the_ledger_goes_on_without_it(
     spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_no_second_has_more_than_the_rate_however_many_offsets_a_bucket_has(
     assert max(sum(begin <= moment < begin + 1_000 for moment in stored) for begin in stored) <= 10
 
 
+@pytest.mark.long
 def test_two_plans_made_before_either_ran_send_each_record_once(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_stream_takes_what_came_since_its_last_run(
     assert replayed(one) == expected(0, range(1, 8, 2))
 
 
+@pytest.mark.long
 def test_a_broken_checkpoint_is_said_and_a_new_folder_goes_on(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
