@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import inspect
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import visible
 
+if TYPE_CHECKING:
+    from reconsume.bridge.process.settings import Settings
+
 __all__ = [
     "BootstrapServers",
     "ConfigFile",
+    "Here",
     "KafkaSettings",
     "Output",
     "SparkMaster",
@@ -30,10 +38,11 @@ __all__ = [
     "host_and_port",
     "ignore_known_warnings",
     "keep_what_is_loaded",
-    "line_settings",
     "need_spark",
+    "on_kafka",
     "read_settings",
     "shown_text",
+    "stop_at_signals",
 ]
 
 BootstrapServers = Annotated[
@@ -55,27 +64,60 @@ SparkOptions = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
+class Here(NamedTuple):
+    """What the options of all commands on Kafka say: the settings, and whether to print JSON."""
+
+    settings: Settings
+    as_json: bool
+
+
+def on_kafka(command: Callable[..., None], *, output: str = "table") -> Callable[..., None]:
+    """Give a command the options of all commands on Kafka; it is called with what they say.
+
+    Args:
+        command: takes `Here`, then options of its own.
+        output: the default of `--output`.
+    """
+
+    def common(
+        config: ConfigFile = None,
+        bootstrap_servers: BootstrapServers = None,
+        kafka: KafkaSettings = None,
+        output: Output = output,
+    ) -> Here:
+        as_json = check_output(output)
+        return Here(read_settings(config, bootstrap_servers, kafka), as_json)
+
+    shared = inspect.signature(common, eval_str=True).parameters
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(common(**{name: given.pop(name) for name in shared}), **given)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (*own, *shared.values())]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the options there
+    return run
+
+
 def read_settings(
     config: Path | None,
     bootstrap_servers: str | None,
     kafka: Sequence[str] | None,
+    kind: type[Settings] | None = None,
     **overrides: Any,
 ) -> Any:
-    """The settings, with what the command line says over everything else."""
-    from reconsume.bridge.process.settings import load_settings
+    """The settings of a process, with what the command line says over everything else; None: of a scheduler."""
+    from reconsume.bridge.process.settings import Settings, load_settings
 
-    return load_settings(config, overrides=line_settings(bootstrap_servers, kafka) | overrides)
-
-
-def line_settings(bootstrap_servers: str | None, kafka: Sequence[str] | None) -> dict[str, Any]:
-    """What the options of all commands say."""
     pairs = {}
     for text in kafka or ():
         key, equals, value = text.partition("=")
         if not equals:
             raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
         pairs[key] = value
-    return {"bootstrap_servers": bootstrap_servers, "kafka": pairs}
+    line = {"bootstrap_servers": bootstrap_servers, "kafka": pairs} | overrides
+    return load_settings(config, None, line, kind or Settings)
 
 
 def host_and_port(text: str | None, option: str, default: int) -> dict[str, object] | None:
@@ -103,6 +145,14 @@ def host_and_port(text: str | None, option: str, default: int) -> dict[str, obje
 _SHOWN_BYTES = 2_000
 _COLLECT_EVERY = 50_000
 """Objects more than were freed; a batch of messages in hand has as many, and none of them is garbage."""
+
+
+def stop_at_signals() -> threading.Event:
+    """Return what SIGTERM and Ctrl-C set from now on."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def ignore_known_warnings() -> None:

@@ -165,7 +165,7 @@ def sidecar(
     kafka: KafkaSettings = None,
 ) -> None:
     """Serve send-backs and delayed messages over HTTP, for a consumer in any language beside it, and push to apps."""
-    from reconsume.cli.commands.sidecar import read_sidecar_settings, run_sidecar
+    from reconsume.cli.commands.sidecar import ProcessSettings, run_sidecar
 
     overrides = {
         "logging": {"level": log_level and log_level.upper(), "format": log_format},
@@ -176,7 +176,7 @@ def sidecar(
             "token_file": token_file,
         },
     }
-    run_sidecar(read_sidecar_settings(config, bootstrap_servers, kafka, overrides))
+    run_sidecar(read_settings(config, bootstrap_servers, kafka, ProcessSettings, **overrides))
 
 
 @app.command()
@@ -202,7 +202,7 @@ def console(
     kafka: KafkaSettings = None,
 ) -> None:
     """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
-    from reconsume.cli.commands.console import read_console_settings, run_console
+    from reconsume.cli.commands.console import ConsoleProcessSettings, run_console
 
     overrides = {
         "logging": {"level": log_level and log_level.upper(), "format": log_format},
@@ -214,7 +214,7 @@ def console(
             "hide_values": hide_values or None,
         },
     }
-    run_console(read_console_settings(config, bootstrap_servers, kafka, overrides))
+    run_console(read_settings(config, bootstrap_servers, kafka, ConsoleProcessSettings, **overrides))
 
 
 add_operations(app)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reconsume.cli.common import BootstrapServers, ConfigFile, KafkaSettings, Output, check_output, line_settings
+from reconsume.cli.common import BootstrapServers, ConfigFile, KafkaSettings, Output, check_output, read_settings
 from reconsume.cli.output import print_facts, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from reconsume.bridge.process.settings import Settings
 
@@ -32,7 +31,7 @@ def check(
 ) -> None:
     """Say what is wrong with file, environment and command line; exit code 2 if something is. Asks no broker."""
     as_json = check_output(output)
-    _settings(process, config, bootstrap_servers, kafka)
+    read_settings(config, bootstrap_servers, kafka, _kind(process))
     if as_json:
         print_json({"process": process, "ok": True})
     else:
@@ -49,7 +48,7 @@ def show(
 ) -> None:
     """Print the settings in force, as JSON by default; librdkafka's and the token are masked: they hold passwords."""
     as_json = check_output(output)
-    settings = _settings(process, config, bootstrap_servers, kafka).model_dump(mode="json")
+    settings = read_settings(config, bootstrap_servers, kafka, _kind(process)).model_dump(mode="json")
     if as_json:
         print_json(settings)
     else:
@@ -70,14 +69,6 @@ def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from _leaves(one, f"{prefix}{name}.")
         else:
             yield prefix + name, one
-
-
-def _settings(
-    process: str, config: Path | None, bootstrap_servers: str | None, kafka: Sequence[str] | None
-) -> Settings:
-    from reconsume.bridge.process.settings import load_settings
-
-    return load_settings(config, None, line_settings(bootstrap_servers, kafka), _kind(process))
 
 
 def _kind(process: str) -> type[Settings]:

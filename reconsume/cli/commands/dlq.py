@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import (
-    BootstrapServers,
-    ConfigFile,
-    KafkaSettings,
-    Output,
-    Yes,
-    check_output,
-    read_settings,
-)
+from reconsume.cli.common import Here, Yes, on_kafka
 from reconsume.cli.output import counted, tell
 from reconsume.delay_levels.human_text import json_text
 
@@ -34,7 +26,9 @@ Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before the
 
 
 @dlq_app.command("list")
+@on_kafka
 def dlq_list(
+    here: Here,
     group: Group,
     text: Text = None,
     key: Key = None,
@@ -43,36 +37,32 @@ def dlq_list(
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """List a group's dead letters, the newest first."""
     from reconsume.cli.actions.dlq import list_letters, make_filter
 
-    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    settings, as_json = here
     wanted = make_filter(text, key, message_id, since, until)
     list_letters(settings, group, wanted, before=before, limit=limit, as_json=as_json)
 
 
 @dlq_app.command("show")
+@on_kafka
 def dlq_show(
+    here: Here,
     group: Group,
     record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
     from reconsume.cli.actions.dlq import show_letter
 
-    show_letter(read_settings(config, bootstrap_servers, kafka), group, record, as_json=check_output(output))
+    show_letter(here.settings, group, record, as_json=here.as_json)
 
 
 @dlq_app.command("export")
+@on_kafka
 def dlq_export(
+    here: Here,
     group: Group,
     text: Text = None,
     key: Key = None,
@@ -81,22 +71,20 @@ def dlq_export(
     until: Until = None,
     form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
     file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
     from reconsume.cli.actions.dlq import export_letters, make_filter
 
-    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    settings, as_json = here
     count = export_letters(settings, group, make_filter(text, key, message_id, since, until), form=form, file=file)
     # Standard output may be the file.
     tell(json_text({"group": group, "exported": count}) if as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
 @dlq_app.command("resend")
+@on_kafka
 def dlq_resend(
+    here: Here,
     group: Group,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="all that the filter takes, 10,000 at most")] = False,
@@ -108,16 +96,12 @@ def dlq_resend(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
     max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
     yes: Yes = False,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
     from reconsume.cli.actions.dlq import make_filter, resend_letters
 
     resend_letters(
-        read_settings(config, bootstrap_servers, kafka),
+        here.settings,
         group,
         records or (),
         make_filter(text, key, message_id, since, until),
@@ -125,5 +109,5 @@ def dlq_resend(
         dry_run=dry_run,
         max_replays=max_replays,
         yes=yes,
-        as_json=check_output(output),
+        as_json=here.as_json,
     )

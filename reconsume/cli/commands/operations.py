@@ -6,14 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import (
-    BootstrapServers,
-    ConfigFile,
-    KafkaSettings,
-    Output,
-    check_output,
-    read_settings,
-)
+from reconsume.cli.common import Here, on_kafka
 
 __all__ = ["add_operations"]
 
@@ -25,51 +18,44 @@ def add_operations(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
+@on_kafka
 def send_back(
+    here: Here,
     group: Annotated[str, typer.Option(help="consumer group")],
     message: Annotated[str, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the record to send back")],
     delay_level: Annotated[int, typer.Option(help="0: the group's next level; negative: dead letter now")] = 0,
     cause: Annotated[str | None, typer.Option(help="why, kept on a dead letter")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Send one record back by hand, as a consumer of the group would."""
     from reconsume.cli.actions.send_back import send_back_record
 
-    settings = read_settings(config, bootstrap_servers, kafka)
-    send_back_record(settings, group, message, delay_level, cause, as_json=check_output(output))
+    send_back_record(here.settings, group, message, delay_level, cause, as_json=here.as_json)
 
 
+@on_kafka
 def status(
+    here: Here,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
     from reconsume.cli.actions.status import run_status
 
-    run_status(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output), watch=watch)
+    run_status(here.settings, as_json=here.as_json, watch=watch)
 
 
+@on_kafka
 def doctor(
+    here: Here,
     role: Annotated[str, typer.Option(help="whose rights to look for, as `topics acls` has them")] = "scheduler",
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
     send_record: Annotated[
         bool, typer.Option(help="put a record on the shortest level; it comes to %RETRY%reconsume-doctor")
     ] = True,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Examine the installation: what is wrong, and the command that mends it; exit code 1 if there is a problem."""
     from reconsume.cli.actions.doctor import run_doctor
 
-    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    settings, as_json = here
     if not run_doctor(settings, role, group=group, topics=topic or (), send_record=send_record, as_json=as_json):
         raise typer.Exit(1)

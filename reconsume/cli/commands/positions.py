@@ -6,15 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import (
-    BootstrapServers,
-    ConfigFile,
-    KafkaSettings,
-    Output,
-    Yes,
-    check_output,
-    read_settings,
-)
+from reconsume.cli.common import Here, Yes, on_kafka
 
 __all__ = ["positions_app"]
 
@@ -22,30 +14,26 @@ positions_app = typer.Typer(help="Where the scheduler workers stand.", no_args_i
 
 
 @positions_app.command("list")
+@on_kafka
 def positions_list(
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
+    here: Here,
 ) -> None:
     """List the position of each partition beside its committed offset; workers begin at the larger one."""
     from reconsume.cli.actions.positions import show
 
-    show(read_settings(config, bootstrap_servers, kafka), as_json=check_output(output))
+    show(here.settings, as_json=here.as_json)
 
 
 @positions_app.command("reset")
+@on_kafka
 def positions_reset(
+    here: Here,
     partitions: Annotated[list[str] | None, typer.Argument(metavar="TOPIC-PARTITION...")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="all positions")] = False,
     yes: Yes = False,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Remove positions, so that workers begin at committed offsets that were reset; stop all workers first."""
     from reconsume.cli.actions.positions import reset
 
-    settings, as_json = read_settings(config, bootstrap_servers, kafka), check_output(output)
+    settings, as_json = here
     reset(settings, partitions or (), all_of_them=all_of_them, yes=yes, as_json=as_json)

@@ -7,19 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import (
-    BootstrapServers,
-    ConfigFile,
-    KafkaSettings,
-    Output,
-    SparkMaster,
-    SparkOptions,
-    SparkRemote,
-    Yes,
-    check_output,
-    need_spark,
-    read_settings,
-)
+from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Yes, need_spark, on_kafka
 
 __all__ = ["add_spark"]
 
@@ -30,7 +18,9 @@ def add_spark(app: typer.Typer) -> None:
     app.command()(reconcile)
 
 
+@on_kafka
 def replay(
+    here: Here,
     where: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="which ones, such as \"cause LIKE '%timeout%'\"; default: all"),
@@ -55,13 +45,8 @@ def replay(
     master: SparkMaster = "local[*]",
     remote: SparkRemote = None,
     spark_option: SparkOptions = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Replay dead letters with Spark: plan, show, ask, send, report. The same plan never sends one twice."""
-    as_json = check_output(output)
     need_spark()
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
@@ -83,10 +68,12 @@ def replay(
         remote=remote,
         spark_options=spark_option or (),
     )
-    run(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json)
+    run(here.settings, options, as_json=here.as_json)
 
 
+@on_kafka
 def reconcile(
+    here: Here,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write one HTML page that needs no network")
     ] = None,
@@ -106,13 +93,8 @@ def reconcile(
     master: SparkMaster = "local[*]",
     remote: SparkRemote = None,
     spark_option: SparkOptions = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
-    as_json = check_output(output)
     need_spark()
     from reconsume.cli.spark.follow import follow_topics
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
@@ -133,5 +115,5 @@ def reconcile(
         spark_options=spark_option or (),
     )
     carry_out = reconcile_topics if follow is None else follow_topics
-    if not carry_out(read_settings(config, bootstrap_servers, kafka), options, as_json=as_json):
+    if not carry_out(here.settings, options, as_json=here.as_json):
         raise typer.Exit(1)

@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import (
-    BootstrapServers,
-    ConfigFile,
-    KafkaSettings,
-    Output,
-    Yes,
-    check_output,
-    confirm,
-    read_settings,
-)
+from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import counted
 
 __all__ = ["topics_app"]
@@ -24,32 +15,26 @@ topics_app = typer.Typer(help="The topics of reconsume.", no_args_is_help=True)
 
 
 @topics_app.command("plan")
+@on_kafka
 def topics_plan(
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
+    here: Here,
 ) -> None:
     """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
     from reconsume.cli.actions.topics import make_plan, show_plan
 
-    as_json = check_output(output)
-    show_plan(make_plan(read_settings(config, bootstrap_servers, kafka)), as_json=as_json)
+    show_plan(make_plan(here.settings), as_json=here.as_json)
 
 
 @topics_app.command("apply")
+@on_kafka
 def topics_apply(
+    here: Here,
     yes: Yes = False,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Make the missing topics and publish the settings of topics. What exists stays; what mends it is shown."""
     from reconsume.cli.actions.topics import apply_plan, make_plan, show_plan
 
-    as_json = check_output(output)
-    settings = read_settings(config, bootstrap_servers, kafka)
+    settings, as_json = here
     plan = make_plan(settings)
     if not as_json or plan.is_empty:
         show_plan(plan, as_json=as_json)
@@ -59,7 +44,9 @@ def topics_apply(
 
 
 @topics_app.command("acls")
+@on_kafka
 def topics_acls(
+    here: Here,
     role: Annotated[
         str,
         typer.Option(help="scheduler, consumer, sidecar, sender, producer, console, spark, replay or admin"),
@@ -68,21 +55,16 @@ def topics_acls(
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
     exactly_once: Annotated[bool, typer.Option("--exactly-once", help="it sends back in transactions")] = False,
     principal: Annotated[str | None, typer.Option(help="default: User:<role>")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "table",
 ) -> None:
     """Print the rights that a role needs, no more and no less, as kafka-acls.sh commands. Asks no broker."""
     from reconsume.cli.actions.acls import show_acls
 
-    settings = read_settings(config, bootstrap_servers, kafka)
     show_acls(
-        settings,
+        here.settings,
         role,
         group=group,
         topics=topic or (),
         exactly_once=exactly_once,
         principal=principal,
-        as_json=check_output(output),
+        as_json=here.as_json,
     )
