@@ -10,6 +10,7 @@ from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS
 from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
 from reconsume.bridge.metrics.spec import MetricSpec
 from reconsume.cli.settings_page import settings_page
+from reconsume.sidecar.api.api import openapi_text
 
 __all__ = ["PAGES", "metrics_page", "write_pages"]
 
@@ -61,7 +62,7 @@ def _code(expression: str) -> str:
     return "`" + expression.replace("|", "\\|") + "`"
 
 
-PAGES: Final = {"metrics.md": metrics_page, "settings.md": settings_page}
+PAGES: Final = {"metrics.md": metrics_page, "openapi.json": openapi_text, "settings.md": settings_page}
 
 
 def write_pages(folder: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
 from fastapi import FastAPI, Header, Request, Response
@@ -35,7 +34,7 @@ from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
 
-__all__ = ["Backend", "make_api", "openapi_text", "write_openapi"]
+__all__ = ["Backend", "make_api", "openapi_text"]
 
 
 _DESCRIPTION: Final = (
@@ -115,11 +114,6 @@ def openapi_text() -> str:
     """The OpenAPI document, as `docs/openapi.json` keeps it."""
     api = make_api(_NoBackend(), SidecarMetrics(), None)  # type: ignore[arg-type]  # nothing of it is called
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
-
-
-def write_openapi(file: Path) -> None:
-    """Write the document anew."""
-    file.write_text(openapi_text(), encoding="utf-8")
 
 
 def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads: Threads) -> None:

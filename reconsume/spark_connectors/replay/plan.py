@@ -37,6 +37,8 @@ __all__ = ["Histogram", "ReplayPlan", "histogram", "open_plan", "plan_from", "pl
 
 _TARGETS: Final = ("retry", "origin")
 _BUCKETS: Final = 10_000
+_LARGEST: Final = 20
+"""Rows of a histogram."""
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CLOCKS_DIFFER_MS: Final = 3_600_000
 """At most, of two brokers."""
@@ -193,13 +195,13 @@ def records(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.parquet(f"{folder}/records")
 
 
-def histogram(spark: SparkSession, plan: ReplayPlan, column: str, limit: int = 20) -> Histogram:
+def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
     """How many dead letters by `cause`, `group`, `hour` or any column of the plan, for a person to look at."""
     table = records(spark, plan.folder).withColumn(
         "hour", F.date_format(F.date_trunc("hour", "appended"), "yyyy-MM-dd HH:mm")
     )
     shown = F.coalesce(F.substring(F.col(column).cast("string"), 1, 120), F.lit("(none)"))
-    largest = table.groupBy(shown.alias("shown")).count().orderBy(F.desc("count"), "shown").limit(limit)
+    largest = table.groupBy(shown.alias("shown")).count().orderBy(F.desc("count"), "shown").limit(_LARGEST)
     order = {row["shown"]: number for number, row in enumerate(largest.collect())}
     counted = table.groupBy(shown.alias("shown"), "status").count().where(F.col("shown").isin(*order)).collect()
     rows = [(row["shown"], row["status"], row["count"]) for row in counted]

@@ -45,16 +45,13 @@ class CancelsFollower:
         base: librdkafka's settings for any client.
         names: the installation's topics.
         clock: the time in milliseconds.
-        withdrawals: what is known.
     """
 
-    def __init__(
-        self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms, withdrawals: Withdrawals | None = None
-    ) -> None:
+    def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms) -> None:
         self._base = base
         self._names = names
         self._clock = clock
-        self._withdrawals = Withdrawals() if withdrawals is None else withdrawals
+        self._withdrawals = Withdrawals()
         self._met: deque[bytes] = deque()
         self._complete_at = float("-inf")
         self._stop = threading.Event()
