@@ -16,7 +16,7 @@ from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listeners.held_queues import HeldQueues
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
 from reconsume.consumers.listeners.listener_exceptions import NotNow
-from reconsume.consumers.listeners.listener_pool import Chunk, ListenerPool
+from reconsume.consumers.listeners.listener_pool import Chunk, PooledService
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.batch import PolledBatch
@@ -37,7 +37,7 @@ _LOCAL_RETRY_MS: Final = 5_000
 """RocketMQ: CC-12."""
 
 
-class ConcurrentlyService:
+class ConcurrentlyService(PooledService[Any]):
     """RocketMQ's ConsumeMessageConcurrentlyService. Safe to use from several threads.
 
     Args:
@@ -81,11 +81,6 @@ class ConcurrentlyService:
         self._held = HeldQueues(clock)
         self._lock = threading.Lock()
         self._local_retries: deque[tuple[float, Chunk]] = deque()
-        self._pool: ListenerPool[Any] | None = None
-
-    def attach(self, pool: ListenerPool[Any]) -> None:
-        """Use this pool to call listeners."""
-        self._pool = pool
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
@@ -127,19 +122,6 @@ class ConcurrentlyService:
         if self._gate is not None:
             self._gate.forget(gone)
         return True
-
-    def stop(self) -> None:
-        """Start no more listeners."""
-        if self._pool is not None:
-            self._pool.stop()
-
-    def is_working(self) -> bool:
-        """Whether listeners still run, after `stop`."""
-        return self._pool is not None and self._pool.is_working()
-
-    def close(self, seconds: float) -> bool:
-        """Start no more listeners and wait for the running ones."""
-        return self._pool is None or self._pool.close(seconds)
 
     def consume(self, work: Chunk | BatchPart) -> None:
         """Call a plain listener.

@@ -16,7 +16,7 @@ from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, Exce
 from reconsume.consumers.listeners.lane import Lane, LaneKey
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
 from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
-from reconsume.consumers.listeners.listener_pool import ListenerPool
+from reconsume.consumers.listeners.listener_pool import PooledService
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -35,7 +35,7 @@ _AGAIN_MS: Final = 5_000
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
-class OrderlyService:
+class OrderlyService(PooledService[Lane]):
     """RocketMQ's ConsumeMessageOrderlyService, with a lane for each partition or for each key.
 
     Guarantees:
@@ -89,11 +89,6 @@ class OrderlyService:
         self._lanes: dict[LaneKey, Lane] = {}
         self._suspended: dict[LaneKey, Lane] = {}
         self._changed = threading.Condition()
-        self._pool: ListenerPool[Lane] | None = None
-
-    def attach(self, pool: ListenerPool[Lane]) -> None:
-        """Use this pool to call listeners."""
-        self._pool = pool
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Put messages at the end of their lanes."""
@@ -137,19 +132,6 @@ class OrderlyService:
                 del self._lanes[lane.key]
                 self._suspended.pop(lane.key, None)
         return left
-
-    def stop(self) -> None:
-        """Start no more listeners."""
-        if self._pool is not None:
-            self._pool.stop()
-
-    def is_working(self) -> bool:
-        """Whether listeners still run, after `stop`."""
-        return self._pool is not None and self._pool.is_working()
-
-    def close(self, seconds: float) -> bool:
-        """Start no more listeners and wait for the running ones."""
-        return self._pool is None or self._pool.close(seconds)
 
     def consume(self, lane: Lane) -> None:
         """Call a plain listener for the front of a lane."""
