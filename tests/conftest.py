@@ -15,11 +15,16 @@ _NOTE_OF_WORKER: Final = "kafka_under_test"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long first, so that no process is left with one of them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+    """Files that take longest first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: -_minutes(item))
     for item in items:
         if {"deploy", "journeys"} & set(item.path.relative_to(config.rootpath).parts):
             item.add_marker("more")
+
+
+def _minutes(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("early")
+    return 0 if marker is None else int(marker.args[0])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from reconsume.cli.chaos.faults import kinds_for, schedule
 from tests.chaos.as_user import run_as_user
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(2_400), pytest.mark.early]
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(2_400), pytest.mark.early(9)]
 
 SEED, MINUTES = 21, 5
 RATE = 40

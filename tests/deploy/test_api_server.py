@@ -29,7 +29,8 @@ SAFE: Final = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
-pytestmark = pytest.mark.timeout(1800)  # the first time Go builds it
+# The first time Go builds it.
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.early(3)]
 
 
 @pytest.fixture(scope="module")

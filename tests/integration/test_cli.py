@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.installation import Installation, settings_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -18,7 +18,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest
 from tests.integration.installation import LEVELS, Installation, installation, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
 
 COUNT = 5
 

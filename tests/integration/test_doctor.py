@@ -34,7 +34,7 @@ from tests.support.kafka_tools import run_kafka_tool
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(4), pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
 from tests.support.kafka import kafka_to_kill, local_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.early(6), pytest.mark.more]
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +203,7 @@ def test_the_command_prints_its_address_and_stops_in_order() -> None:
         assert client.connect_ex((host, int(port))) != 0, "the broker is gone"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has mapped")
 def test_a_broker_that_ended_in_order_leaves_its_classes_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +232,7 @@ def test_a_broker_that_ended_in_order_leaves_its_classes_to_the_next(
     assert archive.stat().st_size == size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["missing", "cut short"])
 def test_damaged_jars_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     # Simulated on a copy with Ivy's own cache; a whole download takes 40 s.

@@ -19,7 +19,7 @@ from tests.integration.installation import Installation, installation
 from tests.integration.push_app import App, Delivered, app, free_port, pushing
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.more, pytest.mark.early(5)]
 
 BODIES = [f"m{number}" for number in range(30)]
 

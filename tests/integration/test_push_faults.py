@@ -24,7 +24,7 @@ from tests.integration.test_push_delivery import garbage
 from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early(3), pytest.mark.more]
 
 FAULTS = ["app killed", "app hangs", "app answers garbage", "sidecar killed", "broker killed"]
 BODIES = [

@@ -37,7 +37,7 @@ from tests.integration.installation import LATER, SUCCESS, Installation, schedul
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(6), pytest.mark.more]
 
 REFUSED = "no right to use"
 NAMES = TopicNames("guarded.")

@@ -22,7 +22,7 @@ from reconsume.delay_levels.progress.done_apart import decode_either
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 FLOOD = 30_000
 FEW = 10

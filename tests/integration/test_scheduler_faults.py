@@ -23,7 +23,7 @@ from tests.integration.installation import Installation, settings_for
 from tests.support.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
 RECORDS = 10_000
 

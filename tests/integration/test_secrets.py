@@ -19,7 +19,7 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 SECRET = "open-sesame-7413"
 WORKER = ("scheduler", "--log-level", "DEBUG", "--management", "127.0.0.1:0")

@@ -17,7 +17,7 @@ from tests.integration.sidecars import Running, running_sidecar, sidecar_setting
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.early(3), pytest.mark.more]
 
 LANGUAGES = ["java", "go", "node", "python"]
 VALUES = [b"cancelled" if number % 6 == 0 else b"late" if number % 6 == 1 else b"flown" for number in range(60)]

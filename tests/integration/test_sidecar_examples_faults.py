@@ -24,7 +24,7 @@ from tests.support.kafka import kafka_to_kill
 from tests.support.other_languages import example_command
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early(7), pytest.mark.more]
 
 LANGUAGES = ["java", "go", "node", "python"]
 FAULTS = ["the consumer is killed", "the sidecar is killed", "the broker is killed"]
@@ -187,6 +187,7 @@ def test_every_attempt_is_written_once_and_every_message_ends(world: World, lang
     assert world.succeeded(language).keys() == EXPECTED
 
 
+@pytest.mark.long
 def test_reconcile_finds_nothing_wrong(here: Installation) -> None:
     """Of all languages and faults that ran before."""
     if not any(here.dead_letters(group_of(language, fault)) for language in LANGUAGES for fault in FAULTS):

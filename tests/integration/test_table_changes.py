@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 OLD = "1s 1s 4s 6s"
 EACH = 5

@@ -26,7 +26,7 @@ from tests.support.kafka import local_kafka
 from tests.support.pages import blocks, named_extras, programs_alone, pytest_files, python_blocks
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.early]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.early(12)]
 
 FIRST_FOUR: Final = 4
 """Records of the topic `flights` that docs/sidecar.md sends back by their offsets."""

@@ -10,7 +10,7 @@ from tests.spark.copies import Copy, write
 from tests.spark.faults import FAULTS, Wrong, broken
 from tests.spark.lived import Lived
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 NAMES = [*(fault.__name__ for fault in FAULTS), "waits_past_its_time"]
 
 

@@ -22,7 +22,7 @@ from tests.spark.copies import Copy, take, write
 from tests.spark.lived import MESSAGES, Lived
 from tests.support.pages import python_blocks
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(6)]
 
 Wrong = set[tuple[str, str | None, str | None, int | None]]
 
@@ -49,6 +49,7 @@ def keeps_nothing(spark: SparkSession) -> bool:
     return bool(spark._jsparkSession.sharedState().cacheManager().isEmpty())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("step", ["reading the topics", "judging the attempts", "looking for the first copies"])
 def test_a_run_that_fails_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived, step: str) -> None:
     def ends(said: str) -> None:
@@ -67,6 +68,7 @@ def test_a_run_that_is_closed_leaves_nothing_in_sparks_cache(spark: SparkSession
     assert keeps_nothing(spark)
 
 
+@pytest.mark.more
 def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
     spark: SparkSession, lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

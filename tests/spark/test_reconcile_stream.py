@@ -23,7 +23,7 @@ from tests.spark.copies import Copied, Copy, add, write
 from tests.spark.lived import Lived
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(5), pytest.mark.more]
 
 
 def part(taken: Copy) -> tuple[Copy, list[Copied], Copied]:

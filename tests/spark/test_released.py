@@ -25,7 +25,7 @@ from reconsume.spark_connectors.reconcile.releases import Fates, Release, fates_
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.early(3), pytest.mark.more]
 
 GROUP: Final = "paris/a.b"
 SMALL: Final = "small"

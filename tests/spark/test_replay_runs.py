@@ -33,7 +33,7 @@ from tests.integration.installation import Installation
 from tests.spark.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(8), pytest.mark.more]
 PROGRAM = Path(__file__).with_name("run_replay.py")
 
 
