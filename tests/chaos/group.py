@@ -30,7 +30,7 @@ __all__ = ["Combination", "Group"]
 _PARTITIONS: Final = 4
 _MEMBERS: Final = (2, 3)
 """At least, at most."""
-_PATIENCE: Final = 90.0
+_PATIENCE: Final = 180.0
 _KINDS: Final = ["ok"] * 12 + ["fail"] * 5 + ["dead"]
 _RESULT_TOPICS: Final = (0, 1_000, 2_000)
 """Milliseconds of the delay topics that copies may stand on."""
