@@ -30,7 +30,7 @@ $(VENV)/.installed: requirements/dev.txt requirements/java.txt requirements/lang
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/languages.txt
 	@touch $@
 
-check: setup ## Format, lint, types, import contracts, unit tests: under a minute
+check: setup ## Format, lint, types, import contracts, unit tests: under two minutes
 	@$(BIN)/ruff format --quiet --check . || (echo "run: make format" && exit 1)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
@@ -41,7 +41,7 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-test: check ## The checks, and the tests of most that is promised, on a real Kafka and a real Spark: some 15 minutes
+test: check ## The checks, and the tests of most that is promised, on a real Kafka and a real Spark: some 25 minutes
 	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
 	@$(BIN)/pytest -q $(FIRST) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark and five minutes of faults, three at a time"
@@ -49,7 +49,7 @@ test: check ## The checks, and the tests of most that is promised, on a real Kaf
 	@echo "all others, five at a time"
 	@$(BIN)/pytest -q $(FIRST) --numprocesses=5 $(BY_FILE) tests $(OTHERS)
 
-test-more: setup ## The tests that make test leaves to this one: as long again; CI runs both
+test-more: setup ## The tests that make test leaves to this one: some 20 minutes; CI runs both
 	@echo "those with Spark, three at a time"
 	@$(BIN)/pytest -q $(MORE) --numprocesses=3 $(BY_FILE) tests/spark
 	@echo "all others, five at a time"
