@@ -114,7 +114,7 @@ class RangeReader:
         """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
         where, error = (message.topic() or "", message.partition() or 0), message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            if on_refusal is None or not where[0]:
+            if on_refusal is None:
                 raise translate(error, f"reading topic {where[0]}")
             if where in self.unread.keys() - refused:
                 refused.add(where)
