@@ -55,7 +55,7 @@ test-more: setup ## The tests that make test leaves to this one: some 20 minutes
 	@echo "all others, five at a time"
 	@$(BIN)/pytest -q $(MORE) --numprocesses=5 $(BY_FILE) tests $(OTHERS)
 
-test-long: setup ## The longest tests, faults while messages flow, crashes at every step: an hour
+test-long: setup ## The longest tests, faults while messages flow, crashes at every step: an hour and a half
 	@$(BIN)/pytest -q -m long tests
 	@RECONSUME_CHAOS_SEED=$${RECONSUME_CHAOS_SEED:-0} $(BIN)/pytest -q -m "not long" tests/chaos
 

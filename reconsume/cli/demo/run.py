@@ -69,8 +69,6 @@ def run_demo(options: DemoOptions) -> bool:
     # The listener fails on purpose, thousands of times; the log of that would hide the progress.
     for module in (listener_call, send_back_log):
         logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
-    # A coordinator that is still loading is no news on a broker that has just started.
-    logging.getLogger("reconsume.bridge.kafka.errors").setLevel(logging.ERROR)
     condition = parse_condition(options.fail_if)
     # A wrong file or column is told now, not when Kafka is up.
     if (first := next(read_rows(options.input), None)) is not None:
