@@ -344,7 +344,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 def _subscribed(queue: ProcessQueue, messages: Sequence[Message], wanted: TagExpression) -> list[Message]:
     """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
+    kept: list[Message] = []
     for message in messages:
-        if not wanted.wants(message.tags):
-            queue.finish(message)
-    return [message for message in messages if wanted.wants(message.tags)]
+        (kept.append if wanted.wants(message.tags) else queue.finish)(message)
+    return kept

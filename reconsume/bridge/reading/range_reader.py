@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -34,7 +34,7 @@ class RangeReader:
         seconds: the longest time without a record.
 
     Attributes:
-        unread: the ends of the partitions that were not read so far by the last `read`.
+        unread: the partitions that the last `read` has not finished, with their ends.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RangeReader:
         Args:
             ranges: by partition; empty ones are left out.
             within_seconds: ends it early, with `unread` left; None reads to the end.
-            stop: the same.
+            stop: ends it early too, when it is set.
             on_refusal: is told of a partition that cannot be read, which stays in `unread`; None raises.
 
         Raises:
@@ -115,7 +115,7 @@ class RangeReader:
         where, error = (message.topic() or "", message.partition() or 0), message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if on_refusal is None:
-                raise translate(error, f"reading topic {where[0]}")
+                raise translate(error, f"reading {_names([where] if where[0] else self.unread)}")
             if where in self.unread.keys() - refused:
                 refused.add(where)
                 on_refusal(where, error)
@@ -130,5 +130,5 @@ class RangeReader:
         return error is None and offset < end
 
 
-def _names(partitions: Mapping[Partition, int]) -> str:
+def _names(partitions: Iterable[Partition]) -> str:
     return ", ".join(sorted({f"topic {topic}" for topic, _ in partitions}))

@@ -56,5 +56,5 @@ def test_who_takes_what_can_be_read_is_told_of_partitions_alone(reader: RangeRea
 
 def test_who_needs_all_of_it_has_the_error(reader: RangeReader) -> None:
     messages: Iterator[Message] = reader.read({WHERE: (0, 1)})
-    with pytest.raises(KafkaRefused):
+    with pytest.raises(KafkaRefused, match="reading topic flights"):
         next(messages)
