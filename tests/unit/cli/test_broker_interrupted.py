@@ -23,10 +23,13 @@ def make_java(here: Path, when_asked: str, when_run: str) -> None:
     java.chmod(0o755)
 
 
-def is_gone(process: int) -> bool:
-    """Whether it has ended; its parent has too, so its entry stays until init takes note, which may take minutes."""
+def is_gone(process: psutil.Process) -> bool:
+    """Whether it has ended; its parent has too, so its entry stays until init takes note, which may take minutes.
+
+    Its number may be another process's by then, which `is_running` tells.
+    """
     try:
-        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
@@ -44,9 +47,10 @@ def test_a_signal_before_kafka_is_up_ends_what_is_done_and_leaves_nothing(
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as broker:
         marker = tmp_path / "hangs"
         wait_until(lambda: marker.exists() and marker.read_text().endswith("\n"), 60, f"it {while_it}")
+        child = psutil.Process(int(marker.read_text()))
         broker.send_signal(number)
         _, told = broker.communicate(timeout=60)  # it waits for the child too, which holds the pipe
     assert broker.returncode == 128 + number
     assert b"Traceback" not in told
-    wait_until(lambda: is_gone(int(marker.read_text())), 60, "its child is gone")
+    wait_until(lambda: is_gone(child), 60, "its child is gone")
     assert [path.name for path in cache.glob("*") if path.is_dir()] == []
