@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -61,6 +61,7 @@ SparkOptions = Annotated[
     list[str] | None,
     typer.Option("--spark-option", metavar="KEY=VALUE", help="a setting of Spark (spark.…) or of its Kafka source"),
 ]
+Command = TypeVar("Command", bound=Callable[..., None])
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
@@ -71,11 +72,12 @@ class Here(NamedTuple):
     as_json: bool
 
 
-def on_kafka(command: Callable[..., None], *, output: str = "table") -> Callable[..., None]:
-    """Give a command the options of all commands on Kafka; it is called with what they say.
+def on_kafka(app: typer.Typer, name: str, *, output: str = "table") -> Callable[[Command], Command]:
+    """Register a command with the options of all commands on Kafka; it is called with what they say.
 
     Args:
-        command: takes `Here`, then options of its own.
+        app: takes the command, which itself takes `Here`, then options of its own.
+        name: of the command.
         output: the default of `--output`.
     """
 
@@ -90,14 +92,18 @@ def on_kafka(command: Callable[..., None], *, output: str = "table") -> Callable
 
     shared = inspect.signature(common, eval_str=True).parameters
 
-    @wraps(command)
-    def run(**given: Any) -> None:
-        command(common(**{name: given.pop(name) for name in shared}), **given)
+    def register(command: Command) -> Command:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            command(common(**{name: given.pop(name) for name in shared}), **given)
 
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (*own, *shared.values())]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the options there
-    return run
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (*own, *shared.values())]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the options there
+        app.command(name)(run)
+        return command
+
+    return register
 
 
 def read_settings(

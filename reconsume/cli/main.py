@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from reconsume.bridge.process.ports import (
     CONSOLE_MANAGEMENT,
@@ -16,14 +19,8 @@ from reconsume.bridge.process.ports import (
     SIDECAR_API,
     SIDECAR_MANAGEMENT,
 )
-from reconsume.cli.commands.config import config_app
-from reconsume.cli.commands.dlq import dlq_app
-from reconsume.cli.commands.groups import groups_app
 from reconsume.cli.commands.operations import add_operations
-from reconsume.cli.commands.positions import positions_app
-from reconsume.cli.commands.quarantine import quarantine_app
 from reconsume.cli.commands.spark import add_spark
-from reconsume.cli.commands.topics import topics_app
 from reconsume.cli.common import (
     BootstrapServers,
     ConfigFile,
@@ -46,12 +43,31 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(topics_app, name="topics")
-app.add_typer(groups_app, name="groups")
-app.add_typer(dlq_app, name="dlq")
-app.add_typer(quarantine_app, name="quarantine")
-app.add_typer(positions_app, name="positions")
-app.add_typer(config_app, name="config")
+
+
+class _LaterGroup(TyperGroup):
+    """The commands of a module that is imported when one of them is asked for, so that `reconsume --help` is quick."""
+
+    @property
+    def commands(self) -> Any:
+        """By name."""
+        module = import_module(f"reconsume.cli.commands.{self.name}")
+        return get_command(module.app).commands  # type: ignore[attr-defined]  # it is a group
+
+    @commands.setter
+    def commands(self, none: Any) -> None:
+        """Said by the class above, which has none."""
+
+
+for _name, _help in {
+    "topics": "The topics of reconsume.",
+    "groups": "Subscription groups and the level table.",
+    "dlq": "Dead letters of a group: look, take away, send again.",
+    "quarantine": "Records that could not be delivered.",
+    "positions": "Where the scheduler workers stand.",
+    "config": "Settings, without starting anything.",
+}.items():
+    app.add_typer(typer.Typer(cls=_LaterGroup), name=_name, help=_help, no_args_is_help=True)
 
 
 def _show_versions(asked: bool) -> None:
@@ -132,7 +148,7 @@ def scheduler(
     kafka: KafkaSettings = None,
 ) -> None:
     """Run a scheduler worker: it moves due records to %RETRY% and exhausted ones to %DLQ%."""
-    from reconsume.cli.commands.scheduler import run_scheduler
+    from reconsume.cli.actions.scheduler import run_scheduler
 
     settings = read_settings(
         config,
@@ -165,7 +181,7 @@ def sidecar(
     kafka: KafkaSettings = None,
 ) -> None:
     """Serve send-backs and delayed messages over HTTP, for a consumer in any language beside it, and push to apps."""
-    from reconsume.cli.commands.sidecar import ProcessSettings, run_sidecar
+    from reconsume.cli.actions.sidecar import ProcessSettings, run_sidecar
 
     overrides = {
         "logging": {"level": log_level and log_level.upper(), "format": log_format},
@@ -202,7 +218,7 @@ def console(
     kafka: KafkaSettings = None,
 ) -> None:
     """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
-    from reconsume.cli.commands.console import ConsoleProcessSettings, run_console
+    from reconsume.cli.actions.console import ConsoleProcessSettings, run_console
 
     overrides = {
         "logging": {"level": log_level and log_level.upper(), "format": log_format},

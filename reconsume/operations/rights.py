@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["ROLES", "Right", "Role", "acl_commands", "rights_of", "unsayable"]
+__all__ = ["ROLES", "Right", "Role", "acl_commands", "rights_of", "role_named", "unsayable"]
 
 
 class Role(Enum):
@@ -42,6 +43,15 @@ ROLES: Final = {
     Role.REPLAY: "`reconsume replay`, beside what Spark needs",
     Role.ADMIN: "`reconsume topics apply`, `groups apply`, `doctor`",
 }
+
+
+def role_named(name: str) -> Role:
+    """The role with that name; IllegalSetting names those that there are."""
+    try:
+        return Role(name)
+    except ValueError:
+        known = "; ".join(f"{role.value}: {what}" for role, what in ROLES.items())
+        raise IllegalSetting(f"--role {name!r}: there are {known}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
-from reconsume.cli.actions.dlq import export_letters, list_letters, resend_letters, show_letter
+from reconsume.cli.commands.dlq import export_letters, list_letters, resend_letters, show_letter
+from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters
@@ -240,16 +241,15 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
 ) -> None:
     group = with_dead_letters(here, 10)
     before = len(here.waiting(0, group))
-    wanted = Filter(text="timeout")
-    arguments = {"all_of_them": True, "max_replays": 2, "yes": True}
-    resend_letters(here.settings, group, [], wanted, dry_run=True, as_json=False, **arguments)  # type: ignore[arg-type]
+    people, machines = Here(here.settings, as_json=False), Here(here.settings, as_json=True)
+    resend_letters(people, group, all_of_them=True, text="timeout", dry_run=True, yes=True)
     assert "5  will be sent" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before
-    resend_letters(here.settings, group, [], wanted, dry_run=False, as_json=True, **arguments)  # type: ignore[arg-type]
+    resend_letters(machines, group, all_of_them=True, text="timeout", yes=True)
     said = json.loads(capsys.readouterr().out)
     assert [one["status"] for one in said["records"]] == ["send"] * 5
     assert said["replay_id"].startswith("dlq-")
-    resend_letters(here.settings, group, [], wanted, dry_run=False, as_json=False, **arguments)  # type: ignore[arg-type]
+    resend_letters(people, group, all_of_them=True, text="timeout", yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5
 
@@ -258,30 +258,33 @@ def test_the_commands_show_and_export_what_is_there(
     here: Installation, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     group = with_dead_letters(here, 3)
-    list_letters(here.settings, group, Filter(), before=None, limit=2, as_json=False)
+    people, machines = Here(here.settings, as_json=False), Here(here.settings, as_json=True)
+    list_letters(people, group, limit=2)
     out = capsys.readouterr().out
     assert "flights/0/2" in out
     assert "flights/0/0" not in out
     assert "2 of 2 that were looked at; older ones: --before 0:1" in out
-    list_letters(here.settings, group, Filter(), before="0:1", limit=2, as_json=True)
+    list_letters(machines, group, before="0:1", limit=2)
     said = json.loads(capsys.readouterr().out)
     assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)
-    show_letter(here.settings, group, "0/1", as_json=True)
+    show_letter(machines, group, "0/1")
     shown = json.loads(capsys.readouterr().out)
     assert (shown["cause"], shown["key"], shown["value"], shown["retries"]) == ("timeout", "key-1", "value-1", 16)
     assert shown["headers"][:2] == [["user", "\x00\\xff"], ["user", None]]
-    assert export_letters(here.settings, group, Filter(), form="jsonl", file=tmp_path / "a") == 3
+    export_letters(people, group, file=tmp_path / "a")
+    assert capsys.readouterr().err == f"3 dead letters of {group}\n"
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
     assert [one["value"] for one in rows] == ["value-2", "value-1", "value-0"]
     assert rows[0]["headers"][0] == ["user", {"base64": "AP8="}]
-    assert export_letters(here.settings, group, Filter(text="timeout"), form="csv", file=tmp_path / "b") == 1
+    export_letters(machines, group, text="timeout", form="csv", file=tmp_path / "b")
+    assert json.loads(capsys.readouterr().err)["exported"] == 1
     with (tmp_path / "b").open() as file:
         [row] = csv.DictReader(file)
     assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
     with pytest.raises(IllegalSetting, match="not there yet"):
-        export_letters(here.settings, group, Filter(), form="jsonl", file=tmp_path / "a")
+        export_letters(people, group, file=tmp_path / "a")
     with pytest.raises(IllegalSetting, match="jsonl or csv"):
-        export_letters(here.settings, group, Filter(), form="xlsx", file=None)
+        export_letters(people, group, form="xlsx")
 
 
 def test_what_is_not_there_is_said(here: Installation) -> None:
@@ -305,21 +308,10 @@ def test_a_place_that_is_none_is_refused(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "everything", "wanted"),
-    [([], False, Filter()), (["0/1"], True, Filter()), (["0/1"], False, Filter(key="k"))],
+    ("places", "everything", "key"), [([], False, None), (["0/1"], True, None), (["0/1"], False, "k")]
 )
 def test_resend_wants_either_names_or_all(
-    here: Installation, places: list[str], everything: bool, wanted: Filter
+    here: Installation, places: list[str], everything: bool, key: str | None
 ) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        resend_letters(
-            here.settings,
-            "g",
-            places,
-            wanted,
-            all_of_them=everything,
-            dry_run=False,
-            max_replays=2,
-            yes=True,
-            as_json=False,
-        )
+        resend_letters(Here(here.settings, as_json=False), "g", places, everything, key=key, yes=True)

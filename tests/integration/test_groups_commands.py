@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.compacted_topics import write_records
-from reconsume.cli.actions import groups as commands
+from reconsume.cli.commands import groups as commands
 from reconsume.cli.main import app
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.integration.installation import LEVELS, Installation, settings_for

@@ -12,8 +12,9 @@ from reconsume.bridge.groups.groups_store import read_groups, write_group, write
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.cli.actions.groups_file import apply_groups
-from reconsume.cli.actions.topics import apply_plan, make_plan
+from reconsume.cli.commands.groups_file import apply_groups
+from reconsume.cli.commands.topics import apply_plan, make_plan
+from reconsume.cli.common import Here
 from reconsume.consumers import ConsumeConcurrentlyContext, Message
 from reconsume.consumers.sending.retry_topic import make_retry_topic
 from tests.integration.installation import LATER, LEVELS, SUCCESS, Deliveries, Installation, scheduler, settings_for
@@ -90,7 +91,7 @@ def test_groups_apply_publishes_them_too(one: Installation, tmp_path_factory: py
     file = tmp_path_factory.mktemp("groups") / "groups.yaml"
     file.write_text("groups: {departures: {retryMaxTimes: 3}}")
     others = one.settings.model_copy(update={"topics": TopicSettings(max_message_bytes=2 * LIMIT)})
-    apply_groups(others, file, delete=False, yes=True, as_json=True)
+    apply_groups(Here(others, as_json=True), file, yes=True)
     published = read_groups(one.settings).system.topic_settings
     assert published is not None
     assert (published.max_message_bytes, published.retention_days) == (2 * LIMIT, 3)

@@ -11,7 +11,8 @@ import pytest
 
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
-from reconsume.cli.actions.quarantine import list_quarantine, release_records, show_record
+from reconsume.cli.commands.quarantine import list_quarantine, release_records, show_record
+from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import quarantine
@@ -35,7 +36,7 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 def listed(here: Installation, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     capsys.readouterr()
-    list_quarantine(here.settings, as_json=True)
+    list_quarantine(Here(here.settings, as_json=True))
     return list(json.loads(capsys.readouterr().out))
 
 
@@ -94,7 +95,7 @@ def test_what_is_mended_goes_back_once_as_it_was(
     assert shown["stood_at"].startswith(f"{here.settings.topic_prefix}{topic}/")
     before = collect_status(here.settings)["quarantined"]
     mended = f"{wrong}=%RETRY%{group}" if wrong == "REAL_TOPIC" else f"{wrong}=0"
-    release_records(here.settings, [str(place)], [mended], all_of_them=False, yes=True, as_json=True)
+    release_records(Here(here.settings, as_json=True), [str(place)], header=[mended], yes=True)
     [arrived] = wait_until(lambda: delivered(here, group, value), 60, "it arrives")
     assert arrived.key == b"k"
     assert arrived.headers[: len(USER)] == USER
@@ -105,7 +106,7 @@ def test_what_is_mended_goes_back_once_as_it_was(
     with pytest.raises(IllegalSetting, match="released before"):
         release(here.settings, [place], {})
     capsys.readouterr()
-    show_record(here.settings, str(place), as_json=True)
+    show_record(Here(here.settings, as_json=True), str(place))
     assert json.loads(capsys.readouterr().out)["released"]
 
 
@@ -166,10 +167,10 @@ def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "0/99999999"])
 def test_a_place_where_nothing_is_is_refused(here: Installation, wrong: str) -> None:
     with pytest.raises(IllegalSetting, match=r"PARTITION/OFFSET|no such record"):
-        show_record(here.settings, wrong, as_json=False)
+        show_record(Here(here.settings, as_json=False), wrong)
 
 
 @pytest.mark.parametrize(("places", "everything"), [([], False), (["0/1"], True)])
 def test_release_wants_either_names_or_all(here: Installation, places: list[str], everything: bool) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        release_records(here.settings, places, [], all_of_them=everything, yes=True, as_json=False)
+        release_records(Here(here.settings, as_json=False), places, everything, yes=True)

@@ -17,7 +17,7 @@ from reconsume.bridge.groups.groups_store import write_group
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.service import SchedulerService
-from reconsume.cli.actions.topics import apply_plan, make_plan
+from reconsume.cli.commands.topics import apply_plan, make_plan
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,

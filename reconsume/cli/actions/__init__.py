@@ -1,1 +1,1 @@
-"""What commands do and print."""
+"""What commands of their own do and print."""

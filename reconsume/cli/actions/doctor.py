@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.actions.acls import role_of
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.run import examine
-from reconsume.operations.rights import Role, rights_of
+from reconsume.operations.rights import Role, rights_of, role_named
 
 __all__ = ["run_doctor"]
 
@@ -20,7 +19,7 @@ def run_doctor(
     settings: Settings, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool
 ) -> bool:
     """Examine, print; whether there is no problem."""
-    role = role_of(role_name)
+    role = role_named(role_name)
     if role in (Role.CONSUMER, Role.SIDECAR) and group is None:
         raise IllegalSetting(f"--role {role.value} needs --group")
     rights = rights_of(

@@ -1,1 +1,1 @@
-"""Commands and their options."""
+"""Groups of commands, and the options of the others."""

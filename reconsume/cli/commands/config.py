@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from reconsume.bridge.process.settings import Settings
 
-__all__ = ["config_app"]
+__all__ = ["app"]
 
-config_app = typer.Typer(help="Settings, without starting anything.", no_args_is_help=True)
+app = typer.Typer()
 _Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler, sidecar or console")]
 
 
-@config_app.command("check")
+@app.command("check")
 def check(
     process: _Process = "scheduler",
     config: ConfigFile = None,
@@ -38,7 +38,7 @@ def check(
         print_line("ok")
 
 
-@config_app.command("show")
+@app.command("show")
 def show(
     process: _Process = "scheduler",
     config: ConfigFile = None,
@@ -55,7 +55,7 @@ def show(
         print_facts(dict(_leaves(settings)))
 
 
-@config_app.command("schema")
+@app.command("schema")
 def schema(process: _Process = "scheduler", output: Output = "json") -> None:
     """Print the JSON schema of a settings file, for editors and CI."""
     if not check_output(output):

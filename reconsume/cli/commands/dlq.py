@@ -1,19 +1,58 @@
-"""The commands `reconsume dlq …`; what they do is imported when they run."""
+"""`reconsume dlq`: look at a group's dead letters, take them away as a file, send some again."""
 
 from __future__ import annotations
 
+import base64
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from reconsume.cli.common import Here, Yes, on_kafka
-from reconsume.cli.output import counted, tell
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.settings import Settings
+from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
+from reconsume.cli.output import (
+    counted,
+    csv_writer,
+    json_line_writer,
+    one_line,
+    opened,
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    tell,
+)
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.points_in_time import parse_point_in_time
+from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.resend import MOST, REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
 
-__all__ = ["dlq_app"]
+__all__ = ["app", "export_letters", "list_letters", "resend_letters", "show_letter"]
 
-dlq_app = typer.Typer(help="Dead letters of a group: look, take away, send again.", no_args_is_help=True)
+app = typer.Typer()
+
+_LIST: Final = "reconsume dlq list"
+_CAUSE_CHARACTERS: Final = 100
+_EXPORT_PAGE: Final = 1_000
+_COLUMNS: Final = (
+    "record",
+    "dead_since",
+    "message_id",
+    "origin_topic",
+    "retries",
+    "exception_class",
+    "cause",
+    "replay_times",
+    "key",
+    "value",
+)
+
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
 Text = Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")]
@@ -25,9 +64,17 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")]
 
 
-@dlq_app.command("list")
-@on_kafka
-def dlq_list(
+def _filter(text: str | None, key: str | None, message_id: str | None, since: str | None, until: str | None) -> Filter:
+    now = now_ms()
+    moments = (
+        None if said is None else parse_point_in_time(option, said, now)
+        for option, said in (("--since", since), ("--until", until))
+    )
+    return Filter(text, key, message_id, *moments)
+
+
+@on_kafka(app, "list")
+def list_letters(
     here: Here,
     group: Group,
     text: Text = None,
@@ -39,29 +86,55 @@ def dlq_list(
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
-    from reconsume.cli.actions.dlq import list_letters, make_filter
+    wanted = _filter(text, key, message_id, since, until)
+    page = read_page(here.settings, group, wanted, before=before, limit=limit)
+    if here.as_json:
+        records = [_summary(one) for one in page.records]
+        print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
+        return
+    rows = [
+        (
+            str(one.place),
+            _moment(one.stored_ms) or "",
+            one.letter.origin_message_id,
+            one.letter.retries,
+            _cut(" ".join(filter(None, (one.letter.exception_class, one.letter.cause)))),
+        )
+        for one in page.records
+    ]
+    print_table(f"dead letters of {group}", ("record", "dead since", "message id", "retries", "why"), rows)
+    looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
+    print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")
 
-    settings, as_json = here
-    wanted = make_filter(text, key, message_id, since, until)
-    list_letters(settings, group, wanted, before=before, limit=limit, as_json=as_json)
 
-
-@dlq_app.command("show")
-@on_kafka
-def dlq_show(
+@on_kafka(app, "show")
+def show_letter(
     here: Here,
     group: Group,
     record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
 ) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
-    from reconsume.cli.actions.dlq import show_letter
+    one = read_one(here.settings, group, RecordAddress.parse(record, _LIST))
+    letter = one.letter
+    report = _summary(one) | {
+        "born": _moment(letter.born_ms),
+        "first_failure": _moment(letter.first_failure_ms),
+        "replay_id": letter.replay_id,
+        "malformed": list(letter.malformed),
+        "stacktrace": letter.stacktrace,
+        "headers": [[name, shown_text(value)] for name, value in one.headers],
+        "key": shown_text(one.key),
+        "value_bytes": len(one.value or b""),
+        "value": shown_text(one.value),
+    }
+    if here.as_json:
+        print_json(report)
+    else:
+        print_facts(report)
 
-    show_letter(here.settings, group, record, as_json=here.as_json)
 
-
-@dlq_app.command("export")
-@on_kafka
-def dlq_export(
+@on_kafka(app, "export")
+def export_letters(
     here: Here,
     group: Group,
     text: Text = None,
@@ -73,17 +146,22 @@ def dlq_export(
     file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
-    from reconsume.cli.actions.dlq import export_letters, make_filter
-
-    settings, as_json = here
-    count = export_letters(settings, group, make_filter(text, key, message_id, since, until), form=form, file=file)
+    wanted = _filter(text, key, message_id, since, until)
+    if form not in ("jsonl", "csv"):
+        raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
+    count = 0
+    with opened(file) as out:
+        write = csv_writer(out, _COLUMNS) if form == "csv" else json_line_writer(out)
+        for one in _all(here.settings, group, wanted):
+            write(_summary(one) | _content(one))
+            count += 1
     # Standard output may be the file.
-    tell(json_text({"group": group, "exported": count}) if as_json else f"{counted(count, 'dead letter')} of {group}")
+    exported = {"group": group, "exported": count}
+    tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
-@dlq_app.command("resend")
-@on_kafka
-def dlq_resend(
+@on_kafka(app, "resend")
+def resend_letters(
     here: Here,
     group: Group,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
@@ -98,16 +176,105 @@ def dlq_resend(
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
-    from reconsume.cli.actions.dlq import make_filter, resend_letters
+    settings, as_json = here
+    wanted = _filter(text, key, message_id, since, until)
+    if bool(records) == all_of_them:
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+    if records and wanted != Filter():
+        raise IllegalSetting("a filter goes with --all; dead letters that are named are sent as they are named")
+    chosen = [RecordAddress.parse(one, _LIST) for one in records] if records else _places(settings, group, wanted)
+    plan = plan_resend(settings, group, chosen, max_replays=max_replays) if chosen else []
+    count = sum(one.status == SEND for one in plan)
+    only_told = dry_run or not count
+    if only_told or not as_json:
+        _tell(group, plan, None, as_json=as_json)
+    if only_told or not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
+        return
+    replay_id = new_replay_id("dlq", now_ms())
+    done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
+    _tell(group, done, replay_id, as_json=as_json)
 
-    resend_letters(
-        here.settings,
-        group,
-        records or (),
-        make_filter(text, key, message_id, since, until),
-        all_of_them=all_of_them,
-        dry_run=dry_run,
-        max_replays=max_replays,
-        yes=yes,
-        as_json=here.as_json,
-    )
+
+def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddress]:
+    found = []
+    for one in _all(settings, group, wanted):
+        found.append(one.place)
+        if len(found) > MOST:
+            raise IllegalSetting(
+                f"more than {MOST:,} dead letters of {group!r} are wanted: narrow the filter, or use `reconsume replay "
+                f"--group {group}`, which sends as many as there are, at a rate"
+            )
+    return found
+
+
+def _all(settings: Settings, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
+    before: str | None = None
+    while True:
+        page: Page = read_page(settings, group, wanted, before=before, limit=_EXPORT_PAGE)
+        yield from page.records
+        if page.older is None:
+            return
+        before = page.older
+
+
+def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
+    """What was sent, or would be."""
+    if as_json:
+        records = [
+            {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}
+            for one in verdicts
+        ]
+        print_json({"group": group, "replay_id": replay_id, "records": records})
+        return
+    counts = Counter(one.status for one in verdicts)
+    if not counts:
+        print_line(f"group {group} has no such dead letters")
+    for status, reason in REASONS.items():
+        if counts[status]:
+            said = f"sent again, REPLAY_ID {replay_id}" if status == SEND and replay_id else reason
+            print_line(f"{counts[status]:>8,}  {said}")
+
+
+def _summary(one: DeadLetterRecord) -> dict[str, Any]:
+    letter = one.letter
+    return {
+        "record": str(one.place),
+        "dead_since": _moment(one.stored_ms),
+        "message_id": letter.origin_message_id,
+        "origin_topic": letter.origin_topic,
+        "retries": letter.retries,
+        "exception_class": letter.exception_class,
+        "cause": letter.cause,
+        "replay_times": letter.replay_times,
+    }
+
+
+def _content(one: DeadLetterRecord) -> dict[str, Any]:
+    """Nothing is cut here."""
+    headers = [[name, _whole(value)] for name, value in one.headers]
+    return {"key": _whole(one.key), "value": _whole(one.value), "headers": headers}
+
+
+def _whole(value: bytes | None) -> str | dict[str, str] | None:
+    """Text; what is no UTF-8 as `{"base64": …}`, so that nobody takes the one for the other."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    """Of a header it may be anything; what no calendar has is shown as it is."""
+    if milliseconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= _CAUSE_CHARACTERS else line[: _CAUSE_CHARACTERS - 1] + "…"

@@ -1,50 +1,67 @@
-"""The commands `reconsume groups …`; what they do is imported when they run."""
+"""`reconsume groups`: subscription groups and the level table."""
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-from typing import Annotated
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
 import typer
 
-from reconsume.cli.common import Here, Yes, on_kafka
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
+from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
+from reconsume.cli.commands.groups_file import apply_groups, changed_line, going_down, show_groups_plan
+from reconsume.cli.common import Here, Yes, confirm, on_kafka
+from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.groups_file import Change, changes
 
-__all__ = ["groups_app"]
+__all__ = ["app", "delete_group", "list_groups", "set_groups", "show_group"]
 
-groups_app = typer.Typer(help="Subscription groups and the level table.", no_args_is_help=True)
+app = typer.Typer()
 
-_File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
-_Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
+_TOPICS_TOO: Final = "`reconsume topics plan` tells whether it needs topics that are missing"
 
 
-@groups_app.command("list")
-@on_kafka
-def groups_list(
-    here: Here,
-) -> None:
+@on_kafka(app, "list")
+def list_groups(here: Here) -> None:
     """List the level table and the registered groups."""
-    from reconsume.cli.actions.groups import list_groups
+    groups = read_groups(here.settings)
+    if here.as_json:
+        registered = [_values(one) | {"waits": one.waits(groups.table)} for one in groups.by_name.values()]
+        print_json({"system": groups.system.model_dump(by_alias=True), "groups": registered})
+        return
+    print_line(f"level table: {groups.table}\nunknown groups: {_unknown_groups(groups)}")
+    rows = [
+        (one.group_name, one.retry_max_times, one.retry_queue_nums, one.waits(groups.table))
+        for one in groups.by_name.values()
+    ]
+    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "waits"), rows)
 
-    list_groups(here.settings, as_json=here.as_json)
+
+def _unknown_groups(groups: Groups) -> str:
+    return "served with defaults" if groups.system.auto_create_subscription_group else "refused"
 
 
-@groups_app.command("get")
-@partial(on_kafka, output="json")
-def groups_get(
-    here: Here,
-    group: str,
-) -> None:
+def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    return config.model_dump(by_alias=True, exclude_none=True)
+
+
+@on_kafka(app, "get", output="json")
+def show_group(here: Here, group: str) -> None:
     """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
-    from reconsume.cli.actions.groups import show_group
+    groups = read_groups(here.settings)
+    config = groups.find(group)
+    if here.as_json:
+        print_json(_values(config))
+    else:
+        registered = {"registered": group in groups.by_name}
+        print_facts(_values(config) | {"waits": config.waits(groups.table)} | registered)
 
-    show_group(here.settings, group, as_json=here.as_json)
 
-
-@groups_app.command("set")
-@on_kafka
-def groups_set(
+@on_kafka(app, "set")
+def set_groups(
     here: Here,
     group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
     retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
@@ -59,63 +76,107 @@ def groups_set(
     yes: Yes = False,
 ) -> None:
     """Register or change a group, or after a question what holds for all groups; running processes follow at once."""
-    from reconsume.cli.actions.groups import GroupChange, set_group, set_system
-
-    settings, as_json = here
-    change = GroupChange(
-        retry_max_times=retry_max_times,
-        retry_queue_nums=retry_queue_nums,
-        retry_policy=retry_policy,
-        consume_enable=consume_enable,
-        consume_broadcast_enable=consume_broadcast_enable,
+    of_group = _given(
+        retryMaxTimes=retry_max_times,
+        retryQueueNums=retry_queue_nums,
+        consumeEnable=consume_enable,
+        consumeBroadcastEnable=consume_broadcast_enable,
+        groupRetryPolicy=_json(retry_policy),
     )
-    if group is None:
-        change.refuse_for_all()
-        set_system(settings, delay_levels, auto_create, yes=yes, as_json=as_json)
+    of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
+    if group is not None:
+        if of_all:
+            raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
+        _set_group(here, group, of_group)
         return
-    if delay_levels is not None or auto_create is not None:
-        raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
-    set_group(settings, group, change, as_json=as_json)
+    if of_group:
+        raise IllegalSetting("these options hold for one group: name it, such as reconsume groups set departures")
+    if not of_all:
+        raise IllegalSetting("name a group, or what to set for all: --delay-levels or --auto-create/--no-auto-create")
+    _set_system(here, of_all, yes=yes)
 
 
-@groups_app.command("delete")
-@on_kafka
-def groups_delete(
-    here: Here,
-    group: Annotated[str, typer.Argument(help="a registered group")],
-    yes: Yes = False,
+def _given(**values: Any) -> dict[str, Any]:
+    """What the command line says; None leaves a field as it is."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
+    groups = read_groups(here.settings)
+    known = groups.by_name.get(group)
+    before: dict[str, Any] = {} if known is None else _values(known)
+    config = parse_group_config(group, json.dumps(before | given))
+    write_group(here.settings, config)
+    changed = changes(before, _values(config))
+    if here.as_json:
+        print_json({"group": _values(config), "is_new": known is None, "changes": _listed(changed)})
+        return
+    if known is None:
+        others = ", ".join(sorted(groups.by_name)) or "none"
+        print_line(f"group {group!r} is new; registered before: {others}. A typo? reconsume groups delete {group}")
+    else:
+        print_line(changed_line(f"group {group}", changed) if changed else "nothing changes")
+    print_line(f"{config.to_json()}\n{_TOPICS_TOO}")
+
+
+def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
+    """Show what changes for all groups, ask, change the level table or the switch for unknown groups."""
+    groups = read_groups(here.settings)
+    before = groups.system.model_dump(by_alias=True)
+    config = parse_system_config(json.dumps(before | given))
+    changed = changes(before, config.model_dump(by_alias=True))
+    if changed:
+        _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)
+        write_system(here.settings, config)
+    if here.as_json:
+        print_json({"system": config.model_dump(by_alias=True), "changes": _listed(changed)})
+    else:
+        print_line(f"{config.to_json()}\n{_TOPICS_TOO if changed else 'nothing changes'}")
+
+
+def _ask_for_all(groups: Groups, lines: Sequence[str], *, yes: bool) -> None:
+    for line in lines:
+        tell(line)
+    own = sorted(name for name, one in groups.by_name.items() if one.group_retry_policy is not None)
+    if own:
+        tell(f"groups with a retry policy of their own keep it: {', '.join(own)}")
+    if not confirm("Change this for all groups?", yes=yes):
+        raise IllegalSetting("nothing was changed")
+
+
+@on_kafka(app, "delete")
+def delete_group(
+    here: Here, group: Annotated[str, typer.Argument(help="a registered group")], yes: Yes = False
 ) -> None:
     """Unregister a group. Its topics stay, with what is in them."""
-    from reconsume.cli.actions.groups import delete_group
-
-    delete_group(here.settings, group, yes=yes, as_json=here.as_json)
-
-
-@groups_app.command("plan")
-@on_kafka
-def groups_plan(
-    here: Here,
-    file: _File,
-    delete: _Delete = False,
-) -> None:
-    """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
-    from reconsume.cli.actions.groups_file import show_groups_plan
-
-    settings, as_json = here
-    if show_groups_plan(settings, file, delete=delete, as_json=as_json):
-        raise typer.Exit(1)
+    groups = read_groups(here.settings)
+    known = groups.by_name.get(group)
+    if known is None and group not in groups.unreadable:
+        names = ", ".join(sorted(groups.by_name)) or "none"
+        raise IllegalSetting(f"group {group!r} is not registered; registered are: {names}")
+    tell(f"- group {group}: {groups.unreadable[group] if known is None else known.to_json()}")
+    tell(f"its topics stay; as an unknown group it is {_unknown_groups(groups)}")
+    if not confirm(f"Unregister group {group}?", yes=yes):
+        raise IllegalSetting("nothing was deleted")
+    remove_group(here.settings, group)
+    if here.as_json:
+        print_json({"deleted": group, "group": None if known is None else _values(known)})
+    else:
+        print_line(f"group {group} is no longer registered")
 
 
-@groups_app.command("apply")
-@on_kafka
-def groups_apply(
-    here: Here,
-    file: _File,
-    delete: _Delete = False,
-    yes: Yes = False,
-) -> None:
-    """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
-    from reconsume.cli.actions.groups_file import apply_groups
+def _listed(changed: Sequence[Change]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in changed]
 
-    settings, as_json = here
-    apply_groups(settings, file, delete=delete, yes=yes, as_json=as_json)
+
+def _json(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise IllegalSetting(f"--retry-policy is not JSON: {error}") from None
+
+
+on_kafka(app, "plan")(show_groups_plan)
+on_kafka(app, "apply")(apply_groups)

@@ -13,12 +13,11 @@ __all__ = ["add_operations"]
 
 def add_operations(app: typer.Typer) -> None:
     """Register them."""
-    app.command("send-back")(send_back)
-    app.command()(status)
-    app.command()(doctor)
+    on_kafka(app, "send-back")(send_back)
+    on_kafka(app, "status")(status)
+    on_kafka(app, "doctor")(doctor)
 
 
-@on_kafka
 def send_back(
     here: Here,
     group: Annotated[str, typer.Option(help="consumer group")],
@@ -32,7 +31,6 @@ def send_back(
     send_back_record(here.settings, group, message, delay_level, cause, as_json=here.as_json)
 
 
-@on_kafka
 def status(
     here: Here,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
@@ -43,7 +41,6 @@ def status(
     run_status(here.settings, as_json=here.as_json, watch=watch)
 
 
-@on_kafka
 def doctor(
     here: Here,
     role: Annotated[str, typer.Option(help="whose rights to look for, as `topics acls` has them")] = "scheduler",

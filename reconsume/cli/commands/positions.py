@@ -1,39 +1,60 @@
-"""The commands `reconsume positions …`; what they do is imported when they run."""
+"""`reconsume positions`: where the scheduler workers stand."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import Here, Yes, on_kafka
+from reconsume.cli.common import Here, Yes, confirm, on_kafka
+from reconsume.cli.output import print_json, print_line, print_table
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.position_list import list_positions, parse_partition, reset_positions
 
-__all__ = ["positions_app"]
+__all__ = ["app", "reset", "show"]
 
-positions_app = typer.Typer(help="Where the scheduler workers stand.", no_args_is_help=True)
+app = typer.Typer()
 
 
-@positions_app.command("list")
-@on_kafka
-def positions_list(
-    here: Here,
-) -> None:
+@on_kafka(app, "list")
+def show(here: Here) -> None:
     """List the position of each partition beside its committed offset; workers begin at the larger one."""
-    from reconsume.cli.actions.positions import show
+    found = list_positions(here.settings)
+    if here.as_json:
+        print_json([asdict(one) for one in found])
+        return
+    rows = [
+        (
+            f"{one.topic}-{one.partition}",
+            one.offset,
+            "none" if one.committed is None else one.committed,
+            one.worker or "at least once",
+            "" if one.counts else "topic made again: ignored",
+        )
+        for one in found
+    ]
+    print_table("positions", ("partition", "position", "committed", "worker", ""), rows)
 
-    show(here.settings, as_json=here.as_json)
 
-
-@positions_app.command("reset")
-@on_kafka
-def positions_reset(
+@on_kafka(app, "reset")
+def reset(
     here: Here,
     partitions: Annotated[list[str] | None, typer.Argument(metavar="TOPIC-PARTITION...")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="all positions")] = False,
     yes: Yes = False,
 ) -> None:
     """Remove positions, so that workers begin at committed offsets that were reset; stop all workers first."""
-    from reconsume.cli.actions.positions import reset
-
-    settings, as_json = here
-    reset(settings, partitions or (), all_of_them=all_of_them, yes=yes, as_json=as_json)
+    if bool(partitions) == all_of_them:
+        raise IllegalSetting("name the partitions as TOPIC-PARTITION, or say --all")
+    named = partitions or ()
+    what = "all positions" if all_of_them else f"the position of {', '.join(named)}"
+    wanted = None if all_of_them else [parse_partition(one) for one in named]
+    if not confirm(f"Reset {what}?", yes=yes):
+        return
+    done = reset_positions(here.settings, wanted)
+    if here.as_json:
+        print_json([asdict(one) for one in done])
+    else:
+        for one in done:
+            print_line(f"{one.topic}-{one.partition}: position removed; a worker begins at the committed offset")

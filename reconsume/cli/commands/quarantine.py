@@ -1,44 +1,63 @@
-"""The commands `reconsume quarantine …`; what they do is imported when they run."""
+"""`reconsume quarantine`: what could not be delivered, why, and back with it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any, Final
 
 import typer
 
-from reconsume.cli.common import Here, Yes, on_kafka
+from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
+from reconsume.cli.output import counted, print_facts, print_json, print_json_list, print_line, print_table
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
+from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["quarantine_app"]
+__all__ = ["app", "list_quarantine", "release_records", "show_record"]
 
-quarantine_app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)
+app = typer.Typer()
+
+_LIST: Final = "reconsume quarantine list"
+_TABLE_ROWS: Final = 1_000
+"""Of one table; a long list has several."""
 
 
-@quarantine_app.command("list")
-@on_kafka
-def quarantine_list(
-    here: Here,
-) -> None:
+@on_kafka(app, "list")
+def list_quarantine(here: Here) -> None:
     """List what could not be delivered, and why."""
-    from reconsume.cli.actions.quarantine import list_quarantine
+    found = (_summary(one) for one in read_quarantine(here.settings) if not one.is_released)
+    if here.as_json:
+        print_json_list(found)
+        return
+    rows = (tuple(one.values()) for one in found)
+    table = list(islice(rows, _TABLE_ROWS))
+    while True:
+        print_table("quarantine", ("record", "since", "stood at", "reason"), table)
+        if not (table := list(islice(rows, _TABLE_ROWS))):
+            return
 
-    list_quarantine(here.settings, as_json=here.as_json)
 
-
-@quarantine_app.command("show")
-@on_kafka
-def quarantine_show(
-    here: Here,
-    record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
-) -> None:
+@on_kafka(app, "show")
+def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
     """Show one record with its headers and its value."""
-    from reconsume.cli.actions.quarantine import show_record
+    found = find_quarantined(here.settings, RecordAddress.parse(record, _LIST))
+    if found is None:
+        raise IllegalSetting(f"{record}: there is no such record; `reconsume quarantine list` shows them")
+    report = _summary(found) | {
+        "released": found.is_released,
+        "key": shown_text(found.key),
+        "headers": [[name, shown_text(value)] for name, value in found.quarantined.headers],
+        "value": shown_text(found.value),
+    }
+    if here.as_json:
+        print_json(report)
+    else:
+        print_facts(report)
 
-    show_record(here.settings, record, as_json=here.as_json)
 
-
-@quarantine_app.command("release")
-@on_kafka
-def quarantine_release(
+@on_kafka(app, "release")
+def release_records(
     here: Here,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="all that were not released")] = False,
@@ -48,7 +67,37 @@ def quarantine_release(
     yes: Yes = False,
 ) -> None:
     """Give records back to the schedulers, each once; first mend what was wrong."""
-    from reconsume.cli.actions.quarantine import release_records
+    if bool(records) == all_of_them:
+        raise IllegalSetting("name the records as PARTITION/OFFSET, or say --all")
+    changes = dict(_change(text) for text in header or ())
+    chosen = None if all_of_them else [RecordAddress.parse(one, _LIST) for one in records or ()]
+    what = "all records of the quarantine" if chosen is None else counted(len(chosen), "record")
+    if not confirm(f"Release {what}?", yes=yes):
+        return
+    if here.as_json:
+        released: list[dict[str, Any]] = []
+        release(here.settings, chosen, changes, lambda one: released.append(_summary(one)))
+        print_json(released)
+    else:
+        count = release(here.settings, chosen, changes)
+        print_line(f"{count} released; what still cannot be delivered comes back here with its reason")
 
-    settings, as_json = here
-    release_records(settings, records or (), header or (), all_of_them=all_of_them, yes=yes, as_json=as_json)
+
+def _change(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise IllegalSetting(f"--header {text!r}: write NAME=VALUE, such as REAL_TOPIC=%RETRY%orders")
+    return name, value
+
+
+def _summary(one: QuarantineRecord) -> dict[str, Any]:
+    return {
+        "record": str(one.place),
+        "since": _since(one),
+        "stood_at": str(one.quarantined.source),
+        "reason": one.quarantined.reason,
+    }
+
+
+def _since(one: QuarantineRecord) -> str:
+    return datetime.fromtimestamp(one.stored_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -14,11 +14,10 @@ __all__ = ["add_spark"]
 
 def add_spark(app: typer.Typer) -> None:
     """Register them."""
-    app.command()(replay)
-    app.command()(reconcile)
+    on_kafka(app, "replay")(replay)
+    on_kafka(app, "reconcile")(reconcile)
 
 
-@on_kafka
 def replay(
     here: Here,
     where: Annotated[
@@ -71,7 +70,6 @@ def replay(
     run(here.settings, options, as_json=here.as_json)
 
 
-@on_kafka
 def reconcile(
     here: Here,
     report: Annotated[

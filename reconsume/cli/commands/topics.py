@@ -2,54 +2,135 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import typer
 
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import read_groups, write_system
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
-from reconsume.cli.output import counted
+from reconsume.cli.output import counted, print_json, print_line, print_table, tell
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.operations.groups_file import Change, changes
+from reconsume.operations.rights import ROLES, Role, acl_commands, rights_of, role_named, unsayable
 
-__all__ = ["topics_app"]
+__all__ = ["InstallationPlan", "app", "apply_plan", "make_plan", "show_acls"]
 
-topics_app = typer.Typer(help="The topics of reconsume.", no_args_is_help=True)
+app = typer.Typer()
 
 
-@topics_app.command("plan")
-@on_kafka
-def topics_plan(
-    here: Here,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class InstallationPlan:
+    """The topics to make, and the topic settings to publish.
+
+    Attributes:
+        maker: makes them.
+        topics: what is missing and what differs.
+        system: the `%SYS%` record as it should be.
+        publishes: what changes in it.
+    """
+
+    maker: TopicMaker
+    topics: TopicPlan
+    system: SystemConfig
+    publishes: list[Change]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.topics.missing or self.publishes)
+
+
+def make_plan(settings: Settings) -> InstallationPlan:
+    """Compare the topics and topic settings that should be with those of the cluster."""
+    admin = KafkaAdmin(settings.client_settings())
+    existing = admin.topics()
+    groups = read_groups(settings) if settings.names.groups in existing else Groups()
+    system = groups.system.publishing(settings.topics)
+    publishes = changes(_published(groups.system), _published(system))
+    table = None if settings.message_delay_level is None else DelayLevels.parse(settings.message_delay_level)
+    groups = Groups(system, groups.by_name, own_table=table)
+    maker = TopicMaker(admin, settings.names, settings.topics, lambda: groups)
+    wanted = wanted_topics(maker, groups)
+    topics = plan_topics(wanted, existing, admin.settings(one.name for one in wanted if one.name in existing))
+    return InstallationPlan(maker, topics, system, publishes)
+
+
+def _published(system: SystemConfig) -> dict[str, Any]:
+    settings = {} if system.topic_settings is None else system.topic_settings.model_dump()
+    return {f"topics.{name}": value for name, value in settings.items()}
+
+
+@on_kafka(app, "plan")
+def show_plan(here: Here) -> None:
     """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
-    from reconsume.cli.actions.topics import make_plan, show_plan
-
-    show_plan(make_plan(here.settings), as_json=here.as_json)
+    _show(make_plan(here.settings), as_json=here.as_json)
 
 
-@topics_app.command("apply")
-@on_kafka
-def topics_apply(
-    here: Here,
-    yes: Yes = False,
-) -> None:
+@on_kafka(app, "apply")
+def make_topics(here: Here, yes: Yes = False) -> None:
     """Make the missing topics and publish the settings of topics. What exists stays; what mends it is shown."""
-    from reconsume.cli.actions.topics import apply_plan, make_plan, show_plan
-
-    settings, as_json = here
-    plan = make_plan(settings)
-    if not as_json or plan.is_empty:
-        show_plan(plan, as_json=as_json)
+    plan = make_plan(here.settings)
+    if plan.is_empty or not here.as_json:
+        _show(plan, as_json=here.as_json)
     settings_too = " and publish the topic settings" if plan.publishes else ""
     if not plan.is_empty and confirm(f"Make {counted(len(plan.topics.missing), 'topic')}{settings_too}?", yes=yes):
-        apply_plan(settings, plan, as_json=as_json)
+        apply_plan(here.settings, plan, as_json=here.as_json)
 
 
-@topics_app.command("acls")
-@on_kafka
-def topics_acls(
+def _show(planned: InstallationPlan, *, as_json: bool) -> None:
+    """Print what is missing, what differs and what is published."""
+    plan = planned.topics
+    if as_json:
+        print_json(
+            {
+                "missing": [asdict(one) for one in plan.missing],
+                "present": plan.present,
+                "differences": [asdict(one) | {"remedy": one.remedy} for one in plan.differences],
+                "publishes": [asdict(one) for one in planned.publishes],
+            }
+        )
+        return
+    if plan.missing:
+        rows = [
+            (one.name, one.partitions, "default" if one.replication_factor == -1 else one.replication_factor)
+            for one in plan.missing
+        ]
+        print_table("missing topics", ("topic", "partitions", "replicas"), rows)
+    for one in plan.differences:
+        weight = "BREAKS A GUARANTEE" if one.breaks else "differs"
+        print_line(f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}\n  {one.remedy}")
+    for change in planned.publishes:
+        is_now = "not published" if change.is_now is None else change.is_now
+        print_line(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})")
+    if not plan.missing:
+        print_line(f"{len(plan.present)} topics are there, none is missing")
+
+
+def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) -> None:
+    """Make the missing topics, then publish the topic settings."""
+    made = [topic.name for topic in planned.topics.missing if planned.maker.make(topic)]
+    if planned.publishes:
+        write_system(settings, planned.system)
+    if as_json:
+        print_json({"made": made, "published": [asdict(one) for one in planned.publishes]})
+    else:
+        print_line(f"made {counted(len(made), 'topic')}")
+        if planned.publishes:
+            print_line(f"published {', '.join(one.name for one in planned.publishes)}")
+
+
+@on_kafka(app, "acls")
+def show_acls(
     here: Here,
     role: Annotated[
         str,
-        typer.Option(help="scheduler, consumer, sidecar, sender, producer, console, spark, replay or admin"),
+        typer.Option(help=f"one of {', '.join(role.value for role in Role)}"),
     ] = "scheduler",
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
@@ -57,14 +138,28 @@ def topics_acls(
     principal: Annotated[str | None, typer.Option(help="default: User:<role>")] = None,
 ) -> None:
     """Print the rights that a role needs, no more and no less, as kafka-acls.sh commands. Asks no broker."""
-    from reconsume.cli.actions.acls import show_acls
-
-    show_acls(
-        here.settings,
-        role,
-        group=group,
+    settings, wanted = here.settings, role_named(role)
+    if wanted in (Role.CONSUMER, Role.SIDECAR) and not (group and topic):
+        raise IllegalSetting(f"--role {role} needs --group and, for each topic that it reads, --topic")
+    rights = rights_of(
+        wanted,
+        settings.names,
+        group=group or "",
         topics=topic or (),
         exactly_once=exactly_once,
-        principal=principal,
-        as_json=here.as_json,
+        allowed_real_topics=settings.allowed_real_topics,
     )
+    principal = principal or f"User:{role}"
+    commands = acl_commands(rights, principal, settings.bootstrap_servers)
+    if here.as_json:
+        listed = [
+            asdict(right) | {"operations": list(right.operations), "command": command}
+            for right, command in zip(rights, commands, strict=True)
+        ]
+        print_json({"role": role, "principal": principal, "rights": listed})
+    else:
+        print_line(f"# {role}: {ROLES[wanted]}")
+        for right, command in zip(rights, commands, strict=True):
+            print_line(f"# {right.why}\n{command}")
+    for pattern in unsayable(settings.allowed_real_topics) if wanted is Role.SCHEDULER else ():
+        tell(f"allowed_real_topics {pattern!r} cannot be said in ACLs: grant Write on those topics too")

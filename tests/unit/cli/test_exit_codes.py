@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from reconsume.cli.actions import acls
+from reconsume.cli.commands import topics
 from reconsume.cli.main import main
 
 
@@ -38,7 +38,7 @@ def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, caps
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(acls, "show_acls", fail)
+    monkeypatch.setattr(topics, "acl_commands", fail)
     assert run(monkeypatch, "topics", "acls") == 2
     assert "RuntimeError: a defect" in capsys.readouterr().err
 

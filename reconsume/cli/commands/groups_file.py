@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 import yaml
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
@@ -13,7 +14,7 @@ from reconsume.bridge.groups.groups_store import read_groups, remove_group, writ
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
-from reconsume.cli.common import confirm
+from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.rules.durations import format_duration
@@ -23,22 +24,30 @@ from reconsume.operations.groups_file import Change, GroupsPlan, parse_groups_fi
 __all__ = ["apply_groups", "changed_line", "going_down", "show_groups_plan"]
 
 
-def show_groups_plan(settings: Settings, file: Path, *, delete: bool, as_json: bool) -> bool:
-    """Print what would change; whether anything would."""
-    _, plan, topics = _plan(settings, file, delete=delete)
-    _show(plan, topics, delete=delete, as_json=as_json)
-    return not (plan.is_empty(delete=delete) and not topics)
+_File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
+_Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
 
 
-def apply_groups(settings: Settings, file: Path, *, delete: bool, yes: bool, as_json: bool) -> None:
-    """Make the topics first, so that no level is used before its topic is there; then write the groups."""
+def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
+    """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
+    _, plan, topics = _plan(here.settings, file, delete=delete)
+    _show(plan, topics, delete=delete, as_json=here.as_json)
+    if topics or not plan.is_empty(delete=delete):
+        raise typer.Exit(1)
+
+
+def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = False) -> None:
+    """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
+    settings, as_json = here
     maker, plan, topics = _plan(settings, file, delete=delete)
-    if not as_json or (plan.is_empty(delete=delete) and not topics):
+    changes_nothing = plan.is_empty(delete=delete) and not topics
+    if changes_nothing or not as_json:
         _show(plan, topics, delete=delete, as_json=as_json)
-    if plan.is_empty(delete=delete) and not topics:
+    if changes_nothing:
         return
     if not confirm("Apply this?", yes=yes):
         raise IllegalSetting("nothing was applied")
+    # First, so that no level is used before its topic is there.
     for topic in topics:
         maker.make(topic)
     if plan.system:
