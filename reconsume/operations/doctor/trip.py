@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,11 +132,9 @@ def _send(
     limit = {"message.timeout.ms": int(_PATIENCE_SECONDS * 1_000), "linger.ms": 0, "enable.idempotence": False}
     producer = make_producer(producer_settings(settings.client_settings(), "reconsume-doctor") | limit)
     outcome: list[KafkaError | Message] = []
-    done = threading.Event()
 
     def on_delivery(error: KafkaError | None, message: Message) -> None:
         outcome.append(message if error is None else error)
-        done.set()
 
     try:
         before = clock()
