@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
@@ -31,14 +32,14 @@ from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import ListenerPool, make_pool
+from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import ConsumeHooks, ConsumeMessageHook
-from reconsume.consumers.partitions.services import ListenerService
-from reconsume.consumers.sending.hooked_sender import HookedSender, dropped_way, way_of
 from reconsume.consumers.sending.retry_topic import wait_for_kafka
-from reconsume.consumers.sending.send_back_log import LoggedSender, SendBackLog
-from reconsume.consumers.sending.senders import PlainSender, Sender, SendsBack
+from reconsume.consumers.sending.send_back_log import SendBackLog
+from reconsume.consumers.sending.send_backs import ListenerSendBacks
+from reconsume.consumers.sending.senders import PlainSender, Sender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.step_driver import step_driver_of
 from reconsume.consumers.subscriptions.pattern_consumer import PatternConsumer, matching_topics
@@ -46,8 +47,7 @@ from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 
-__all__ = ["Registration", "build_loop"]
-
+__all__ = ["LoopBuilder", "Registration"]
 
 T = TypeVar("T")
 
@@ -68,195 +68,157 @@ class Registration:
     hooks: tuple[ConsumeMessageHook, ...] = ()
 
 
-def build_loop(
-    settings: ConsumeSettings,
-    registration: Registration,
-    subscriptions: Subscriptions,
-    base: Mapping[str, Any],
-    follower: GroupsFollower,
-    *,
-    stop: threading.Event,
-    closing: list[Callable[[], None]],
-    dropped: DropCounter,
-) -> ConsumeLoop:
-    """The loop with all its parts; what has to be closed after it is put in front of `closing`.
+@dataclass(frozen=True, slots=True)
+class LoopBuilder:
+    """Makes the loop of a consumer with all its parts, one for each of its lives.
 
-    Raises:
-        IllegalSetting: librdkafka does not take its settings.
-        KafkaRefused: rights are missing.
-        OffsetStoreUnusable: of a broadcasting consumer.
+    Attributes:
+        closing: what has to be closed after a loop; its parts are put in front.
+        dropped: counts over all lives.
     """
 
-    def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        loop.committed(error, partitions)
+    settings: ConsumeSettings
+    registration: Registration
+    subscriptions: Subscriptions
+    follower: GroupsFollower
+    stop: threading.Event
+    closing: list[Callable[[], None]]
+    dropped: DropCounter
 
-    consumer: Consumer
-    sender: Sender
-    conf = _of_the_consumer(settings)
-    # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
-    broadcasts = settings.message_model is MessageModel.BROADCASTING
-    membership = None if broadcasts else Membership(conf)
-    known = KnownOffsets(
-        lambda topics: {} if broadcasts else KafkaAdmin(base, settings.client_id).topic_ids(topics),
-        steady_ms=STEADY_MS if clients_of(base).can_lose_offsets else 0,
-    )
-    try:
-        if membership is None:
-            consumer, sender = _broadcasting(settings, conf, subscriptions, base, dropped, stop, closing)
-        else:
-            conf = membership.settings | {"on_commit": on_commit}
-            consumer = _clustering(settings, conf, subscriptions, base, stop, closing)
-            sender = _sender(settings, consumer, base, follower, known, stop, closing)
-    except KafkaException as error:
-        raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
-    driver = step_driver_of(settings.conf)
-    if driver is not None:
-        registration = replace(registration, listener=driver.recorded(settings.group, registration.listener))
-    loop: ConsumeLoop = ConsumeLoop(
-        consumer,
-        _service(settings, registration, sender, follower),
-        sender,
-        retry_topic=settings.names.retry(settings.group),
-        subscriptions=subscriptions,
-        consume_from=settings.consume_from,
-        limits=settings.limits,
-        known=known,
-        membership=membership,
-        namespace_prefix=settings.namespace.topic_prefix,
-        clock=clock_of(settings.conf),
-    )
-    return loop
+    def build(self) -> ConsumeLoop:
+        """Make a loop.
 
+        Raises:
+            IllegalSetting: librdkafka does not take its settings.
+            KafkaRefused: rights are missing.
+            OffsetStoreUnusable: of a broadcasting consumer.
+        """
+        settings, conf = self.settings, self._conf()
+        consumer: Consumer
+        sender: Sender
 
-def _of_the_consumer(settings: ConsumeSettings) -> dict[str, Any]:
-    of_user = with_guarded(settings.conf, ("error_cb", "stats_cb", "throttle_cb"))
-    conf = consumer_settings(of_user, settings.client_id) | {
-        "group.id": settings.group,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "error",
-    }
-    if conf.get("group.protocol") != "consumer":
-        conf.setdefault("partition.assignment.strategy", "cooperative-sticky")
-    return conf
+        def on_commit(error: Any, partitions: Any) -> None:
+            loop.committed(error, partitions)
 
-
-def _clustering(
-    settings: ConsumeSettings,
-    conf: Mapping[str, Any],
-    subscriptions: Subscriptions,
-    base: Mapping[str, Any],
-    stop: threading.Event,
-    closing: list[Callable[[], None]],
-) -> Consumer:
-    if not subscriptions.has_patterns:
-        return make_consumer(conf)
-    found = matching_topics(KafkaAdmin(base, settings.client_id), subscriptions)
-    closing.insert(0, found.close)
-    found.start(stop)
-    return PatternConsumer(conf, found)
-
-
-def _broadcasting(
-    settings: ConsumeSettings,
-    conf: Mapping[str, Any],
-    subscriptions: Subscriptions,
-    base: Mapping[str, Any],
-    dropped: DropCounter,
-    stop: threading.Event,
-    closing: list[Callable[[], None]],
-) -> tuple[BroadcastConsumer, BroadcastSender]:
-    admin = KafkaAdmin(base, settings.client_id)
-    cluster = wait_for_kafka(admin.cluster_id, stop)
-    if cluster is None:
-        raise KafkaNotReachable(f"group {settings.group}: the consumer was stopped before Kafka answered")
-    directory = offsets_directory(settings.offset_store, cluster, settings.client_id, settings.group)
-    offsets = LocalOffsets.open(directory)
-    closing.insert(0, offsets.close)
-    found = RepeatedLook(
-        PartitionFinder(admin, subscriptions, offsets, settings.consume_from), "partitions to broadcast"
-    )
-    closing.insert(0, found.close)
-    found.start(stop)
-    return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, dropped)
-
-
-def _sender(
-    settings: ConsumeSettings,
-    consumer: Consumer,
-    base: Mapping[str, Any],
-    follower: GroupsFollower,
-    known: KnownOffsets,
-    stop: threading.Event,
-    closing: list[Callable[[], None]],
-) -> Sender:
-    if settings.exactly_once:
-        identity = transactional_identity(settings.conf, settings.names, settings.group, settings.client_id)
-        closing.insert(0, identity.release)
-        writer = ExactlyOnceWriter(base, settings.names, lambda: follower.groups, settings.group, identity.name, known)
-        closing.insert(0, writer.close)
-        writer.register(stop)
-        transactional = TransactionalSender(
-            writer.send_back, writer.was_committed, consumer.consumer_group_metadata, known.note
+        # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
+        membership = None if self._broadcasts else Membership(conf)
+        known = KnownOffsets(
+            lambda topics: {} if self._broadcasts else KafkaAdmin(settings.base, settings.client_id).topic_ids(topics),
+            steady_ms=STEADY_MS if clients_of(settings.conf).can_lose_offsets else 0,
         )
-        closing.insert(0, transactional.close)
-        return transactional
-    ordinary = SendBackWriter(base, settings.names, lambda: follower.groups, settings.client_id)
-    closing.insert(0, ordinary.close)
-    return PlainSender(ordinary.send_back, ordinary.flush, consumer)
-
-
-def _service(
-    settings: ConsumeSettings, registration: Registration, sender: SendsBack, follower: GroupsFollower
-) -> ListenerService:
-    hooks = None
-    if registration.hooks:
-        hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
-        broadcasts = settings.message_model is MessageModel.BROADCASTING
-        sender = HookedSender(sender, hooks, dropped_way if broadcasts else lambda one: way_of(one, follower.groups))
-    log = SendBackLog(settings.group)
-    if settings.message_model is MessageModel.CLUSTERING:
-        sender = LoggedSender(sender, log, lambda: follower.groups)
-    service: OrderlyService | ConcurrentlyService
-    if registration.orderly:
-        service = orderly = OrderlyService(
-            settings.group,
-            cast("OrderlyListener", registration.listener),
-            sender=sender,
-            log=log,
-            hooks=hooks,
-            names=settings.names,
-            max_reconsume_times=settings.max_reconsume_times,
-            batch_size=settings.batch_size,
-            dead_letter_on=settings.dead_letter_on,
-            per_key=registration.per_key,
+        try:
+            if membership is None:
+                consumer, sender = self._broadcasting(conf)
+            else:
+                consumer = self._clustering(membership.settings | {"on_commit": on_commit})
+                sender = self._sender(consumer, known)
+        except KafkaException as error:
+            raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
+        loop: ConsumeLoop = ConsumeLoop(
+            consumer,
+            self._service(sender),
+            sender,
+            retry_topic=settings.names.retry(settings.group),
+            subscriptions=self.subscriptions,
+            consume_from=settings.consume_from,
+            limits=settings.limits,
+            known=known,
+            membership=membership,
+            namespace_prefix=settings.namespace.topic_prefix,
             clock=clock_of(settings.conf),
         )
-        orderly.attach(_pool(settings, registration, orderly.consume, orderly.consume_async))
-    else:
-        breaker, clock = settings.circuit_breaker, clock_of(settings.conf)
-        service = concurrently = ConcurrentlyService(
-            settings.group,
-            cast("Listener", registration.listener),
-            sender=sender,
-            hooks=hooks,
-            names=settings.names,
-            max_reconsume_times=settings.max_reconsume_times,
-            batch_size=settings.batch_size,
-            dead_letter_on=settings.dead_letter_on,
-            clock=clock,
-            gate=None if breaker is None else CircuitGate(settings.group, breaker, clock),
+        return loop
+
+    @property
+    def _broadcasts(self) -> bool:
+        return self.settings.message_model is MessageModel.BROADCASTING
+
+    def _conf(self) -> dict[str, Any]:
+        of_user = with_guarded(self.settings.conf, ("error_cb", "stats_cb", "throttle_cb"))
+        conf = consumer_settings(of_user, self.settings.client_id) | {
+            "group.id": self.settings.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+        if conf.get("group.protocol") != "consumer":
+            conf.setdefault("partition.assignment.strategy", "cooperative-sticky")
+        return conf
+
+    def _started(self, found: RepeatedLook[T]) -> RepeatedLook[T]:
+        self.closing.insert(0, found.close)
+        found.start(self.stop)
+        return found
+
+    def _clustering(self, conf: Mapping[str, Any]) -> Consumer:
+        if not self.subscriptions.has_patterns:
+            return make_consumer(conf)
+        admin = KafkaAdmin(self.settings.base, self.settings.client_id)
+        return PatternConsumer(conf, self._started(matching_topics(admin, self.subscriptions)))
+
+    def _broadcasting(self, conf: Mapping[str, Any]) -> tuple[BroadcastConsumer, BroadcastSender]:
+        settings = self.settings
+        admin = KafkaAdmin(settings.base, settings.client_id)
+        cluster = wait_for_kafka(admin.cluster_id, self.stop)
+        if cluster is None:
+            raise KafkaNotReachable(f"group {settings.group}: the consumer was stopped before Kafka answered")
+        offsets = LocalOffsets.open(
+            offsets_directory(settings.offset_store, cluster, settings.client_id, settings.group)
         )
-        concurrently.attach(_pool(settings, registration, concurrently.consume, concurrently.consume_async))
-    return service
+        self.closing.insert(0, offsets.close)
+        finder = PartitionFinder(admin, self.subscriptions, offsets, settings.consume_from)
+        found = self._started(RepeatedLook(finder, "partitions to broadcast"))
+        return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, self.dropped)
 
+    def _groups(self) -> Groups:
+        return self.follower.groups
 
-def _pool(
-    settings: ConsumeSettings,
-    registration: Registration,
-    consume: Callable[[T], None],
-    consume_async: Callable[[T], Awaitable[None]],
-) -> ListenerPool[T]:
-    driver = step_driver_of(settings.conf)
-    if driver is not None:
-        return driver.pool(registration.listener, consume, consume_async)
-    return make_pool(registration.listener, settings.threads, consume, consume_async)
+    def _sender(self, consumer: Consumer, known: KnownOffsets) -> Sender:
+        settings, base, names = self.settings, self.settings.base, self.settings.names
+        if settings.exactly_once:
+            identity = transactional_identity(settings.conf, names, settings.group, settings.client_id)
+            self.closing.insert(0, identity.release)
+            writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, known)
+            self.closing.insert(0, writer.close)
+            writer.register(self.stop)
+            transactional = TransactionalSender(
+                writer.send_back, writer.was_committed, consumer.consumer_group_metadata, known.note
+            )
+            self.closing.insert(0, transactional.close)
+            return transactional
+        ordinary = SendBackWriter(base, names, self._groups, settings.client_id)
+        self.closing.insert(0, ordinary.close)
+        return PlainSender(ordinary.send_back, ordinary.flush, consumer)
+
+    def _service(self, sender: Sender) -> ListenerService[Any]:
+        settings, registration, clock = self.settings, self.registration, clock_of(self.settings.conf)
+        hooks, groups = None, None if self._broadcasts else self._groups
+        if registration.hooks:
+            hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
+        driver, listener = step_driver_of(settings.conf), registration.listener
+        if driver is not None:
+            listener = driver.recorded(settings.group, listener)
+        parts: dict[str, Any] = {
+            "listener": listener,
+            "send_backs": ListenerSendBacks(sender, SendBackLog(settings.group), groups, hooks),
+            "names": settings.names,
+            "max_reconsume_times": settings.max_reconsume_times,
+            "batch_size": settings.batch_size,
+            "dead_letter_on": settings.dead_letter_on,
+            "hooks": hooks,
+            "clock": clock,
+        }
+        service: ListenerService[Any]
+        if registration.orderly:
+            service = OrderlyService(**parts, per_key=registration.per_key)
+        else:
+            breaker = settings.circuit_breaker
+            gate = None if breaker is None else CircuitGate(settings.group, breaker, clock)
+            service = ConcurrentlyService(**parts, gate=gate)
+        service.pool = self._pool(service)
+        return service
+
+    def _pool(self, service: ListenerService[Any]) -> ListenerPool[Any]:
+        driver = step_driver_of(self.settings.conf)
+        if driver is not None:
+            return driver.pool(service.listener, service.consume, service.consume_async)
+        return make_pool(service.listener, self.settings.threads, service.consume, service.consume_async)

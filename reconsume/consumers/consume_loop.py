@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
@@ -17,6 +17,7 @@ from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.consume_from import ConsumeFrom
@@ -24,7 +25,6 @@ from reconsume.consumers.partitions.flow_control import FlowControl, Limits
 from reconsume.consumers.partitions.kept_progress import FreshPartitions
 from reconsume.consumers.partitions.offset_reset import OffsetReset
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.partitions.services import ListenerService
 from reconsume.consumers.sending.senders import Sender
 from reconsume.consumers.subscriptions.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import KafkaRefused
@@ -61,7 +61,7 @@ class ConsumeLoop:
     def __init__(
         self,
         consumer: Consumer,
-        service: ListenerService,
+        service: ListenerService[Any],
         sender: Sender,
         *,
         retry_topic: str,
@@ -86,7 +86,7 @@ class ConsumeLoop:
         self._clock = clock
         self._queues: dict[tuple[str, int], ProcessQueue] = {}
         self._fresh = FreshPartitions(self._ask_committed)
-        self._flow = FlowControl(consumer, service, limits, self._fresh.is_held)
+        self._flow = FlowControl(consumer, limits, service.is_suspended, self._fresh.is_held)
         self._stop = threading.Event()
         self._commit_at = 0.0
         self._expire_at = 0.0
@@ -278,8 +278,7 @@ class ConsumeLoop:
             if queue is not None:
                 queue.drop()
                 dropped.append(queue)
-        if paused := [TopicPartition(queue.topic, queue.partition) for queue in dropped if queue.paused]:
-            self._consumer.resume(paused)
+        self._flow.resume([queue for queue in dropped if queue.paused])
         return dropped
 
     def settle(self, seconds: float) -> bool:
@@ -295,9 +294,9 @@ class ConsumeLoop:
 
         It polls on, paused: a member that takes no part in a rebalance could not commit what its listeners finish.
         """
-        self._service.stop()
+        self._service.pool.stop()
         self._finish_by = time.monotonic() + self._limits.await_termination_seconds
-        while self._service.is_working() and self._seconds_left():
+        while self._service.pool.is_working() and self._seconds_left():
             self._poll_on()
             self._commit_when_due(self._clock())
         while not self._is_settled() and self._seconds_left():
@@ -309,10 +308,7 @@ class ConsumeLoop:
 
     def _poll_on(self) -> None:
         """A turn in which nothing begins: what is read now is left, its offset stays uncommitted."""
-        if reading := [queue for queue in self._queues.values() if not queue.paused]:
-            self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in reading])
-            for queue in reading:
-                queue.paused = True
+        self._flow.pause([queue for queue in self._queues.values() if not queue.paused])
         polled = self._consumer.poll(_BUSY_SECONDS)
         if polled is not None and polled.error() is not None:
             self._failed(polled)
@@ -324,7 +320,7 @@ class ConsumeLoop:
         with ExitStack() as closing:
             closing.callback(self._consumer.close)
             closing.callback(self._sender.close)
-            if not self._service.close(left):
+            if not self._service.pool.close(left):
                 logger.warning("some listeners still run; their messages will be delivered again")
             for queue in self._queues.values():
                 queue.drop()

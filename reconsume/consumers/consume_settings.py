@@ -15,6 +15,7 @@ from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, excep
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
+from reconsume.consumers.sending.retry_topic import settings_for_other_clients
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.rules.levels import DelayLevels
@@ -58,6 +59,11 @@ class ConsumeSettings:
     def client_id(self) -> str:
         """Shown in the brokers' logs."""
         return str(self.conf.get("client.id", f"reconsume-{self.group}"))
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """Librdkafka's settings for other clients than the consumer."""
+        return settings_for_other_clients(self.conf)
 
 
 def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:

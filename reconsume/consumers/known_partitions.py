@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.consumers.consume_settings import ConsumeSettings
@@ -17,7 +15,7 @@ __all__ = ["with_known_partitions"]
 
 
 def with_known_partitions(
-    settings: ConsumeSettings, base: Mapping[str, Any], subscriptions: Subscriptions, stop: threading.Event
+    settings: ConsumeSettings, subscriptions: Subscriptions, stop: threading.Event
 ) -> ConsumeSettings:
     """Return the settings with how many partitions each subscribed topic has now.
 
@@ -25,14 +23,13 @@ def with_known_partitions(
 
     Args:
         settings: of the consumer.
-        base: librdkafka's settings for any client.
         subscriptions: of the consumer.
         stop: ends the wait.
     """
     consume_from = settings.consume_from
     if consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return settings
-    admin = KafkaAdmin(base, settings.client_id)
+    admin = KafkaAdmin(settings.base, settings.client_id)
 
     def ask() -> dict[str, int]:
         existing = admin.topics() if subscriptions.has_patterns else admin.partitions(subscriptions, {})

@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from types import NoneType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.librdkafka.membership import MembershipLost
-from reconsume.consumers.assembly import Registration, build_loop
+from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import checked_settings
@@ -30,7 +29,6 @@ from reconsume.consumers.sending.retry_topic import (
     check_group_consumes,
     make_delay_topics,
     make_retry_topic,
-    settings_for_other_clients,
 )
 from reconsume.consumers.step_driver import LoopThread, step_driver_of
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -225,10 +223,9 @@ class PushConsumer:
             missing = "a listener: @consumer.listener" if registration is None else "a topic: subscribe(topic)"
             raise IllegalSetting(f"the consumer of group {settings.group!r} needs {missing}")
         registration = replace(registration, hooks=tuple(self._hooks))
-        base = settings_for_other_clients(settings.conf)
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
-        follower = GroupsFollower(base, settings.names.groups, Groups(own_table=settings.own_table))
+        follower = GroupsFollower(settings.base, settings.names.groups, Groups(own_table=settings.own_table))
         follower.start()
         self._follower = follower
         self._closing = [follower.close]
@@ -239,16 +236,12 @@ class PushConsumer:
             check_group_consumes(settings.group, follower.groups, broadcasting=not clustering)
             if clustering:
                 if settings.own_table is not None:
-                    make_delay_topics(base, settings.names, settings.own_table, follower.groups, self._stop)
-                make_retry_topic(base, settings.names, settings.group, follower.groups, self._stop)
-                settings = with_known_partitions(settings, base, self._subscriptions, self._stop)
-            self._build = partial(
-                build_loop,
-                *(settings, registration, self._subscriptions, base, follower),
-                stop=self._stop,
-                closing=self._parts,
-                dropped=self._dropped,
-            )
+                    make_delay_topics(settings.base, settings.names, settings.own_table, follower.groups, self._stop)
+                make_retry_topic(settings.base, settings.names, settings.group, follower.groups, self._stop)
+                settings = with_known_partitions(settings, self._subscriptions, self._stop)
+            self._build = LoopBuilder(
+                settings, registration, self._subscriptions, follower, self._stop, self._parts, self._dropped
+            ).build
             loop = self._build()
             driver = step_driver_of(settings.conf)
             self._thread = self._in_a_thread(loop) if driver is None else driver.adopt(loop, self.shutdown)

@@ -22,6 +22,7 @@ from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.sending.senders import Sender
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
@@ -167,7 +168,7 @@ class DropCounter:
             return self._count
 
 
-class BroadcastSender:
+class BroadcastSender(Sender):
     """Drops what fails, and says so (RocketMQ: BP-01); saves offsets in the file (RocketMQ: BP-02).
 
     Args:
@@ -199,22 +200,8 @@ class BroadcastSender:
         for queue, point in pending.items():
             queue.committed = point
 
-    def serve(self) -> None:
-        """Nobody asks for anything."""
-
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Nothing is on its way."""
+        """Save what was not saved yet; nothing is on its way."""
         del seconds
         self.commit(queues)
         return True
-
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Nothing is on its way."""
-        del seconds
-        self.commit(queues)
-
-    def forget(self, queues: Iterable[ProcessQueue]) -> None:
-        """Nothing is kept."""
-
-    def close(self) -> None:
-        """The file is closed by who opened it."""

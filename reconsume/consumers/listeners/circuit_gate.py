@@ -1,9 +1,8 @@
-"""Stands between the pool and the listener of a PushConsumer with a circuit breaker: lets a chunk pass, or keeps it."""
+"""The waiting room of a PushConsumer with a circuit breaker."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -12,6 +11,7 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.user_callbacks import UserCallbacks
 from reconsume.consumers.listeners.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState, Permit
 from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 
@@ -23,15 +23,13 @@ _FRESH_MS: Final = 1_000
 """So long a round of probes waits for messages that have not failed yet, before it takes those that have."""
 
 
-class CircuitGate:
-    """Safe to use from several threads.
+class CircuitGate(WaitingRoom):
+    """Also keeps what no listener is called for while the circuit is not closed. Safe to use from several threads.
 
-    Guarantees:
-        1. What is kept here was read and is not started: no listener has it, no timeout runs for it, no attempt is
-           spent, and its offset is not committed. So whoever loses the partition or stops loses no message.
-        2. Messages that failed while the circuit was not closed are kept too: an outage of any length costs no
+    Guarantees, beside those of `WaitingRoom`:
+        1. Messages that failed while the circuit was not closed are kept too: an outage of any length costs no
            attempts but those of the calls that opened it, and of listeners that ran into the consume timeout.
-        3. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
+        2. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
            messages that can never succeed do not keep the circuit open while others wait behind them.
     Test: tests/unit/consumers/listeners/test_circuit_gate.py.
 
@@ -42,11 +40,10 @@ class CircuitGate:
     """
 
     def __init__(self, group: str, settings: CircuitBreaker, clock: Clock = now_ms) -> None:
+        super().__init__(clock)
         self._group = group
         self._on_change = settings.on_change
         self._callbacks = UserCallbacks(f"group {group}: the circuit breaker's")
-        self._clock = clock
-        self._lock = threading.Lock()
         self._circuit = Circuit(settings, group)
         self._fresh: deque[Chunk] = deque()
         self._failed: deque[Chunk] = deque()
@@ -55,7 +52,9 @@ class CircuitGate:
         self._call_back(CircuitChange(group, CircuitState.CLOSED))
 
     def enter(self, chunk: Chunk) -> bool:
-        """Whether the listener may be called for this chunk; else it is kept until `due` gives it."""
+        """As in a `WaitingRoom`, and whether the circuit lets it pass."""
+        if not super().enter(chunk):
+            return False
         with self._lock:
             permit = self._reserved.pop(id(chunk), None)
             if permit is None or not self._circuit.is_valid(permit):
@@ -67,16 +66,21 @@ class CircuitGate:
             return True
 
     def cancel(self, chunk: Chunk) -> None:
-        """The listener is not called for it after all."""
-        with self._lock:
-            _, permit = self._running.pop(id(chunk))
-            self._circuit.cancel(permit)
+        """As in a `WaitingRoom`; it counts as no call."""
+        super().cancel(chunk)
+        self._give_back(chunk)
 
     def settle(self, chunk: Chunk, *, failed: bool) -> bool:
         """The listener has come back; gives whether what failed is to be kept, not sent back."""
+        super().settle(chunk, failed=failed)
         with self._lock:
             self._settle(chunk, failed=failed)
             return self._circuit.state is not CircuitState.CLOSED
+
+    def hold(self, begun: Chunk, left: tuple[Message, ...], until_ms: float) -> None:
+        """As in a `WaitingRoom`; it counts as no call."""
+        self._give_back(begun)
+        super().hold(begun, left, until_ms)
 
     def keep(self, chunk: Chunk) -> None:
         """These failed while the circuit was not closed."""
@@ -91,7 +95,7 @@ class CircuitGate:
                     self._settle(chunk, failed=True)
 
     def due(self) -> list[Chunk]:
-        """What the listener may be called for now; also tells what has changed. Only the thread that polls calls it."""
+        """As in a `WaitingRoom`, and what may pass; also tells what has changed."""
         with self._lock:
             now = self._clock()
             self._circuit.advance(now)
@@ -100,28 +104,37 @@ class CircuitGate:
         for change in changes:
             self._log(change, len(chunks))
             self._call_back(change)
-        return chunks
+        return chunks + super().due()
 
     def next_due_ms(self) -> float | None:
-        """When `due` has something new: a pause is over, or probes need not be fresh any more; None for neither."""
+        """As in a `WaitingRoom`, and when a pause is over or probes need not be fresh any more."""
         with self._lock:
+            ours = self._circuit.pause_ends_ms
             if self._circuit.state is CircuitState.HALF_OPEN and self._failed and self._circuit.probes_left:
-                return self._circuit.since + _FRESH_MS
-            return self._circuit.pause_ends_ms
+                ours = self._circuit.since + _FRESH_MS
+            return min((due for due in (ours, super().next_due_ms()) if due is not None), default=None)
 
-    def is_shut(self) -> bool:
-        """Whether reading must wait: no listener is called, or there is enough for the probes."""
+    def is_shut(self, queue: ProcessQueue) -> bool:
+        """As in a `WaitingRoom`; of all partitions, when no listener is called or there is enough for the probes."""
         with self._lock:
             if self._circuit.state is CircuitState.HALF_OPEN:
-                return len(self._fresh) >= self._circuit.probes_left
-            return self._circuit.state is CircuitState.OPEN
+                is_full = len(self._fresh) >= self._circuit.probes_left
+            else:
+                is_full = self._circuit.state is CircuitState.OPEN
+            return is_full or super().is_shut(queue)
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """These were dropped: their next owner reads the messages again."""
         gone = set(queues)
+        super().forget(gone)
         with self._lock:
             self._fresh = deque(chunk for chunk in self._fresh if chunk.queue not in gone)
             self._failed = deque(chunk for chunk in self._failed if chunk.queue not in gone)
+
+    def _give_back(self, chunk: Chunk) -> None:
+        with self._lock:
+            if (running := self._running.pop(id(chunk), None)) is not None:
+                self._circuit.cancel(running[1])
 
     def _settle(self, chunk: Chunk, *, failed: bool) -> None:
         running = self._running.pop(id(chunk), None)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener
+from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
-from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
-from reconsume.consumers.listeners.held_queues import HeldQueues
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
 from reconsume.consumers.listeners.listener_exceptions import NotNow
-from reconsume.consumers.listeners.listener_pool import Chunk, PooledService
-from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.observing.hooks import ConsumeHooks
+from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.listeners.listener_service import ListenerService
+from reconsume.consumers.listeners.waiting_room import WaitingRoom
+from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import PolledBatch
 from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue, parts_of
-from reconsume.consumers.sending.senders import SendsBack, send_back_or_fail
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = ["TIMEOUT_LEVEL", "ConcurrentlyService"]
 
@@ -34,93 +29,52 @@ TIMEOUT_LEVEL: Final = 3
 """A message that timed out waits on this level (RocketMQ: EX-04)."""
 _SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LOCAL_RETRY_MS: Final = 5_000
-"""RocketMQ: CC-12."""
+"""After a send-back that failed (RocketMQ: CC-12, SB-11)."""
 
 
-class ConcurrentlyService(PooledService[Any]):
+@dataclass(kw_only=True, eq=False)
+class ConcurrentlyService(ListenerService[Any]):
     """RocketMQ's ConsumeMessageConcurrentlyService. Safe to use from several threads.
 
-    Args:
-        group: the consumer group.
-        listener: the user's function.
-        sender: sends failed messages back.
-        names: the installation's topics.
-        max_reconsume_times: the consumer's own maximum, None to take the group's.
-        batch_size: messages in one call.
-        dead_letter_on: exceptions that are not worth a retry.
+    Attributes:
         gate: of the circuit breaker; None without one.
-        clock: gives milliseconds.
-        hooks: are told of each call; None without any.
     """
 
-    def __init__(
-        self,
-        group: str,
-        listener: Listener,
-        *,
-        sender: SendsBack,
-        names: TopicNames,
-        max_reconsume_times: int | None,
-        batch_size: int = 1,
-        dead_letter_on: ExceptionClasses = (),
-        gate: CircuitGate | None = None,
-        clock: Clock = now_ms,
-        hooks: ConsumeHooks | None = None,
-    ) -> None:
-        self._group = group
-        self._listener = listener
-        self._sender = sender
-        self._names = names
-        self._max_reconsume_times = max_reconsume_times
-        self._batch_size = batch_size
-        self._dead_letter_on = dead_letter_on
-        self._gate = gate
-        self._clock = clock
-        self._hooks = hooks
-        self._is_plain = gate is None and hooks is None
-        self._held = HeldQueues(clock)
-        self._lock = threading.Lock()
-        self._local_retries: deque[tuple[float, Chunk]] = deque()
+    gate: CircuitGate | None = None
+
+    def __post_init__(self) -> None:
+        self._is_plain = self.gate is None and self.hooks is None
+        self._room = self.gate or WaitingRoom(self.clock)
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
-        assert self._pool is not None
-        size = self._batch_size
+        size = self.batch_size
         if isinstance(messages, PolledBatch):
             if len(messages) > size:
-                self._pool.submit_all(parts_of(messages, size, queue))
+                self.pool.submit_all(parts_of(messages, size, queue))
             else:
-                self._pool.submit(BatchPart(messages, 0, len(messages), queue))
+                self.pool.submit(BatchPart(messages, 0, len(messages), queue))
             return
         for start in range(0, len(messages), size):
-            self._pool.submit(Chunk(queue, tuple(messages[start : start + size])))
+            self.pool.submit(Chunk(queue, tuple(messages[start : start + size])))
 
     def tick(self) -> None:
         """Call the listener for messages whose send-back failed, and for those that were kept or held."""
-        kept = [] if self._gate is None else self._gate.due()
-        for chunk in (*self.take_local_retries(), *kept, *self._held.due()):
-            assert self._pool is not None
-            self._pool.submit(chunk)
+        for chunk in self._room.due():
+            self.pool.submit(chunk)
 
     def next_due_ms(self) -> float | None:
         """When the first of them is due."""
-        with self._lock:
-            dues = [self._local_retries[0][0] if self._local_retries else None, self._held.next_due_ms()]
-        if self._gate is not None:
-            dues.append(self._gate.next_due_ms())
-        return min((due for due in dues if due is not None), default=None)
+        return self._room.next_due_ms()
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
         """Concurrent listeners hold up nobody, unless one said "not now"; an open circuit breaker holds up all."""
-        return self._held.holds(queue) or (self._gate is not None and self._gate.is_shut())
+        return self._room.is_shut(queue)
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Results that come late are discarded, so there is nothing to wait for (RocketMQ: CC-15)."""
         del seconds
-        gone = list(queues)
-        self._held.forget(gone)
-        if self._gate is not None:
-            self._gate.forget(gone)
+        self._room.forget(queues)
         return True
 
     def consume(self, work: Chunk | BatchPart) -> None:
@@ -128,15 +82,15 @@ class ConcurrentlyService(PooledService[Any]):
 
         With nobody watching, which is what happens to nearly all messages, in as few steps as it has.
         """
-        if not (isinstance(work, BatchPart) and self._is_plain and not self._held.held):
+        if not (isinstance(work, BatchPart) and self._is_plain and not self._room.held):
             self._consume_watched(_as_chunk(work))
             return
         queue = work.queue
-        if not queue.start_part(work, self._clock()):
+        if not queue.start_part(work, self.clock()):
             return
-        context = ConsumeConcurrentlyContext(queue.message_queue or self._message_queue(queue))
+        context = ConsumeConcurrentlyContext(queue.message_queue or self.message_queue(queue))
         try:
-            status = self._listener(work, context)
+            status = self.listener(work, context)
             # Not by `==`: a listener may put anything there, and may delete it.
             is_done = status is _SUCCESS and context.ack_index is ALL
         except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
@@ -151,14 +105,14 @@ class ConcurrentlyService(PooledService[Any]):
     def _consume_watched(self, chunk: Chunk) -> None:
         context = self._begin(chunk)
         if context is not None:
-            self._settle(chunk, context, call_listener(self._listener, chunk.messages, context, self._hooks))
+            self._settle(chunk, context, call_listener(self.listener, chunk.messages, context, self.hooks))
 
     async def consume_async(self, work: Chunk | BatchPart) -> None:
         """Call an `async def` listener."""
         chunk = _as_chunk(work)
         context = self._begin(chunk)
         if context is not None:
-            called = await call_listener_async(self._listener, chunk.messages, context, self._hooks)
+            called = await call_listener_async(self.listener, chunk.messages, context, self.hooks)
             self._settle(chunk, context, called)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
@@ -166,37 +120,20 @@ class ConcurrentlyService(PooledService[Any]):
 
         The listener is not interrupted (RocketMQ: EX-03, EX-04; better than EX-05).
         """
-        for message in queue.expired(self._clock() - timeout_ms):
+        for message in queue.expired(self.clock() - timeout_ms):
             if queue.claim(message):
-                if self._gate is not None:
-                    self._gate.timed_out(queue, message)
+                self._room.timed_out(queue, message)
                 logger.warning("%r: its listener has run for over %.0f s; it is sent back", message, timeout_ms / 1000)
                 cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
 
-    def take_local_retries(self) -> list[Chunk]:
-        """Messages whose send-back failed 5 s ago (RocketMQ: CC-12, SB-11), and those to be given one by one."""
-        now = self._clock()
-        due: list[Chunk] = []
-        with self._lock:
-            while self._local_retries and self._local_retries[0][0] <= now:
-                due.append(self._local_retries.popleft()[1])
-        return due
-
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
-        if self._held.keeps(chunk) or (self._gate is not None and not self._gate.enter(chunk)):
+        if not self._room.enter(chunk):
             return None
-        if not chunk.queue.start(chunk.messages, self._clock()):
-            self._held.settled(chunk)
-            if self._gate is not None:
-                self._gate.cancel(chunk)
+        if not chunk.queue.start(chunk.messages, self.clock()):
+            self._room.cancel(chunk)
             return None
-        return ConsumeConcurrentlyContext(self._message_queue(chunk.queue))
-
-    def _message_queue(self, queue: ProcessQueue) -> MessageQueue:
-        if queue.message_queue is None:
-            queue.message_queue = MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition)
-        return queue.message_queue
+        return ConsumeConcurrentlyContext(self.message_queue(chunk.queue))
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).
@@ -210,7 +147,7 @@ class ConcurrentlyService(PooledService[Any]):
             self._give_up(chunk, Cause.of(error))
 
     def _give_up(self, chunk: Chunk, cause: Cause) -> None:
-        self._held.settled(chunk)
+        self._room.cancel(chunk)
         chunk.queue.take_apart(chunk.messages)
         for message in chunk.messages:
             if chunk.queue.claim(message):
@@ -221,12 +158,11 @@ class ConcurrentlyService(PooledService[Any]):
         if isinstance(called.outcome, NotNow):
             self._hold(chunk, called, called.outcome)
             return
-        succeeded, level, cause, one_by_one = judged(context, called, len(messages), self._dead_letter_on)
+        succeeded, level, cause, one_by_one = judged(context, called, len(messages), self.dead_letter_on)
         _tell(called, succeeded, cause)
-        self._held.settled(chunk)
         # Of the circuit breaker: a listener that has judged its messages works.
         is_judged = level < 0 or one_by_one
-        keep, kept = self._is_kept(chunk, failed=succeeded == 0 and not is_judged) and not is_judged, []
+        keep, kept = self._room.settle(chunk, failed=succeeded == 0 and not is_judged) and not is_judged, []
         if succeeded == len(messages):
             queue.succeed(messages)
             return
@@ -241,54 +177,34 @@ class ConcurrentlyService(PooledService[Any]):
             elif queue.release(message):
                 kept.append(message)
         if kept and one_by_one:
-            self._give_one_by_one(queue, kept)
-        elif kept and self._gate is not None:
-            self._gate.keep(Chunk(queue, tuple(kept)))
-
-    def _give_one_by_one(self, queue: ProcessQueue, messages: Iterable[Message]) -> None:
-        """Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it."""
-        messages, now = list(messages), self._clock()
-        logger.info("one of %r is not worth a retry: each is given again alone", messages)
-        with self._lock:
-            self._local_retries.extendleft([(now, Chunk(queue, (one,))) for one in messages][::-1])
+            # Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it.
+            logger.info("one of %r is not worth a retry: each is given again alone", kept)
+            self._room.wait([Chunk(queue, (one,)) for one in kept], 0)
+        elif kept:
+            self._room.keep(Chunk(queue, tuple(kept)))
 
     def _hold(self, chunk: Chunk, called: Called, outcome: NotNow) -> None:
         if called.call is not None:
             called.call.cut_off()
-        if self._gate is not None:
-            self._gate.cancel(chunk)
         queue, front = chunk.queue, chunk.messages[: outcome.acknowledged]
         queue.take_apart(chunk.messages)
         queue.succeed(front)
         left = tuple(one for one in chunk.messages[len(front) :] if queue.claim(one) and queue.release(one))
         if left:
-            self._held.hold(chunk, left, outcome.until_ms)
+            self._room.hold(chunk, left, outcome.until_ms)
         else:
-            self._held.settled(chunk)
-
-    def _is_kept(self, chunk: Chunk, *, failed: bool) -> bool:
-        """Whether what failed stays here because of the circuit breaker."""
-        return self._gate is not None and self._gate.settle(chunk, failed=failed)
+            self._room.cancel(chunk)
 
     def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
-        request = SendBackRequest(
-            group=self._group,
-            headers=message.all_headers,
-            stored=message.stored,
-            delay_level=level,
-            max_reconsume_times=self._max_reconsume_times,
-            cause=cause,
-        )
-        send_back_or_fail(self._sender, queue, message, request, partial(self._sent_back, queue, message))
+        sent_back = partial(self._sent_back, queue, message)
+        self.send_backs.send(queue, message, level, cause, self.max_reconsume_times, sent_back)
 
     def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
         if error is None:
             queue.finish(message)
         elif queue.release(message):
             logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
-            again = Chunk(queue, (message.failed_again_locally(),))
-            with self._lock:
-                self._local_retries.append((self._clock() + _LOCAL_RETRY_MS, again))
+            self._room.wait([Chunk(queue, (message.failed_again_locally(),))], _LOCAL_RETRY_MS)
 
 
 def _as_chunk(work: Chunk | BatchPart) -> Chunk:
@@ -296,10 +212,7 @@ def _as_chunk(work: Chunk | BatchPart) -> Chunk:
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:
-    if called.call is None:
-        return
-    later, raised = ConsumeConcurrentlyStatus.RECONSUME_LATER, called.cause is not None
-    if called.outcome is None:
-        called.call.end(called.status, later, succeeded, cause, raised=raised)
-    else:
-        called.call.end(later, later, succeeded, cause, raised=False)
+    if called.call is not None:
+        later = ConsumeConcurrentlyStatus.RECONSUME_LATER
+        status = called.status if called.outcome is None else later
+        called.call.end(status, later, succeeded, cause, raised=called.error is not None)

@@ -21,7 +21,6 @@ __all__ = [
     "AsyncListenerPool",
     "Chunk",
     "ListenerPool",
-    "PooledService",
     "ThreadListenerPool",
     "cut_off",
     "is_cut_off",
@@ -61,29 +60,6 @@ class ListenerPool(Protocol[C_contra]):
 
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
-
-
-class PooledService(Generic[T]):
-    """A service whose listeners run in a pool, once it has one."""
-
-    _pool: ListenerPool[T] | None = None
-
-    def attach(self, pool: ListenerPool[T]) -> None:
-        """Use this pool to call listeners."""
-        self._pool = pool
-
-    def stop(self) -> None:
-        """Start no more listeners."""
-        if self._pool is not None:
-            self._pool.stop()
-
-    def is_working(self) -> bool:
-        """Whether listeners still run, after `stop`."""
-        return self._pool is not None and self._pool.is_working()
-
-    def close(self, seconds: float) -> bool:
-        """Start no more listeners and wait for the running ones."""
-        return self._pool is None or self._pool.close(seconds)
 
 
 class ThreadListenerPool(Generic[T]):

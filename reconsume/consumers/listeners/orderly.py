@@ -6,25 +6,22 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener, suspend_ms
-from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses
+from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, suspend_ms
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listeners.lane import Lane, LaneKey
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
 from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
-from reconsume.consumers.listeners.listener_pool import PooledService
-from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks
+from reconsume.consumers.listeners.listener_service import ListenerService
+from reconsume.consumers.message import Message
+from reconsume.consumers.observing.hooks import ConsumeCall
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.send_back_log import UNLIMITED, SendBackLog, given_again
-from reconsume.consumers.sending.senders import SendsBack, send_back_or_fail
+from reconsume.consumers.sending.send_back_log import UNLIMITED, given_again
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = ["OrderlyService"]
 
@@ -35,7 +32,8 @@ _AGAIN_MS: Final = 5_000
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
-class OrderlyService(PooledService[Lane]):
+@dataclass(kw_only=True, eq=False)
+class OrderlyService(ListenerService[Lane]):
     """RocketMQ's ConsumeMessageOrderlyService, with a lane for each partition or for each key.
 
     Guarantees:
@@ -45,47 +43,14 @@ class OrderlyService(PooledService[Lane]):
         3. How often it failed goes with the committed offset, so a restart does not begin at 0 (better than OR-04).
         4. An exhausted message leaves for the dead-letter topic; those behind it wait until that is acknowledged.
 
-    Args:
-        group: the consumer group.
-        listener: the user's function.
-        sender: takes exhausted messages.
-        log: is told of messages that are given again; None makes one.
-        names: the installation's topics.
-        max_reconsume_times: failures after which a message is dead; None for never (RocketMQ: OR-03).
-        batch_size: messages in one call.
-        dead_letter_on: exceptions that are not worth a retry.
+    Attributes:
         per_key: order within a key, not within a partition.
-        clock: gives milliseconds.
-        hooks: are told of each call; None without any.
     """
 
-    def __init__(
-        self,
-        group: str,
-        listener: OrderlyListener,
-        *,
-        sender: SendsBack,
-        log: SendBackLog | None = None,
-        names: TopicNames,
-        max_reconsume_times: int | None,
-        batch_size: int,
-        dead_letter_on: ExceptionClasses = (),
-        per_key: bool = False,
-        clock: Clock = now_ms,
-        hooks: ConsumeHooks | None = None,
-    ) -> None:
-        self._group = group
-        self._listener = listener
-        self._sender = sender
-        self._log = log or SendBackLog(group)
-        self._names = names
-        self._max_of_consumer = max_reconsume_times
-        self._max = UNLIMITED if max_reconsume_times is None else max_reconsume_times
-        self._batch_size = batch_size
-        self._dead_letter_on = dead_letter_on
-        self._per_key = per_key
-        self._clock = clock
-        self._hooks = hooks
+    per_key: bool = False
+
+    def __post_init__(self) -> None:
+        self._max = UNLIMITED if self.max_reconsume_times is None else self.max_reconsume_times
         self._lanes: dict[LaneKey, Lane] = {}
         self._suspended: dict[LaneKey, Lane] = {}
         self._changed = threading.Condition()
@@ -105,7 +70,7 @@ class OrderlyService(PooledService[Lane]):
         """Go on with the lanes whose suspension is over."""
         if not self._suspended:
             return
-        now = self._clock()
+        now = self.clock()
         with self._changed:
             for lane in [one for one in self._suspended.values() if one.suspended_until <= now]:
                 del self._suspended[lane.key]
@@ -121,7 +86,7 @@ class OrderlyService(PooledService[Lane]):
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
         """Whether its one lane waits; with lanes for keys the others go on."""
-        return not self._per_key and (queue.topic, queue.partition, None) in self._suspended
+        return not self.per_key and (queue.topic, queue.partition, None) in self._suspended
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait until no listener works on these, so that their next owner is the only one (RocketMQ: OR-14)."""
@@ -138,7 +103,7 @@ class OrderlyService(PooledService[Lane]):
         batch, context = self._begin(lane)
         try:
             if batch:
-                self._settle(lane, batch, context, call_listener(self._listener, batch, context, self._hooks))
+                self._settle(lane, batch, context, call_listener(self.listener, batch, context, self.hooks))
         finally:
             self._end(lane)
 
@@ -147,31 +112,30 @@ class OrderlyService(PooledService[Lane]):
         batch, context = self._begin(lane)
         try:
             if batch:
-                called = await call_listener_async(self._listener, batch, context, self._hooks)
+                called = await call_listener_async(self.listener, batch, context, self.hooks)
                 self._settle(lane, batch, context, called)
         finally:
             self._end(lane)
 
     def _key_of(self, queue: ProcessQueue, message: Message) -> LaneKey:
-        if not self._per_key:
+        if not self.per_key:
             return (queue.topic, queue.partition, None)
         return (queue.topic, queue.partition, message.offset if message.key is None else message.key)
 
     def _start(self, lane: Lane) -> None:
         """Give a lane to the pool if it has something to do; the caller holds the lock."""
         if lane.waiting and not lane.queued and not lane.leaving and lane.key not in self._suspended:
-            assert self._pool is not None
             lane.queued = True
-            self._pool.submit(lane)
+            self.pool.submit(lane)
 
     def _begin(self, lane: Lane) -> tuple[tuple[Message, ...], ConsumeOrderlyContext]:
         queue = lane.queue
-        context = ConsumeOrderlyContext(MessageQueue(self._names.rocketmq_name(queue.topic), queue.partition))
+        context = ConsumeOrderlyContext(self.message_queue(queue))
         with self._changed:
             if queue.dropped:
                 return (), context
             lane.working = True
-            size = min(self._batch_size, len(lane.waiting))
+            size = min(self.batch_size, len(lane.waiting))
             if size and lane.waiting[0].offset <= lane.one_by_one_to:
                 size = 1
             # A tuple, because the listener gets it: what it did to a list would be lost here.
@@ -206,9 +170,9 @@ class OrderlyService(PooledService[Lane]):
     def _settle_judged(
         self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called
     ) -> None:
-        told = judged_in_order(context, called, self._dead_letter_on)
+        told = judged_in_order(context, called, self.dead_letter_on)
         if called.call is not None:
-            raised = called.cause is not None
+            raised = called.error is not None
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
         if told.is_dead:
             one_by_one = len(batch) > 1  # nobody knows which of them is not worth a retry
@@ -238,7 +202,7 @@ class OrderlyService(PooledService[Lane]):
                 call.cut_off()
             self._finish(lane, front)
             with self._changed:
-                self._put_back(lane, rest, max(0, int(outcome.until_ms - self._clock())))
+                self._put_back(lane, rest, max(0, int(outcome.until_ms - self.clock())))
             return
         if call is not None:
             call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
@@ -254,7 +218,7 @@ class OrderlyService(PooledService[Lane]):
     ) -> None:
         """Send the batch back, or give each of its messages alone first."""
         if not one_by_one:
-            self._send_back(lane, batch, level, cause, self._max_of_consumer, again_ms)
+            self._send_back(lane, batch, level, cause, self.max_reconsume_times, again_ms)
             return
         logger.info("one of %r is not worth a retry: each is given again alone", batch)
         with self._changed:
@@ -269,7 +233,7 @@ class OrderlyService(PooledService[Lane]):
             if again:
                 self._put_back(lane, again, wait_ms)
         for message in again:
-            self._log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
+            self.send_backs.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
         self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
 
     def _send_back(
@@ -287,16 +251,8 @@ class OrderlyService(PooledService[Lane]):
         with self._changed:
             lane.leaving += len(messages)
         for message in messages:
-            request = SendBackRequest(
-                group=self._group,
-                headers=message.all_headers,
-                stored=replace(message.stored, reconsume_times=message.reconsume_times),
-                delay_level=level,
-                max_reconsume_times=maximum,
-                cause=cause,
-            )
             left = partial(self._left, lane, message, again_ms)
-            send_back_or_fail(self._sender, lane.queue, message, request, left)
+            self.send_backs.send(lane.queue, message, level, cause, maximum, left, counts_here=True)
 
     def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
         """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
@@ -325,5 +281,5 @@ class OrderlyService(PooledService[Lane]):
         if lane.queue.dropped:
             return
         lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.offset))
-        lane.suspended_until = self._clock() + wait_ms
+        lane.suspended_until = self.clock() + wait_ms
         self._suspended[lane.key] = lane

@@ -10,7 +10,6 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.partitions.services import ListenerService
 
 __all__ = ["FlowControl", "Limits"]
 
@@ -45,15 +44,22 @@ class FlowControl:
     """Pauses and resumes partitions.
 
     Args:
-        is_held: whether nothing more of a partition may be read for now, for another reason.
+        consumer: reads.
+        limits: how much.
+        is_suspended: whether its listeners want nothing more of a partition for now.
+        is_held: whether nothing more of a partition may be read for another reason.
     """
 
     def __init__(
-        self, consumer: Consumer, service: ListenerService, limits: Limits, is_held: Callable[[ProcessQueue], bool]
+        self,
+        consumer: Consumer,
+        limits: Limits,
+        is_suspended: Callable[[ProcessQueue], bool],
+        is_held: Callable[[ProcessQueue], bool],
     ) -> None:
         self._consumer = consumer
-        self._service = service
         self._limits = limits
+        self._is_suspended = is_suspended
         self._is_held = is_held
 
     def pause_and_resume(self, queues: Collection[ProcessQueue]) -> None:
@@ -63,23 +69,31 @@ class FlowControl:
         for _ in range(_MOMENTS):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
             # benchmarks/throughput.py.
-            if not all(self._service.is_suspended(queue) for queue in pause):
+            if not all(self._is_suspended(queue) for queue in pause):
                 time.sleep(_MOMENT_SECONDS)
                 pause = [queue for queue in pause if self._is_full(queue)]
         resume = [queue for queue in queues if queue.paused and queue not in full]
-        if pause:
-            self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in pause])
-        if resume:
-            self._consumer.resume([TopicPartition(queue.topic, queue.partition) for queue in resume])
-        for queue in pause:
+        self.pause(pause)
+        self.resume(resume)
+
+    def pause(self, queues: Collection[ProcessQueue]) -> None:
+        """Read nothing more of these."""
+        if queues:
+            self._consumer.pause([TopicPartition(queue.topic, queue.partition) for queue in queues])
+        for queue in queues:
             queue.paused = True
-        for queue in resume:
+
+    def resume(self, queues: Collection[ProcessQueue]) -> None:
+        """Read on in these."""
+        if queues:
+            self._consumer.resume([TopicPartition(queue.topic, queue.partition) for queue in queues])
+        for queue in queues:
             queue.paused = False
 
     def _is_full(self, queue: ProcessQueue) -> bool:
         limits = self._limits
         return (
-            self._service.is_suspended(queue)
+            self._is_suspended(queue)
             or queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
             or self._is_held(queue)
         )

@@ -22,12 +22,13 @@ from reconsume.consumers.sending.retry_topic import (
     make_retry_topic,
     settings_for_other_clients,
 )
-from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of
+from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
+from reconsume.consumers.sending.send_backs import request_of
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position
 
 __all__ = ["SendBackClient", "as_cause"]
 
@@ -168,7 +169,7 @@ class SendBackClient:
         for message, request, wait in zip(messages, requests, waits, strict=True):
             error = wait.result()
             if error is None:
-                self._log.tell(message, fate_of(request.request, groups), is_failure=False)
+                self._log.tell(message, fate_of(way_of(request.request, groups)), is_failure=False)
             else:
                 failed.append(Position(*message.kafka[:3]))
                 errors.append(error)
@@ -218,7 +219,7 @@ class SendBackClient:
             else:
                 break
         for message, one in zip(messages, failed, strict=True):
-            self._log.tell(message, fate_of(one.request, groups), is_failure=False)
+            self._log.tell(message, fate_of(way_of(one.request, groups)), is_failure=False)
 
     def _transactional_writer(self) -> ExactlyOnceWriter:
         self._make_delay_topics(self._groups())
@@ -244,14 +245,7 @@ class SendBackClient:
             raise SendBackFailed(f"sending back for group {self._group}: the consumer is closed")
 
     def _failed(self, message: Message, delay_level: int, cause: Cause | None) -> Failed:
-        request = SendBackRequest(
-            group=self._group,
-            headers=message.all_headers,
-            stored=message.stored,
-            delay_level=delay_level,
-            max_reconsume_times=self._max_reconsume_times,
-            cause=cause,
-        )
+        request = request_of(self._group, message, delay_level, self._max_reconsume_times, cause)
         return Failed(request, message.key, message.body)
 
     def close(self) -> None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.hooked_sender import decided
-from reconsume.consumers.sending.senders import SendsBack
-from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
+from reconsume.consumers.observing.hooks import SendBackTarget
+from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.durations import format_duration
-from reconsume.delay_levels.rules.send_back import DeadLetter
+from reconsume.delay_levels.rules.send_back import Delayed, decide_send_back
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["UNLIMITED", "Fate", "LoggedSender", "SendBackLog", "fate_of", "given_again"]
+__all__ = ["UNLIMITED", "Fate", "SendBackLog", "Way", "dropped_way", "fate_of", "given_again", "way_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +27,47 @@ UNLIMITED: Final = 2**31 - 1
 _LINES_A_SECOND: Final = 10
 
 
+class Way(NamedTuple):
+    """What becomes of a failed message by the send-back rule, with the groups as they are.
+
+    Attributes:
+        target: where it goes.
+        delay_level: the level that it waits on.
+        reconsume_times: the count that its copy carries.
+        delay_ms: how long it waits.
+        maximum: how often it may be sent back.
+    """
+
+    target: SendBackTarget
+    delay_level: int
+    reconsume_times: int
+    delay_ms: int = 0
+    maximum: int = UNLIMITED
+
+
+def way_of(request: SendBackRequest, groups: Groups) -> Way:
+    """Return where the send-back rule takes a request."""
+    times = request.stored.reconsume_times
+    try:
+        config = groups.find(request.group)
+    except SubscriptionGroupNotExist:
+        return Way(SendBackTarget.UNDECIDED, request.delay_level, times + 1)
+    if config.retry_queue_nums <= 0:
+        return dropped_way(request)
+    maximum = config.retry_max_times if request.max_reconsume_times is None else request.max_reconsume_times
+    outcome = decide_send_back(times, request.delay_level, maximum, config.policy(groups.table))
+    if isinstance(outcome, Delayed):
+        return Way(SendBackTarget.RETRY, outcome.level, outcome.reconsume_times, outcome.delay_ms, maximum)
+    return Way(SendBackTarget.DEAD_LETTER, 0, outcome.reconsume_times, maximum=maximum)
+
+
+def dropped_way(request: SendBackRequest) -> Way:
+    """Return what becomes of a request that is not written."""
+    return Way(SendBackTarget.DROPPED, 0, request.stored.reconsume_times)
+
+
 class Fate(NamedTuple):
-    """What becomes of a failed message.
+    """What the log says of a failed message.
 
     Attributes:
         text: for people.
@@ -43,18 +78,15 @@ class Fate(NamedTuple):
     is_final: bool = False
 
 
-def fate_of(request: SendBackRequest, groups: Groups) -> Fate:
-    """Return what the send-back rule says of a request, with the groups as they are."""
-    try:
-        outcome, maximum = decided(request, groups)
-    except SubscriptionGroupNotExist:
+def fate_of(way: Way) -> Fate:
+    """Return what the log says of a message that goes this way."""
+    if way.target is SendBackTarget.UNDECIDED:
         return Fate("sent back, a scheduler decides when it is due")
-    if outcome is None:
+    if way.target is SendBackTarget.DROPPED:
         return Fate("dropped, retryQueueNums of its group is 0 or less", is_final=True)
-    if isinstance(outcome, DeadLetter):
-        return Fate(f"dead letter after {_of(request.stored.reconsume_times, maximum)} retries", is_final=True)
-    due = _spaced(outcome.delay_ms)
-    return Fate(f"sent back, attempt {_of(outcome.reconsume_times, maximum)}, due in {due}")
+    if way.target is SendBackTarget.DEAD_LETTER:
+        return Fate(f"dead letter after {_of(way.reconsume_times - 1, way.maximum)} retries", is_final=True)
+    return Fate(f"sent back, attempt {_of(way.reconsume_times, way.maximum)}, due in {_spaced(way.delay_ms)}")
 
 
 def given_again(message: Message, maximum: int, wait_ms: int) -> Fate:
@@ -81,7 +113,7 @@ class SendBackLog:
     """
 
     def __init__(self, group: str, clock: Clock = monotonic_ms) -> None:
-        self._group = group
+        self.group = group
         self._limits = {is_final: _Limit(clock) for is_final in (False, True)}
 
     def tell(self, message: Message, fate: Fate, *, is_failure: bool) -> None:
@@ -93,7 +125,7 @@ class SendBackLog:
         more = f"; {unsaid} more such lines were left out" if unsaid else ""
         admitted = logging.DEBUG if unsaid is None else level
         with suppress(BaseException):  # a log handler may raise, and the thread is the writer's or the listeners'
-            logger.log(admitted, "%r of group %s: %s%s", message, self._group, fate.text, more)
+            logger.log(admitted, "%r of group %s: %s%s", message, self.group, fate.text, more)
 
 
 class _Limit:
@@ -116,29 +148,3 @@ class _Limit:
                 return None
             unsaid, self._unsaid = self._unsaid, 0
             return unsaid
-
-
-class LoggedSender:
-    """Sends back through another sender, and logs what becomes of each message when that is certain.
-
-    Args:
-        sender: does it.
-        log: is told.
-        groups: the groups as known now.
-    """
-
-    def __init__(self, sender: SendsBack, log: SendBackLog, groups: Callable[[], Groups]) -> None:
-        self._sender = sender
-        self._log = log
-        self._groups = groups
-
-    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
-        """Write the send-back."""
-        fate = fate_of(request, self._groups())
-
-        def done(error: SendBackFailed | None) -> None:
-            on_done(error)
-            if error is None:
-                self._log.tell(message, fate, is_failure=request.cause is not None)
-
-        self._sender.send_back(queue, message, request, done)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -12,35 +11,35 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
-from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["PlainSender", "SendBack", "Sender", "SendsBack", "as_offset", "send_back_or_fail"]
+__all__ = ["PlainSender", "SendBack", "Sender", "as_offset"]
 
 logger = logging.getLogger(__name__)
 
 
-class SendsBack(Protocol):
-    """Sends back for one consumer."""
+class Sender:
+    """Sends back and commits for one consumer; only the thread that polls calls the other methods than `send_back`."""
 
     def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Write the send-back; `on_done` is called once, maybe in another thread."""
-
-
-class Sender(SendsBack, Protocol):
-    """Sends back and commits for one consumer."""
+        raise NotImplementedError
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit what is finished, without waiting for it; only the thread that polls calls this."""
-
-    def serve(self) -> None:
-        """Called at every turn of the thread that polls."""
-
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """These were dropped and are given away: settle what is on its way, then commit."""
+        """Commit what is finished, without waiting for it."""
+        raise NotImplementedError
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for what is on its way, commit what is finished; False if something is still on its way."""
+        raise NotImplementedError
+
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
+        """These were dropped and are given away: settle what is on its way, then commit."""
+        if not self.settle(queues, seconds):
+            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+
+    def serve(self) -> None:
+        """Called at every turn of the thread that polls."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """These belong to somebody else already: nothing may be sent or committed for them."""
@@ -58,25 +57,7 @@ def as_offset(queue: ProcessQueue, point: CommitPoint) -> TopicPartition:
     return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
 
 
-def send_back_or_fail(
-    sender: SendsBack, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone
-) -> None:
-    """Write the send-back; what the sender raises fails it, so the message is not left between listener and sender."""
-    answers: list[SendBackFailed | None] = []
-
-    def once(error: SendBackFailed | None) -> None:
-        if not answers:
-            answers.append(error)
-            on_done(error)
-
-    try:
-        sender.send_back(queue, message, request, once)
-    except Exception as error:
-        logger.exception("an error while %r was sent back", message)
-        once(SendBackFailed(Cause.of(error).message))
-
-
-class PlainSender:
+class PlainSender(Sender):
     """The send-back first; when it is acknowledged its offset may be committed. A crash between repeats it.
 
     Args:
@@ -102,14 +83,6 @@ class PlainSender:
             for queue, point in pending.items():
                 queue.committed = point
 
-    def serve(self) -> None:
-        """Send-backs have a thread of their own."""
-
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Wait for send-backs on their way, then commit."""
-        if not self.settle(queues, seconds):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
-
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for send-backs on their way, then commit."""
         settled = not self._flush(seconds)
@@ -123,12 +96,6 @@ class PlainSender:
             done = answers is not None and (queue.topic, queue.partition) not in refused
             queue.committed = point if done else None
         return settled
-
-    def forget(self, queues: Iterable[ProcessQueue]) -> None:
-        """Nothing waits here: what the producer has goes out."""
-
-    def close(self) -> None:
-        """Every call has returned."""
 
     def _commit(
         self, points: Mapping[ProcessQueue, CommitPoint], *, asynchronous: bool

@@ -15,7 +15,7 @@ from reconsume.bridge.writing.exactly_once import Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
-from reconsume.consumers.sending.senders import as_offset
+from reconsume.consumers.sending.senders import Sender, as_offset
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
@@ -48,7 +48,7 @@ class _Unresolved(NamedTuple):
     points: Mapping[ProcessQueue, CommitPoint]
 
 
-class TransactionalSender:
+class TransactionalSender(Sender):
     """Writes failed messages and commits offsets in transactions, in a thread of its own.
 
     Guarantees:

@@ -9,16 +9,20 @@ from typing import Any, cast
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.listener import Listener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.message import Message
+from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
+from reconsume.consumers.sending.send_back_log import SendBackLog
+from reconsume.consumers.sending.send_backs import ListenerSendBacks
+from reconsume.consumers.sending.senders import Sender
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
@@ -32,8 +36,10 @@ __all__ = [
     "RecordingWriter",
     "RunsNothing",
     "chunk_of",
+    "given_again",
     "loop_on",
     "message_at",
+    "parts_of",
     "safe_offset",
     "service_of",
 ]
@@ -84,8 +90,8 @@ class Clock:
 
 
 @dataclass
-class RecordingWriter:
-    """A Sender that answers when told to.
+class RecordingWriter(Sender):
+    """Answers when told to.
 
     Attributes:
         answers: what the next send-backs get at once: None for acknowledged, or an error; without one they wait.
@@ -109,22 +115,10 @@ class RecordingWriter:
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing to commit to."""
 
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Nothing is on its way."""
-
-    def serve(self) -> None:
-        """Nothing is asked for."""
-
-    def forget(self, queues: Iterable[ProcessQueue]) -> None:
-        """Nothing is kept."""
-
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Whether nothing waits."""
         del queues, seconds
         return not self.waiting
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     @property
     def origins(self) -> list[str]:
@@ -152,18 +146,31 @@ class RunsNothing:
         return True
 
 
-def service_of(
-    listener: Listener, writer: RecordingWriter, clock: Clock, max_reconsume_times: int | None = None
-) -> ConcurrentlyService:
+def parts_of(
+    listener: Callable[..., Any],
+    sender: Sender,
+    clock: Clock,
+    hooks: ConsumeHooks | None = None,
+    groups: Callable[[], Groups] | None = None,
+) -> dict[str, Any]:
+    """What a service under test is made of; without groups the log says nothing of send-backs."""
+    send_backs = ListenerSendBacks(sender, SendBackLog("departures", clock), groups, hooks)
+    return {"listener": listener, "send_backs": send_backs, "names": TopicNames(), "hooks": hooks, "clock": clock}
+
+
+def service_of(listener: Callable[..., Any], writer: Sender, clock: Clock, **more: Any) -> ConcurrentlyService:
     """The service under test, on doubles."""
-    return ConcurrentlyService(
-        "departures",
-        listener,
-        sender=writer,
-        names=TopicNames(),
-        max_reconsume_times=max_reconsume_times,
-        clock=clock,
-    )
+    return ConcurrentlyService(**parts_of(listener, writer, clock), **more)
+
+
+def given_again(service: ConcurrentlyService) -> list[Chunk]:
+    """What the service gives to its listener again now."""
+    given: list[Chunk] = []
+    pool = RunsNothing()
+    pool.submit = given.append
+    service.pool = pool
+    service.tick()
+    return given
 
 
 @dataclass
@@ -187,7 +194,7 @@ def loop_on(consumer: object) -> tuple[ConsumeLoop, Begun]:
     """The loop under test on a double of a consumer, and what it begins."""
     begun = Begun()
     service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
-    service.attach(cast("Any", begun))
+    service.pool = cast("Any", begun)
     loop = ConsumeLoop(
         cast("Any", consumer),
         service,

@@ -24,10 +24,8 @@ from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.hooked_sender import HookedSender, way_of
-from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header
-from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at
+from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at, parts_of
 
 __all__ = ["TIMEOUT_MS", "Pool", "Recording", "World", "answering", "chunk_with", "consumed_in_order", "retry_chunk"]
 
@@ -68,30 +66,15 @@ class World:
 
     def __post_init__(self) -> None:
         self.dispatcher = ConsumeHooks("departures", self.hooks, TIMEOUT_MS, self.clock)
-        self.sender = HookedSender(self.writer, self.dispatcher, lambda request: way_of(request, self.groups))
 
     def concurrently(self, listener: Listener, maximum: int | None = None) -> ConcurrentlyService:
-        return ConcurrentlyService(
-            "departures",
-            listener,
-            sender=self.sender,
-            names=TopicNames(),
-            max_reconsume_times=maximum,
-            clock=self.clock,
-            hooks=self.dispatcher,
-        )
+        return ConcurrentlyService(**self._parts(listener), max_reconsume_times=maximum)
 
     def orderly(self, listener: OrderlyListener, maximum: int | None = None) -> OrderlyService:
-        return OrderlyService(
-            "departures",
-            listener,
-            sender=self.sender,
-            names=TopicNames(),
-            max_reconsume_times=maximum,
-            batch_size=8,
-            clock=self.clock,
-            hooks=self.dispatcher,
-        )
+        return OrderlyService(**self._parts(listener), max_reconsume_times=maximum, batch_size=8)
+
+    def _parts(self, listener: Any) -> dict[str, Any]:
+        return parts_of(listener, self.writer, self.clock, self.dispatcher, lambda: self.groups)
 
 
 def answering(status: Any, ack_index: int | None = None) -> Listener:
@@ -136,6 +119,6 @@ def consumed_in_order(world: World, answer: object, *, auto_commit: bool = True,
         return answer  # type: ignore[return-value]
 
     service, pool, queue = world.orderly(listener, maximum), Pool(), ProcessQueue("flights", 0)
-    service.attach(pool)
+    service.pool = pool
     service.accept(queue, queue.begin([message_at(0), message_at(1)]))
     service.consume(pool.lanes.pop())

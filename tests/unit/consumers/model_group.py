@@ -8,7 +8,7 @@ from typing import Final
 from confluent_kafka import TopicPartition
 
 from tests.unit.consumers.model_kafka import PARTITIONS, Kafka, Where
-from tests.unit.consumers.model_members import Member, SendBacks, SteppedSender, Transactions
+from tests.unit.consumers.model_members import Member, PlainWriter, SteppedSender, Transactions
 
 __all__ = ["NAMES", "Group"]
 
@@ -79,7 +79,7 @@ class Group:
     def sends(self, name: str) -> None:
         """What waits for Kafka, as the writer's fate has it."""
         writer, sender = self.members[name].writer, self.members[name].sender
-        if isinstance(writer, SendBacks):
+        if isinstance(writer, PlainWriter):
             writer.flush(0)
         elif isinstance(sender, SteppedSender):
             sender.step()
@@ -89,7 +89,7 @@ class Group:
     def answers(self, name: str, fates: Sequence[str]) -> None:
         """To send-backs of their own."""
         writer = self.members[name].writer
-        assert isinstance(writer, SendBacks)
+        assert isinstance(writer, PlainWriter)
         for fate in fates:
             if writer.waiting:
                 writer.answer(fate)
@@ -116,10 +116,10 @@ class Group:
         if not heirs:
             return
         writer = self.members[old].writer
-        if isinstance(writer, SendBacks):
+        if isinstance(writer, PlainWriter):
             writer.flushes = flushes
         self.members[old].client.give_back([where])
-        if isinstance(writer, SendBacks):
+        if isinstance(writer, PlainWriter):
             writer.flushes = True
         self._rebalance()
         begun = self.kafka.committed.get(where, (0, ""))[0] > 0
@@ -143,7 +143,7 @@ class Group:
         """What was on its way to Kafka may arrive. The next one of that name has what it had, or nothing."""
         dead = self.members[name]
         dead.client.alive = False
-        if isinstance(dead.writer, SendBacks):
+        if isinstance(dead.writer, PlainWriter):
             for body, _ in dead.writer.waiting[:stored]:
                 self.kafka.sent_back[body] += 1
         dead.calls.abandon()

@@ -25,6 +25,8 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.partitions.process_queue import BatchPart
+from reconsume.consumers.sending.send_back_log import SendBackLog
+from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.consumers.sending.senders import PlainSender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -34,14 +36,14 @@ from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 from tests.unit.consumers.doubles import RETRY_TOPIC, RunsNothing
 from tests.unit.consumers.model_kafka import Client, Kafka, Meanwhile, Where
 
-__all__ = ["TIMEOUT_MS", "Member", "SendBacks", "SteppedSender", "Transactions"]
+__all__ = ["TIMEOUT_MS", "Member", "PlainWriter", "SteppedSender", "Transactions"]
 
 TIMEOUT_MS: Final = 60_000
 NOT_NOW_MS: Final = 500
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
-class SendBacks:
+class PlainWriter:
     """The writer of send-backs of their own.
 
     Attributes:
@@ -251,27 +253,26 @@ class Member:
         self.client = client = Client(kafka)
         self.calls = Calls(client, orderly=orderly)
         self.known = KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0)
-        self.writer: SendBacks | Transactions
+        self.writer: PlainWriter | Transactions
         self.sender: PlainSender | SteppedSender
         if exactly_once:
             self.writer = together = Transactions(kafka, self.known)
             metadata = client.consumer_group_metadata
             self.sender = SteppedSender(together.write, together.was_committed, metadata, self.known.note)
         else:
-            self.writer = apart = SendBacks(kafka)
+            self.writer = apart = PlainWriter(kafka)
             self.sender = PlainSender(apart.send_back, apart.flush, cast("Any", client))
         names, clock = TopicNames(), lambda: kafka.now
         service = OrderlyService if orderly else ConcurrentlyService
         self.service = service(
-            "departures",
-            self.calls.listen,
-            sender=self.sender,
+            listener=self.calls.listen,
+            send_backs=ListenerSendBacks(self.sender, SendBackLog("departures"), None),
             names=names,
             max_reconsume_times=1 if orderly else None,
             batch_size=2,
             clock=clock,
         )
-        self.service.attach(self.calls)
+        self.service.pool = self.calls
         if isinstance(self.service, OrderlyService):
             self.service._changed = _ComeBack(self.calls)
         self.loop = ConsumeLoop(

@@ -55,7 +55,7 @@ def test_the_cluster_is_asked_for_what_is_subscribed_to(
     for topic in topics:
         subscriptions.add(topic, "*")
     settings = replace(PushConsumer("departures")._settings, consume_from=ConsumeFrom(where))
-    found = with_known_partitions(settings, {}, subscriptions, threading.Event())
+    found = with_known_partitions(settings, subscriptions, threading.Event())
     assert found.consume_from == ConsumeFrom(where, known=known)
 
 

@@ -24,9 +24,9 @@ from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk
 from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
-from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Mute, Slip, setting
 from tests.support.waiting import wait_until
+from tests.unit.consumers import doubles
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, chunk_of, message_at, safe_offset
 from tests.unit.consumers.hooked import Pool, Recording, World
 
@@ -39,9 +39,7 @@ each_in_order = pytest.mark.parametrize("slip", IN_ORDER.values(), ids=IN_ORDER)
 
 
 def service_of(listener: Listener, writer: Any, **more: Any) -> ConcurrentlyService:
-    return ConcurrentlyService(
-        "departures", listener, sender=writer, names=TopicNames(), max_reconsume_times=None, clock=Clock(), **more
-    )
+    return doubles.service_of(listener, writer, Clock(), **more)
 
 
 def part_of(size: int) -> BatchPart:
@@ -108,7 +106,7 @@ def test_a_slip_in_order_is_tried_again_in_its_place_and_is_dead_in_the_end(slip
     hook, clock = Recording(), Clock()
     world = World([hook], clock, RecordingWriter(answers=[None] * SIZE))
     service, pool, queue = world.orderly(awaiting(slip) if is_async else slip.act, 1), Pool(), ProcessQueue("a", 0)
-    service.attach(pool)
+    service.pool = pool
     service.accept(queue, queue.begin([message_at(offset, topic="a") for offset in range(SIZE)]))
     for suspended_ms in (1_000, None):
         run(service, pool, is_async=is_async)
@@ -149,7 +147,7 @@ def test_what_is_not_needed_is_not_looked_at() -> None:
     service_of(index_of_a_failure, writer).consume(chunk_of(SIZE))
     assert [request.cause for request in writer.requests] == [None] * SIZE
     service, pool, queue = World([]).orderly(wait_of_a_success), Pool(), ProcessQueue("flights", 0)
-    service.attach(pool)
+    service.pool = pool
     service.accept(queue, queue.begin([message_at(0)]))
     service.consume(pool.lanes.pop())
     assert safe_offset(queue) == 1
@@ -200,17 +198,10 @@ class Broken(RecordingWriter):
 
 def test_a_sender_that_raises_has_failed_and_the_listener_is_called_again() -> None:
     clock, chunk = Clock(), chunk_of(1)
-    service = ConcurrentlyService(
-        "departures",
-        RAISED["no text"].act,
-        sender=Broken(),
-        names=TopicNames(),
-        max_reconsume_times=None,
-        clock=clock,
-    )
+    service = doubles.service_of(RAISED["no text"].act, Broken(), clock)
     service.consume(chunk)
     clock.now = 5_000
-    assert [message.offset for again in service.take_local_retries() for message in again.messages] == [0]
+    assert [message.offset for again in doubles.given_again(service) for message in again.messages] == [0]
 
 
 class BrokenGate(CircuitGate):

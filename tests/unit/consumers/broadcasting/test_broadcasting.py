@@ -13,17 +13,14 @@ from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.wire.names import TopicNames
-from tests.unit.consumers.doubles import Clock, chunk_of
+from tests.unit.consumers.doubles import Clock, chunk_of, service_of
 
 
 def failing(sender: BroadcastSender, clock: Clock) -> ConcurrentlyService:
     def listener(*_: object) -> ConsumeConcurrentlyStatus:
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
-    return ConcurrentlyService(
-        "departures", listener, sender=sender, names=TopicNames(), max_reconsume_times=None, clock=clock
-    )
+    return service_of(listener, sender, clock)
 
 
 @pytest.mark.rule("BP-01")

@@ -13,13 +13,11 @@ import pytest
 from reconsume.consumers import CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
-from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_call import Called
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.delay_levels.wire.names import TopicNames
-from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset, service_of
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -52,17 +50,14 @@ class Group:
         settings = CircuitBreaker(
             minimum_calls=3, open_for=timedelta(seconds=1), probes=2, on_change=self.changes.append
         )
-        self.service = ConcurrentlyService(
-            "departures",
+        self.service = service_of(
             self.listener,
-            sender=self.writer,
-            names=TopicNames(),
-            max_reconsume_times=None,
+            self.writer,
+            self.clock,
             batch_size=batch_size,
             gate=CircuitGate("departures", settings, self.clock),
-            clock=self.clock,
         )
-        self.service.attach(self.pool)
+        self.service.pool = self.pool
 
     def listener(self, messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
         offsets = [message.kafka.offset for message in messages]

@@ -11,7 +11,15 @@ from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConc
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
-from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, chunk_of, safe_offset, service_of
+from tests.unit.consumers.doubles import (
+    RETRY_TOPIC,
+    Clock,
+    RecordingWriter,
+    chunk_of,
+    given_again,
+    safe_offset,
+    service_of,
+)
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -145,7 +153,7 @@ def test_the_list_handed_to_the_listener_cannot_be_changed() -> None:
 @pytest.mark.parametrize("maximum", [None, 0, 3])
 def test_a_send_back_names_group_message_wish_and_maximum(maximum: int | None) -> None:
     writer = RecordingWriter()
-    service_of(returning(LATER), writer, Clock(), maximum).consume(chunk_of(1))
+    service_of(returning(LATER), writer, Clock(), max_reconsume_times=maximum).consume(chunk_of(1))
     request = writer.requests[0]
     assert (request.group, request.delay_level, request.max_reconsume_times) == ("departures", 0, maximum)
     assert request.stored.origin_message_id == "flights/0/0"
@@ -186,11 +194,11 @@ def test_a_failed_send_back_holds_its_own_offset_and_not_the_others() -> None:
 def test_its_listener_is_called_again_after_exactly_5000_ms() -> None:
     local = Local()
     local.clock.now = 4_999
-    assert local.service.take_local_retries() == []
+    assert given_again(local.service) == []
     local.clock.now = 5_000
-    again = local.service.take_local_retries()
+    again = given_again(local.service)
     assert [message.kafka.offset for chunk in again for message in chunk.messages] == [1]
-    assert local.service.take_local_retries() == [], "once"
+    assert given_again(local.service) == [], "once"
 
 
 @pytest.mark.rule("BR-18", "CC-11", "T-12")
@@ -198,7 +206,7 @@ def test_a_local_failure_counts_for_the_listener_and_not_in_the_record() -> None
     local = Local()
     local.clock.now = 5_000
     local.writer.answers = [None]
-    local.service.consume(local.service.take_local_retries()[0])
+    local.service.consume(given_again(local.service)[0])
     assert local.seen == [0, 0, 0, 1]
     assert local.writer.requests[-1].stored.reconsume_times == 0
     assert safe_offset(local.chunk.queue) == 3
@@ -210,7 +218,7 @@ def test_it_is_tried_again_and_again_until_one_send_back_is_acknowledged() -> No
     for round_ in range(1, 4):
         local.clock.now = round_ * 5_000
         local.writer.answers = [SendBackFailed("still no inbox")]
-        local.service.consume(local.service.take_local_retries()[0])
+        local.service.consume(given_again(local.service)[0])
     assert local.seen[3:] == [1, 2, 3]
     assert safe_offset(local.chunk.queue) == 1
 
@@ -220,7 +228,7 @@ def test_a_dropped_queue_is_not_tried_again() -> None:
     local = Local()
     local.chunk.queue.drop()
     local.clock.now = 5_000
-    for chunk in local.service.take_local_retries():
+    for chunk in given_again(local.service):
         local.service.consume(chunk)
     assert local.seen == [0, 0, 0]
 

@@ -10,7 +10,7 @@ from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConc
 from reconsume.consumers.listeners.concurrently import TIMEOUT_LEVEL
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import SendBackFailed
-from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset, service_of
+from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, given_again, safe_offset, service_of
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -96,4 +96,4 @@ def test_a_timed_out_message_whose_send_back_fails_stays() -> None:
     late.service.consume(late.chunk)
     assert safe_offset(late.chunk.queue) == 0
     late.clock.now += 5_000
-    assert late.service.take_local_retries()
+    assert given_again(late.service)

@@ -10,13 +10,12 @@ import pytest
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyContext
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
-from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_exceptions import SendBack
 from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Cause
-from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, given_again, safe_offset, service_of
 from tests.unit.consumers.listeners.test_orderly import SUCCESS as IN_ORDER
 from tests.unit.consumers.listeners.test_orderly import World, flights
 
@@ -42,15 +41,8 @@ class Concurrent:
         self.calls: list[list[int]] = []
         self.clock, self.writer = Clock(), RecordingWriter()
         self.fail = fail
-        self.service = ConcurrentlyService(
-            "departures",
-            self._listener,
-            sender=self.writer,
-            names=TopicNames(),
-            max_reconsume_times=None,
-            dead_letter_on=(ValueError, KeyError),
-            gate=gate,
-            clock=self.clock,
+        self.service = service_of(
+            self._listener, self.writer, self.clock, dead_letter_on=(ValueError, KeyError), gate=gate
         )
 
     def _listener(
@@ -63,7 +55,7 @@ class Concurrent:
 
     def again(self) -> None:
         """Call the listener for all that is due for it."""
-        for chunk in self.service.take_local_retries():
+        for chunk in given_again(self.service):
             self.service.consume(chunk)
 
     @property
@@ -142,7 +134,7 @@ def test_a_listener_that_judges_its_messages_does_not_open_the_circuit() -> None
     one = Concurrent(hopeless(0, 1, 2, 3), gate)
     for offset in range(4):
         one.service.consume(chunk_of(1, start=offset))
-    assert not gate.is_shut()
+    assert not gate.is_shut(ProcessQueue("flights", 0))
     assert {level for _, level in one.sent_back} == {-1}
 
 

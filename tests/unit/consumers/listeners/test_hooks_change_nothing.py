@@ -140,7 +140,7 @@ def test_a_listener_that_shutdown_cancels_is_told_without_an_outcome(orderly: bo
     async def cancel_it() -> None:
         if orderly:
             service, pool, queue = world.orderly(waits), Pool(), ProcessQueue("flights", 0)
-            service.attach(pool)
+            service.pool = pool
             service.accept(queue, queue.begin([message_at(0)]))
             task = asyncio.ensure_future(service.consume_async(pool.lanes.pop()))
         else:

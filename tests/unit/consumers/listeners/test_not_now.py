@@ -23,10 +23,9 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
-from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.waiting import wait_until
-from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, parts_of, safe_offset
 from tests.unit.consumers.listeners.test_orderly import World
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -56,17 +55,10 @@ class Concurrent(RunsNothing):
     seen: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.service = ConcurrentlyService(
-            "departures",
-            self._listener,
-            sender=self.writer,
-            names=TopicNames(),
-            max_reconsume_times=None,
-            batch_size=self.batch_size,
-            clock=self.clock,
-            hooks=ConsumeHooks("departures", [self.told], 1_000, self.clock),
-        )
-        self.service.attach(self)
+        hooks = ConsumeHooks("departures", [self.told], 1_000, self.clock)
+        parts = parts_of(self._listener, self.writer, self.clock, hooks)
+        self.service = ConcurrentlyService(**parts, batch_size=self.batch_size)
+        self.service.pool = self
 
     def submit(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)

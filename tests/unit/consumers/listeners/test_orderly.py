@@ -16,8 +16,7 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import UNLIMITED
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
-from reconsume.delay_levels.wire.names import TopicNames
-from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, parts_of, safe_offset
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS
 COMMIT = ConsumeOrderlyStatus.COMMIT
@@ -45,17 +44,13 @@ class World(RunsNothing):
 
     def __post_init__(self) -> None:
         self.service = OrderlyService(
-            "departures",
-            self._listener,
-            sender=self.writer,
-            names=TopicNames(),
+            **parts_of(self._listener, self.writer, self.clock),
             max_reconsume_times=self.maximum,
             batch_size=self.batch_size,
             dead_letter_on=self.dead_letter_on,
             per_key=self.per_key,
-            clock=self.clock,
         )
-        self.service.attach(self)
+        self.service.pool = self
 
     def submit(self, lane: Lane) -> None:
         self.lanes.append(lane)

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.observing.consumer_metrics import OTHER_TOPICS, ConsumerMetrics
-from reconsume.consumers.observing.hooks import SendBackTarget
-from reconsume.consumers.sending.hooked_sender import Way
 from reconsume.delay_levels.errors import SendBackFailed
 from tests.unit.consumers.doubles import RETRY_TOPIC, RecordingWriter, chunk_of, message_at
 from tests.unit.consumers.hooked import World, answering, chunk_with, consumed_in_order, retry_chunk
@@ -89,7 +87,9 @@ def test_send_backs_are_counted_by_target_and_level_and_dead_letters_once_more()
         counted.consume(chunk_of(1), LATER)
         if number == 0:
             counted.world.groups = Groups(SystemConfig(message_delay_level="1s"))
-    counted.world.sender._way = lambda _request: Way(SendBackTarget.DEAD_LETTER, 0, 17)
+    counted.world.groups = Groups(
+        by_name={"departures": SubscriptionGroupConfig(group_name="departures", retry_max_times=0)}
+    )
     counted.world.writer.answers.append(None)
     counted.consume(chunk_of(1), LATER)
     assert counted.value("sent_back_total", target="RETRY", level="3") == 1

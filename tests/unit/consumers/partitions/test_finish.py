@@ -86,7 +86,7 @@ class Refused:
 
 def loop_of(group: Group, await_seconds: float = 60) -> ConsumeLoop:
     service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
-    service.attach(cast("Any", group))
+    service.pool = cast("Any", group)
     loop = ConsumeLoop(
         cast("Any", group),
         service,

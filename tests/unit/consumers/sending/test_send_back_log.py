@@ -10,11 +10,14 @@ import pytest
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.consumers.listener import ConsumeOrderlyContext
-from reconsume.consumers.sending.send_back_log import LoggedSender, SendBackLog, fate_of
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
+from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest, Stored
-from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, message_at
+from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at
 from tests.unit.consumers.listeners.test_orderly import SUCCESS, SUSPEND, World, flights
 
 LOGGER = "reconsume.consumers.sending.send_back_log"
@@ -56,7 +59,7 @@ FATES: list[tuple[SendBackRequest, Groups, str, bool]] = [
 def test_it_says_where_a_message_goes_how_often_and_when(
     one: SendBackRequest, groups: Groups, text: str, is_final: bool
 ) -> None:
-    assert fate_of(one, groups) == (text, is_final)
+    assert fate_of(way_of(one, groups)) == (text, is_final)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -64,9 +67,10 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def send_back(writer: RecordingWriter, one: SendBackRequest, clock: Clock | None = None) -> None:
-    sender = LoggedSender(writer, SendBackLog("departures", clock or Clock()), lambda: GROUPS)
-    chunk = chunk_of(1, start=42)
-    sender.send_back(chunk.queue, chunk.messages[0], one, lambda _error: None)
+    send_backs = ListenerSendBacks(writer, SendBackLog("departures", clock or Clock()), lambda: GROUPS)
+    past: list[Header] = [("RETRY_TOPIC", b"flights"), ("RECONSUME_TIME", b"%d" % one.stored.reconsume_times)]
+    message, queue = message_at(42, topic=RETRY_TOPIC, headers=past), ProcessQueue(RETRY_TOPIC, 0)
+    send_backs.send(queue, message, one.delay_level, one.cause, one.max_reconsume_times, lambda _error: None)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,9 @@ def test_a_line_after_an_error_and_of_a_dead_letter_is_a_warning(
 ) -> None:
     caplog.set_level(logging.INFO)
     send_back(RecordingWriter(answers=[None]), one)
-    assert lines(caplog) == [(level, f"<Message flights-0@42> of group departures: {fate_of(one, GROUPS).text}")]
+    assert lines(caplog) == [
+        (level, f"<Message {RETRY_TOPIC}-0@42> of group departures: {fate_of(way_of(one, GROUPS)).text}")
+    ]
 
 
 def test_nothing_is_said_before_the_brokers_have_it_nor_if_they_refuse_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,14 +105,14 @@ def test_a_flood_is_ten_lines_a_second_and_their_number(caplog: pytest.LogCaptur
     clock = Clock(1_000_500)
     log = SendBackLog("departures", clock)
     for offset in range(500):
-        log.tell(message_at(offset), fate_of(request(), GROUPS), is_failure=True)
-    log.tell(message_at(500), fate_of(request(16), GROUPS), is_failure=True)
+        log.tell(message_at(offset), fate_of(way_of(request(), GROUPS)), is_failure=True)
+    log.tell(message_at(500), fate_of(way_of(request(16), GROUPS)), is_failure=True)
     said = lines(caplog)
     assert len(said) == 11
     assert "dead letter" in said[-1][1], "not hidden by the others"
     clock.now += 500
-    log.tell(message_at(501), fate_of(request(), GROUPS), is_failure=True)
-    log.tell(message_at(502), fate_of(request(), GROUPS), is_failure=True)
+    log.tell(message_at(501), fate_of(way_of(request(), GROUPS)), is_failure=True)
+    log.tell(message_at(502), fate_of(way_of(request(), GROUPS)), is_failure=True)
     told = [text for _, text in lines(caplog)[11:]]
     assert told[0].endswith("due in 10 s; 490 more such lines were left out")
     assert told[1].endswith("due in 10 s")
@@ -116,7 +122,7 @@ def test_what_is_left_out_is_there_at_debug(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.DEBUG)
     log = SendBackLog("departures", Clock())
     for offset in range(12):
-        log.tell(message_at(offset), fate_of(request(), GROUPS), is_failure=False)
+        log.tell(message_at(offset), fate_of(way_of(request(), GROUPS)), is_failure=False)
     assert [level for level, _ in lines(caplog)] == ["INFO"] * 10 + ["DEBUG"] * 2
 
 

@@ -1,0 +1,87 @@
+"""What both ways to consume have in common: the listener, the pool that calls it, the way back for what fails."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
+from reconsume.consumers.listeners.listener_pool import ListenerPool
+from reconsume.consumers.message import Message, MessageQueue
+from reconsume.consumers.observing.hooks import ConsumeHooks
+from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.send_backs import ListenerSendBacks
+from reconsume.delay_levels.wire.names import TopicNames
+
+__all__ = ["ListenerService"]
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, eq=False)
+class ListenerService(ABC, Generic[T]):
+    """Calls a listener for messages that the loop has read, concurrently or in order. Safe to use from several threads.
+
+    Attributes:
+        listener: the user's function.
+        send_backs: sends failed messages back.
+        names: the installation's topics.
+        max_reconsume_times: the consumer's own maximum, None to take the group's; in order, how often a message may
+            fail in its place, None for ever (RocketMQ: OR-03).
+        batch_size: messages in one call.
+        dead_letter_on: exceptions that are not worth a retry.
+        hooks: are told of each call; None without any.
+        clock: gives milliseconds.
+        pool: calls `consume` or `consume_async`; whoever makes the service sets it.
+    """
+
+    listener: Any
+    send_backs: ListenerSendBacks
+    names: TopicNames
+    max_reconsume_times: int | None = None
+    batch_size: int = 1
+    dead_letter_on: ExceptionClasses = ()
+    hooks: ConsumeHooks | None = None
+    clock: Clock = now_ms
+    pool: ListenerPool[T] = field(init=False)
+
+    @abstractmethod
+    def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
+        """Hand out messages of one partition that were begun, in the order of their offsets."""
+
+    @abstractmethod
+    def consume(self, work: T) -> None:
+        """Call a plain listener."""
+
+    @abstractmethod
+    async def consume_async(self, work: T) -> None:
+        """Call an `async def` listener."""
+
+    @abstractmethod
+    def tick(self) -> None:
+        """Give again what is due for another try."""
+
+    @abstractmethod
+    def next_due_ms(self) -> float | None:
+        """The earliest moment at which `tick` has something to do; None if nothing waits."""
+
+    @abstractmethod
+    def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
+        """Deal with listeners that have run for longer than this."""
+
+    @abstractmethod
+    def is_suspended(self, queue: ProcessQueue) -> bool:
+        """Whether nothing of this partition should be read for now."""
+
+    @abstractmethod
+    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+        """These were dropped: wait until nobody works on them where that matters; False if somebody still does."""
+
+    def message_queue(self, queue: ProcessQueue) -> MessageQueue:
+        """A partition as listeners see it."""
+        if queue.message_queue is None:
+            queue.message_queue = MessageQueue(self.names.rocketmq_name(queue.topic), queue.partition)
+        return queue.message_queue
