@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.bridge.reading.read_again import read_again
+from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable

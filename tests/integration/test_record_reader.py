@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer, TopicPartition
 
-from reconsume.bridge.reading.record_reader import RecordReader
+from reconsume.bridge.reading.record_reader import RecordReader, read_again
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
@@ -28,6 +29,7 @@ def here(bootstrap_servers: str) -> Installation:
 @pytest.fixture(scope="module")
 def reader(here: Installation) -> Iterator[RecordReader]:
     one = RecordReader(here.settings.client_settings(), "reader-under-test", 60)
+    one.start()
     yield one
     one.close()
 
@@ -36,11 +38,11 @@ def read(reader: RecordReader, positions: list[Position]) -> list[Any]:
     """The value of each record, or the class of the error."""
     found: dict[int, Any] = {}
 
-    def take(number: int, message: Message | None, error: ReconsumeError | None) -> None:
-        found[number] = type(error) if message is None else message.value()
+    def take(number: int, result: Message | ReconsumeError) -> None:
+        found[number] = type(result) if isinstance(result, ReconsumeError) else result.value()
 
     for number, position in enumerate(positions):
-        reader.read(position, lambda *answer, number=number: take(number, *answer))
+        reader.read(position, partial(take, number))
     wait_until(lambda: len(found) == len(positions), 90, "all are answered")
     return [found[number] for number in range(len(positions))]
 
@@ -66,6 +68,15 @@ def test_records_that_are_not_there_are_told_from_those_that_are(here: Installat
     assert read(reader, [Position(topic, 0, 10)]) == [b"10"], "what was not there may come"
 
 
+def test_a_record_is_read_alone(here: Installation) -> None:
+    topic, settings = here.topic("alone"), here.settings.client_settings()
+    here.produce(topic, b"0", b"")
+    assert read_again(settings, Position(topic, 0, 1), "g", "alone").value() == b""
+    for position in (Position(topic, 0, 2), Position(topic, 0, -1), Position(topic, 1, 0), Position("no-topic", 0, 0)):
+        with pytest.raises(RecordNotFound, match=f"there is no record at {position}"):
+            read_again(settings, position, "g", "alone")
+
+
 def test_of_transactions_only_committed_records_are_there_and_their_markers_are_none(
     here: Installation, reader: RecordReader
 ) -> None:
@@ -89,13 +100,15 @@ def test_a_partition_that_does_not_answer_holds_up_no_other_and_closing_answers_
         here.produce(topic, b"0")
         patient = RecordReader(here.settings.client_settings(), "patient", 60)
         hasty = RecordReader(here.settings.client_settings(), "hasty", 1)
+        patient.start()
+        hasty.start()
         assert read(patient, [Position(topic, 0, 0)]) == [b"0"]
         kafka.kill()
         assert read(hasty, [Position(topic, 0, 0)]) == [KafkaNotReachable]
         answers: list[Any] = []
         closing = threading.Thread(target=patient.close)
-        patient.read(Position(topic, 0, 0), lambda message, error: answers.append((message, type(error))))
+        patient.read(Position(topic, 0, 0), lambda result: answers.append(type(result)))
         closing.start()
         closing.join(60)
-        assert answers == [(None, KafkaNotReachable)]
+        assert answers == [KafkaNotReachable]
         hasty.close()

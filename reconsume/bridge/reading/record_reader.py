@@ -1,4 +1,4 @@
-"""Read records again by where they stand: for a process that does so all the time, on one open consumer."""
+"""Read records again by where they stand, as RocketMQ's broker does for a send-back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
@@ -19,13 +20,14 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["OnRead", "RecordReader"]
+__all__ = ["OnRead", "RecordReader", "count_partitions", "read_again"]
 
 logger = logging.getLogger(__name__)
 
-OnRead = Callable[[Message | None, ReconsumeError | None], None]
-"""Called once, in the reader's thread: with the record, or with why there is none."""
+OnRead = Callable[[Message | ReconsumeError], None]
+"""Called once, in the thread that reads or closes: with the record, or with why there is none."""
 
+_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 0.5
 _NEAR: Final = 200
@@ -60,9 +62,10 @@ class _Partition:
 
 
 class RecordReader:
-    """Reads committed records (RocketMQ: BR-09). Safe to use from several threads; `read` blocks none of them.
+    """Reads committed records (RocketMQ: BR-09). `read` may be called by several threads and blocks none of them.
 
-    All that is asked for meanwhile is read together: of each partition one stretch at a time.
+    All that is asked for meanwhile is read together: of each partition one stretch at a time. It reads in a thread of
+    its own after `start`, else in `run_once`.
 
     Guarantees: an offset out of range is an answer for that offset alone; records behind it are read.
     Test: tests/integration/test_record_reader.py.
@@ -71,11 +74,12 @@ class RecordReader:
         base: librdkafka's settings for any client.
         client_id: shown in the brokers' logs.
         seconds: how long a record is waited for.
+        group: whose right is used, by default that of `client_id`; nothing is joined or committed.
     """
 
-    def __init__(self, base: Mapping[str, Any], client_id: str, seconds: float) -> None:
+    def __init__(self, base: Mapping[str, Any], client_id: str, seconds: float, group: str = "") -> None:
         alone = {
-            "group.id": client_id,
+            "group.id": group or client_id,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             # What is read ahead is thrown away at the next stretch.
@@ -84,13 +88,17 @@ class RecordReader:
             "fetch.wait.max.ms": 10,
             "fetch.queue.backoff.ms": 1,
         }
-        self._settings = consumer_settings(base, client_id) | alone
-        self._heard: ConnectionErrors = self._settings["error_cb"]
+        settings = consumer_settings(base, client_id) | alone
+        self._heard: ConnectionErrors = settings["error_cb"]
+        self._consumer = make_consumer(settings)
         self._seconds = seconds
         self._asked: queue.SimpleQueue[tuple[Position, _Wish] | None] = queue.SimpleQueue()
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconsume-read-again", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
         self._thread.start()
 
     def read(self, position: Position, on_read: OnRead) -> None:
@@ -105,23 +113,20 @@ class RecordReader:
         """Stop; who still waits is told so."""
         self._stop.set()
         self._asked.put(None)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._take_wishes()
+        for key in list(self._partitions):
+            self._refuse_all(key, KafkaNotReachable(f"reading {key[0]}-{key[1]} again: the process is ending"))
+        self._consumer.close()
 
     def _run(self) -> None:
-        consumer = make_consumer(self._settings)
-        try:
-            while not self._stop.is_set():
-                try:
-                    self._take_wishes()
-                    self.run_once(consumer)
-                except KafkaException as error:
-                    logger.warning("%s", translate(error, "reading records again"))
-                    self._stop.wait(_POLL_SECONDS)
-        finally:
-            self._take_wishes()
-            for key in list(self._partitions):
-                self._refuse_all(key, KafkaNotReachable(f"reading {key[0]}-{key[1]} again: the process is ending"))
-            consumer.close()
+        while not self._stop.is_set():
+            try:
+                self.run_once()
+            except KafkaException as error:
+                logger.warning("%s", translate(error, "reading records again"))
+                self._stop.wait(_POLL_SECONDS)
 
     def _take_wishes(self) -> None:
         """Everything that was asked for; waits for the first one while nothing is wanted."""
@@ -137,31 +142,32 @@ class RecordReader:
                 partition = self._partitions.setdefault((position.topic, position.partition), _Partition())
                 partition.wanted.setdefault(position.offset, []).append(wish)
 
-    def run_once(self, consumer: Consumer) -> None:
+    def run_once(self) -> None:
         """Turn each partition to what is wanted of it, then take what has come."""
+        self._take_wishes()
         self._give_up(time.monotonic())
         for key in list(self._partitions):
-            self._turn(consumer, key)
+            self._turn(key)
         if not self._partitions:
             return
-        first = consumer.poll(_POLL_SECONDS)
+        first = self._consumer.poll(_POLL_SECONDS)
         if first is not None:
-            for message in (first, *consumer.consume(500, 0)):
+            for message in (first, *self._consumer.consume(500, 0)):
                 self._take(message)
 
-    def _turn(self, consumer: Consumer, key: tuple[str, int]) -> None:
+    def _turn(self, key: tuple[str, int]) -> None:
         """Go on reading while the next record is near; else seek, or leave the partition."""
         partition = self._partitions[key]
         at = partition.at
         if at is not None and not partition.ended and any(at <= one < at + _NEAR for one in partition.wanted):
             return
         if at is not None:
-            consumer.incremental_unassign([TopicPartition(*key)])
+            self._consumer.incremental_unassign([TopicPartition(*key)])
         if not partition.wanted:
             del self._partitions[key]
             return
         partition.at, partition.ended = min(partition.wanted), False
-        consumer.incremental_assign([TopicPartition(*key, partition.at)])
+        self._consumer.incremental_assign([TopicPartition(*key, partition.at)])
 
     def _take(self, message: Message) -> None:
         key = (message.topic() or "", message.partition() or 0)
@@ -176,8 +182,8 @@ class RecordReader:
         partition.at = offset + 1
         # An offset that is passed over holds a transaction's marker, an aborted record, or one that was compacted.
         for passed in [one for one in partition.wanted if start <= one < offset]:
-            self._answer(partition, passed, None, _no_record(key, passed, f"the next one is at {offset}"))
-        self._answer(partition, offset, message, None)
+            self._answer(partition, passed, _no_record(Position(*key, passed), f"the next one is at {offset}"))
+        self._answer(partition, offset, message)
 
     def _take_error(self, key: tuple[str, int], partition: _Partition, error: KafkaError) -> None:
         code, at = error.code(), partition.at or 0
@@ -196,12 +202,12 @@ class RecordReader:
             self._refuse_all(key, translate(error, f"reading {key[0]}-{key[1]} again"))
             return
         for offset in missing:
-            self._answer(partition, offset, None, _no_record(key, offset, error.str()))
+            self._answer(partition, offset, _no_record(Position(*key, offset), error.str()))
 
     def _refuse_all(self, key: tuple[str, int], error: ReconsumeError) -> None:
         partition = self._partitions[key]
         for offset in list(partition.wanted):
-            self._answer(partition, offset, None, error)
+            self._answer(partition, offset, error)
 
     def _give_up(self, now: float) -> None:
         for key, partition in self._partitions.items():
@@ -209,14 +215,60 @@ class RecordReader:
                 if min(wish.deadline for wish in wishes) <= now:
                     where = f"reading {key[0]}/{key[1]}/{offset} again"
                     silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:g} s")
-                    late = self._heard.no_answer(silence, where)
-                    self._answer(partition, offset, None, late)
+                    self._answer(partition, offset, self._heard.no_answer(silence, where))
 
     @staticmethod
-    def _answer(partition: _Partition, offset: int, message: Message | None, error: ReconsumeError | None) -> None:
+    def _answer(partition: _Partition, offset: int, result: Message | ReconsumeError) -> None:
         for wish in partition.wanted.pop(offset, ()):
-            wish.on_read(message, error)
+            wish.on_read(result)
 
 
-def _no_record(key: tuple[str, int], offset: int, why: str) -> RecordNotFound:
-    return RecordNotFound(f"look message by offset failed: there is no record at {key[0]}/{key[1]}/{offset} ({why})")
+def read_again(base: Mapping[str, Any], position: Position, group: str, client_id: str) -> Message:
+    """The committed record at this position (RocketMQ: BR-09).
+
+    Args:
+        base: librdkafka's settings for any client.
+        position: of the record.
+        group: whose right is used; nothing is joined or committed.
+        client_id: shown in the brokers' logs.
+
+    Raises:
+        RecordNotFound: there is none: no longer kept, not there yet, or no record but a transaction's marker.
+        KafkaNotReachable: no broker answered within 15 s.
+        KafkaRefused: rights are missing.
+    """
+    count_partitions(KafkaAdmin(base, client_id), position)
+    found: list[Message | ReconsumeError] = []
+    reader = RecordReader(base, client_id, _SECONDS, group)
+    try:
+        reader.read(position, found.append)
+        while not found:
+            reader.run_once()
+    except KafkaException as error:
+        raise translate(error, f"reading {position} again") from error
+    finally:
+        reader.close()
+    if isinstance(found[0], ReconsumeError):
+        raise found[0]
+    return found[0]
+
+
+def count_partitions(admin: KafkaAdmin, position: Position) -> int:
+    """How many partitions the topic of a position has.
+
+    The reader cannot tell a partition that is not there from one that has no leader for a moment.
+
+    Raises:
+        RecordNotFound: there is no such position.
+    """
+    topic = position.topic
+    count = admin.partitions([topic]).get(topic, 0)
+    if not 0 <= position.partition < count:
+        raise _no_record(position, f"topic {topic} has {count} partitions" if count else f"there is no topic {topic}")
+    if position.offset < 0:
+        raise _no_record(position, "offsets begin at 0")
+    return count
+
+
+def _no_record(position: Position, why: str) -> RecordNotFound:
+    return RecordNotFound(f"look message by offset failed: there is no record at {position} ({why})")

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.read_again import read_again
+from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, SendBackFailed

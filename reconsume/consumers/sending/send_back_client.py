@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.process.identity import Identity
-from reconsume.bridge.reading.read_again import read_again
+from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.message import Message

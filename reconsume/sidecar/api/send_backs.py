@@ -15,14 +15,13 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack, attempt_of
-from reconsume.bridge.reading.record_reader import RecordReader
+from reconsume.bridge.reading.record_reader import RecordReader, count_partitions
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import (
     MalformedProperty,
     ReconsumeError,
-    RecordNotFound,
     RecordTooLarge,
     SendBackFailed,
 )
@@ -112,6 +111,7 @@ class SendBacks:
         self._admin = KafkaAdmin(base, client_id)
         self._partitions: dict[str, int] = {}
         self._reader = RecordReader(base, client_id, answer_seconds)
+        self._reader.start()
         self._writer = SendBackWriter(base, names, groups, client_id)
 
     @property
@@ -256,19 +256,11 @@ class SendBacks:
             return stored, None
         return Stored.first_copy(record.position, timestamp), record.timestamp
 
-    async def _require_partition(self, group: str, position: Position) -> None:
-        """The reader cannot tell a partition that is not there from one that has no leader for a moment."""
-        if position.partition < self._partitions.get(position.topic, 0):
-            return
-        found = await self._threads.run(_owner(group), lambda: self._admin.partitions([position.topic]))
-        count = found.get(position.topic, 0)
-        if position.partition >= count:
-            there = f"topic {position.topic} has {count} partitions" if count else f"there is no topic {position.topic}"
-            raise RecordNotFound(f"look message by offset failed: there is no record at {position} ({there})")
-        self._partitions |= found
-
     async def _read(self, group: str, record: RecordToSendBack) -> Message:
-        await self._require_partition(group, record.position)
+        position = record.position
+        if position.partition >= self._partitions.get(position.topic, 0):
+            counted = self._threads.run(_owner(group), lambda: count_partitions(self._admin, position))
+            self._partitions[position.topic] = await counted
         loop = asyncio.get_running_loop()
         future: asyncio.Future[KafkaMessage | ReconsumeError] = loop.create_future()
 
@@ -276,12 +268,11 @@ class SendBacks:
             if not future.done():
                 future.set_result(result)
 
-        def on_read(message: KafkaMessage | None, error: ReconsumeError | None) -> None:
-            result = message if message is not None else error
-            if result is not None and not loop.is_closed():
+        def on_read(result: KafkaMessage | ReconsumeError) -> None:
+            if not loop.is_closed():
                 loop.call_soon_threadsafe(answer, result)
 
-        self._reader.read(record.position, on_read)
+        self._reader.read(position, on_read)
         result = await future
         if isinstance(result, ReconsumeError):
             raise result
