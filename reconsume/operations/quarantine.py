@@ -19,9 +19,10 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, ChoosePartition, partitions_at_once
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns
-from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, Headers
 from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, released_offset
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.record_address import RecordAddress
@@ -176,13 +177,14 @@ def release(
         # First: from here on nobody else's release can be committed any more, so what is read is the last word.
         writer.take_over()
         choice = _Choice(settings, None if chosen is None else frozenset(chosen))
+        produce = partial(_produce, settings=settings, changes=changes, partitions=partitions_at_once(settings))
         for read in _parts(choice.records()):
             if not writer.is_alone:
                 writer.take_over()
                 choice.look_again()
             part = choice.still_waiting(read)
             if part:
-                writer.write(partial(_produce, settings=settings, records=part, changes=changes))
+                writer.write(partial(produce, records=part))
             count += len(part)
             for one in part:
                 told(one)
@@ -248,14 +250,21 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
 
 
 def _produce(
-    producer: Producer, *, settings: Settings, records: Sequence[QuarantineRecord], changes: Mapping[str, str]
+    producer: Producer,
+    *,
+    settings: Settings,
+    records: Sequence[QuarantineRecord],
+    changes: Mapping[str, str],
+    partitions: ChoosePartition,
 ) -> None:
     stored: dict[RecordAddress, Position] = {}
     failed: list[KafkaError] = []
     for one in records:
         topic, headers = one.quarantined.back(settings.names, changes)
-        told = partial(_tell, stored, failed, one.place)
-        producer.produce(topic, one.value, one.key, headers=headers, on_delivery=told)  # type: ignore[arg-type]
+        told, partition = partial(_tell, stored, failed, one.place), ANY_PARTITION
+        if topic != settings.names.send_back:
+            partition = partitions(str(dict(headers).get(REAL_TOPIC)), one.key)
+        producer.produce(topic, one.value, one.key, partition, told, headers=headers)  # type: ignore[arg-type]
     wait_for_reports(producer, TRANSACTION_SECONDS)
     if len(stored) < len(records):
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

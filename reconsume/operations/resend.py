@@ -14,6 +14,7 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.lane_partitions import ChoosePartition, partitions_at_once
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
@@ -97,7 +98,8 @@ def resend(
         KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
     """
     lane, found, left = settings.names.delay(0), dict[RecordAddress, ResendVerdict](), list(places)
-    transactional_id = f"{settings.names.prefix}dlq-resend"
+    transactional_id, partitions = f"{settings.names.prefix}dlq-resend", partitions_at_once(settings)
+    produce = partial(_produce, topic=lane, group=group, partitions=partitions, replay_id=replay_id)
     with ExclusiveWriter(settings.client_settings(), transactional_id, "sending dead letters again") as writer:
         while True:
             # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
@@ -107,7 +109,7 @@ def resend(
             chosen, sent = [one for one in verdicts if one.status == SEND], 0
             while sent < len(chosen) and writer.is_alone:
                 part = chosen[sent : sent + _TOGETHER]
-                writer.write(partial(_produce, topic=lane, verdicts=part, replay_id=replay_id))
+                writer.write(partial(produce, verdicts=part))
                 sent += len(part)
             found |= {one.record.place: one for one in verdicts}
             left = [one.record.place for one in chosen[sent:]]
@@ -115,10 +117,18 @@ def resend(
                 return [found[place] for place in sorted(found)]
 
 
-def _produce(producer: Producer, *, topic: str, verdicts: Iterable[ResendVerdict], replay_id: str) -> None:
+def _produce(
+    producer: Producer,
+    *,
+    topic: str,
+    group: str,
+    partitions: ChoosePartition,
+    verdicts: Iterable[ResendVerdict],
+    replay_id: str,
+) -> None:
     for record, _, times in verdicts:
         headers = resend_headers(record.headers, record.letter, replay_id, times)
-        producer.produce(topic, record.value, record.key, headers=list(headers))
+        producer.produce(topic, record.value, record.key, partitions(group, record.key), headers=list(headers))
 
 
 def _histories(

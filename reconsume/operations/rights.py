@@ -214,8 +214,8 @@ def _admin(names: TopicNames) -> list[Right]:
         Right(
             "topic",
             names.prefix,
-            ("Create", "DescribeConfigs", "Read", "Write"),
-            "to make topics, compare their settings, read and write GROUPS, send one record through a level",
+            ("Alter", "Create", "DescribeConfigs", "Read", "Write"),
+            "to make topics, add partitions, compare settings, read and write GROUPS, send one record through a level",
             prefixed=True,
         ),
         Right("group", "*", ("Describe",), "to see the workers and how far they are"),

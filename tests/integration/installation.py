@@ -268,7 +268,7 @@ def settings_for(bootstrap_servers: str, prefix: str | None = None) -> Settings:
     return Settings(
         bootstrap_servers=bootstrap_servers,
         topic_prefix=prefix,
-        topics=TopicSettings(delay_partitions=1),
+        topics=TopicSettings(delay_partitions=1, bulk_partitions=0),
         scheduler=SchedulerSettings(instance_id=prefix),
         management=ManagementSettings(port=0),
     )

@@ -18,11 +18,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.groups.groups_store import write_group, write_system
+from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.operations.doctor.inspection import Inspector
 from reconsume.operations.doctor.report import Report
@@ -174,6 +174,11 @@ def few_partitions(ward: Ward) -> None:
     write_group(ward.here.settings, SubscriptionGroupConfig(group_name="wide", retry_queue_nums=3))
 
 
+def no_bulk_partitions(ward: Ward) -> None:
+    system = read_groups(ward.here.settings).system
+    write_system(ward.here.settings, system.publishing(TopicSettings(delay_partitions=1, bulk_partitions=2)))
+
+
 def unreadable_group(ward: Ward) -> None:
     ward.here.produce(ward.here.settings.names.groups, b"{not json", key=b"broken")
 
@@ -230,6 +235,11 @@ PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
         few_partitions,
         "partitions is 1, it should be 3",
         r"kafka-topics.sh .*RETRY.wide --partitions 3",
+    ),
+    "no bulk partitions": (
+        no_bulk_partitions,
+        r"DELAY.\w+ has 1 partition of 3, and \d+ others too have too few",
+        "reconsume topics apply",
     ),
     "unreadable group": (unreadable_group, "group 'broken': the value is not JSON", "reconsume groups set broken"),
     "no retries": (group_without_retries, "group none: retryQueueNums is 0", "groups set none --retry-queue-nums 1"),

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -142,6 +142,8 @@ class SystemConfig(_Stored):
         return self.model_dump_json(by_alias=True)
 
 
+_DEFAULT_TOPICS: Final = TopicSettings()
+
 T = TypeVar("T", bound=_Stored)
 
 
@@ -223,6 +225,11 @@ class Groups:
     def table(self) -> DelayLevels:
         """The level table in force."""
         return self.own_table or _parsed(self.system.message_delay_level)
+
+    @property
+    def normal_partitions(self) -> int:
+        """How many partitions of a delay topic are for everybody; those behind them are for floods."""
+        return (self.system.topic_settings or _DEFAULT_TOPICS).delay_partitions
 
     def find(self, group: str) -> SubscriptionGroupConfig:
         """The group's configuration; an unknown one gets the defaults if that is allowed (RocketMQ: BR-02).

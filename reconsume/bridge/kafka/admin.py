@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
@@ -180,6 +180,18 @@ class KafkaAdmin(PatientClient):
         if made:
             self._patiently(lambda: self._require_leaders(topic, partitions))
         return made
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions in all, and wait until they can be used."""
+        asked = [NewPartitions(topic, partitions)]
+        request = self._request(
+            self._client.create_partitions, asked, seconds=self._patience, operation_timeout=self._patience
+        )
+        try:
+            request.answer(topic)
+        except KafkaException as error:
+            raise self._explain(error, f"adding partitions to topic {topic}") from error
+        self._patiently(lambda: self._require_leaders(topic, partitions))
 
     def _create(self, topic: str, new: NewTopic) -> bool:
         request = self._request(

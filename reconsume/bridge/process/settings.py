@@ -41,7 +41,9 @@ class TopicSettings(_Strict):
     """
 
     delay_partitions: Annotated[int, Field(ge=1)] = 4
-    """Of each delay topic and of SEND_BACK: so many workers can share it."""
+    """Of each delay topic and of SEND_BACK, for records by their keys: so many workers can share it."""
+    bulk_partitions: Annotated[int, Field(ge=0)] = 2
+    """Of each delay topic, behind those: for groups that flood it."""
     replication_factor: Annotated[int, Field(ge=1)] | None = None
     """None takes the cluster's default, and at least 3 where there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
@@ -60,7 +62,7 @@ class SchedulerSettings(_Strict):
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
     """At most so many records in a transaction; it holds 4 MiB at most, and less on a slow link."""
     read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
-    """At most so many waiting records in memory for each partition."""
+    """At most so many waiting records in memory for each partition; 16,000 where this is less, in `DELAY.0s`."""
     read_ahead_mib: Annotated[int, Field(ge=1)] = 64
     """At most so much of waiting records in memory, all partitions together."""
     transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=15_000)] = 10_000

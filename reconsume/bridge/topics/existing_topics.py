@@ -1,16 +1,18 @@
-"""Whether a topic exists, asked once for each that does, and now and then for one that does not."""
+"""Whether a topic exists and how many partitions it has, asked now and then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.delay_levels.errors import KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
 __all__ = ["ExistingTopics"]
 
+_LOOK_AGAIN_SECONDS: Final = 60.0
 _FAILED_SECONDS: Final = 5.0
 _MOST_FAILED: Final = 1_000
 _NEVER_FAILED: Final = (float("-inf"), TopicNotReady, "")
@@ -19,7 +21,8 @@ _NEVER_FAILED: Final = (float("-inf"), TopicNotReady, "")
 class ExistingTopics:
     """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps.
 
-    A topic that is missing, or may not be looked at, is asked for again after 5 s. Safe to use from several threads.
+    A topic that is missing, or may not be looked at, is asked for again after 5 s. One that is there is asked for again
+    after a minute, because partitions may be added. Safe to use from several threads.
 
     Args:
         admin: to look for topics.
@@ -36,30 +39,49 @@ class ExistingTopics:
         self._admin = admin
         self._way_out = way_out
         self._clock = clock
-        self._known: set[str] = set()
+        self._known: dict[str, tuple[int, float]] = {}
         self._failed: dict[str, tuple[float, type[ReconsumeError], str]] = {}
 
-    def knows(self, topic: str) -> bool:
-        """Whether it is known to exist, without asking."""
-        return topic in self._known
+    def known(self, topic: str) -> int | None:
+        """The number of its partitions, if it is known to exist; nobody is asked."""
+        return self._known[topic][0] if topic in self._known else None
 
-    def require(self, topic: str) -> None:
-        """Raises `TopicNotReady` if it does not exist, `KafkaNotReachable` if nobody can tell."""
-        if topic in self._known:
-            return
+    def look_again(self) -> None:
+        """Ask for those that were asked for a minute ago."""
+        for topic in list(self._known):
+            with suppress(ReconsumeError):
+                self.require(topic)
+
+    def require(self, topic: str) -> int:
+        """The number of its partitions.
+
+        Raises:
+            TopicNotReady: it does not exist.
+            KafkaNotReachable: nobody can tell; one that was there counts as being there still.
+        """
+        known = self._known.get(topic)
+        if known is not None and self._clock() < known[1] + _LOOK_AGAIN_SECONDS:
+            return known[0]
         until, kind, text = self._failed.get(topic, _NEVER_FAILED)
         if self._clock() < until:
             raise kind(text)
         try:
-            is_there = topic in self._admin.partitions([topic])
+            count = self._admin.partitions([topic]).get(topic)
         except KafkaRefused as error:
+            self._known.pop(topic, None)
             self._remember(topic, error)
             raise
-        if not is_there:
+        except KafkaNotReachable:
+            if known is None:
+                raise
+            count = known[0]
+        if count is None:
+            self._known.pop(topic, None)
             missing = TopicNotReady(f"topic {topic} does not exist; {self._way_out}")
             self._remember(topic, missing)
             raise missing
-        self._known.add(topic)
+        self._known[topic] = count, self._clock()
+        return count
 
     def _remember(self, topic: str, error: ReconsumeError) -> None:
         now = self._clock()
@@ -70,5 +92,5 @@ class ExistingTopics:
 
     def forget(self, topic: str) -> None:
         """Look again the next time."""
-        self._known.discard(topic)
+        self._known.pop(topic, None)
         self._failed.pop(topic, None)

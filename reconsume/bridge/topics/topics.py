@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -27,12 +27,17 @@ _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """A topic as it should be; -1 replicas is the cluster's default."""
+    """A topic as it should be; -1 replicas is the cluster's default.
+
+    Attributes:
+        may_grow: whether partitions are added to one that has fewer; records of one key change partitions then.
+    """
 
     name: str
     partitions: int
     replication_factor: int
     settings: Mapping[str, str]
+    may_grow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +64,14 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What `topics apply` would make, and what it would leave alone."""
+    """What `topics apply` would make, and what it would leave alone.
+
+    Attributes:
+        growing: topics that get more partitions, with the number that they have.
+    """
 
     missing: list[WantedTopic] = field(default_factory=list)
+    growing: list[tuple[WantedTopic, int]] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     differences: list[TopicDifference] = field(default_factory=list)
 
@@ -114,6 +124,10 @@ class TopicMaker:
         """Make one topic; False if somebody else made it first."""
         return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
 
+    def grow(self, wanted: WantedTopic) -> None:
+        """Add the partitions that a topic lacks."""
+        self._admin.add_partitions(wanted.name, wanted.partitions)
+
     def make_for_group(self, topic: str, kind: str, group: str, groups: Groups) -> int:
         """Make a group's retry or dead-letter topic and wait until it is there; gives its number of partitions.
 
@@ -137,9 +151,13 @@ class TopicMaker:
         return self._wanted(self._names.dead_letter(group), 1, -1)
 
     def delay_topic(self, delay_ms: int) -> WantedTopic:
-        """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing."""
+        """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing.
+
+        Its last partitions are for floods: `LanePartitions`.
+        """
         retention = max(self._retention_ms(), 2 * delay_ms)
-        return self._wanted(self._names.delay(delay_ms), self._settings.delay_partitions, retention)
+        partitions = self._settings.delay_partitions + self._settings.bulk_partitions
+        return replace(self._wanted(self._names.delay(delay_ms), partitions, retention), may_grow=True)
 
     def send_back_topic(self) -> WantedTopic:
         """The inbox of plain clients."""
@@ -232,7 +250,11 @@ def plan_topics(
             plan.missing.append(topic)
             continue
         plan.present.append(topic.name)
-        plan.differences.extend(_differences(topic, existing[topic.name], settings.get(topic.name, {})))
+        partitions = existing[topic.name]
+        if topic.may_grow and partitions < topic.partitions:
+            plan.growing.append((topic, partitions))
+            partitions = topic.partitions
+        plan.differences.extend(_differences(topic, partitions, settings.get(topic.name, {})))
     return plan
 
 

@@ -19,6 +19,7 @@ from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, 
 from reconsume.bridge.process.identity import Identity, stable_identity
 from reconsume.bridge.reading.known_offsets import KnownOffsets, asking
 from reconsume.bridge.topics.existing_topics import ExistingTopics
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.send_back import direct_copy
 from reconsume.bridge.writing.transactions import (
     PATIENCE_SECONDS,
@@ -78,6 +79,7 @@ class _Copy(NamedTuple):
     copy: SendBackCopy
     key: bytes | None
     value: bytes | None
+    partition: int = ANY_PARTITION
 
 
 class ExactlyOnceWriter:
@@ -124,6 +126,7 @@ class ExactlyOnceWriter:
         self._was_shut_out = False
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
+        self._lanes = LanePartitions(groups)
         self._doing = f"sending back for group {group}"
 
     def register(self, stop: threading.Event, seconds: float = START_SECONDS) -> None:
@@ -183,13 +186,12 @@ class ExactlyOnceWriter:
 
     def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
         groups, now = self._groups(), self._clock()
-        copies = [
-            _Copy(copy, key, value)
-            for request, key, value in failed
-            if (copy := direct_copy(request, key, self._names, groups, now)) is not None
-        ]
-        for one in copies:
-            self._existing.require(one.copy.topic)
+        copies = []
+        for request, key, value in failed:
+            copy = direct_copy(request, key, self._names, groups, now)
+            if copy is not None:
+                lane, count = copy.topic, self._existing.require(copy.topic)
+                copies.append(_Copy(copy, key, value, self._lanes.choose(lane, count, request.group, key)))
         return copies
 
     def _inbox(self, failed: Sequence[Failed]) -> list[_Copy]:
@@ -341,9 +343,7 @@ def _produce(producer: Producer, one: _Copy, refused: list[KafkaError]) -> None:
 
     while True:
         try:
-            producer.produce(
-                one.copy.topic, value=one.value, key=one.key, headers=list(one.copy.headers), on_delivery=told
-            )
+            producer.produce(one.copy.topic, one.value, one.key, one.partition, told, headers=list(one.copy.headers))
         except BufferError:
             producer.poll(_SERVE_SECONDS)
         else:

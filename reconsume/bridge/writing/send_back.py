@@ -19,6 +19,7 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     ReconsumeError,
@@ -41,6 +42,7 @@ OnWritten = Callable[[SendBackCopy, Message], None]
 
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
+_LOOK_AGAIN_SECONDS: Final = 60.0
 _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
 
 
@@ -111,6 +113,7 @@ class SendBackWriter:
         self._groups = groups
         self._clock = clock_of(base)
         self._existing = ExistingTopics(KafkaAdmin(base, client_id))
+        self._lanes = LanePartitions(groups)
         self._producer = LastingProducer(producer_settings(base, client_id))
         self._stop = threading.Event()
         self._waiting: dict[str, deque[_Waiting]] = {}
@@ -151,7 +154,7 @@ class SendBackWriter:
         self._write(
             copy.topic,
             _Waiting(
-                lambda: self._produce(copy, key, value, acknowledged),
+                lambda: self._produce(copy, key, value, acknowledged, request.group),
                 lambda error: self._as_ordinary_message(request, key, value, error, on_done, on_written),
             ),
         )
@@ -214,7 +217,7 @@ class SendBackWriter:
 
     def _write(self, topic: str, one: _Waiting) -> None:
         """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
-        if self._existing.knows(topic) and not self._stop.is_set():
+        if self._existing.known(topic) is not None and not self._stop.is_set():
             try:
                 one.produce()
             except BufferError:
@@ -228,16 +231,19 @@ class SendBackWriter:
                 return
         one.refuse(_SHUT_DOWN)
 
-    def _produce(self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any) -> None:
-        """Hand it to the producer.
+    def _produce(
+        self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any, group: str | None = None
+    ) -> None:
+        """Hand it to the producer; the inbox has no partitions for floods of a group.
 
         Raises:
             BufferError: the producer's queue is full.
         """
+        partition = ANY_PARTITION
+        if group is not None:
+            partition = self._lanes.choose(copy.topic, self._existing.known(copy.topic) or 0, group, key)
         try:
-            self._producer.produce(
-                copy.topic, value=value, key=key, headers=list(copy.headers), on_delivery=on_delivery
-            )
+            self._producer.produce(copy.topic, value, key, partition, on_delivery, headers=list(copy.headers))
         except KafkaException as error:
             # The copy is larger than any producer may send, or the producer is broken.
             on_delivery(error.args[0], None)
@@ -247,9 +253,10 @@ class SendBackWriter:
         unanswered: Counter[str] = Counter()
         while not self._stop.is_set():
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._stop.is_set())
+                self._changed.wait_for(lambda: self._waiting or self._stop.is_set(), _LOOK_AGAIN_SECONDS)
                 topic = min(self._waiting, key=lambda one: unanswered[one], default="")
             if not topic:
+                self._existing.look_again()
                 continue
             try:
                 self._existing.require(topic)

@@ -43,7 +43,19 @@ class InstallationPlan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.topics.missing or self.publishes)
+        return not (self.topics.missing or self.topics.growing or self.publishes)
+
+    @property
+    def doing(self) -> str:
+        """What `apply_plan` would do, for a question."""
+        topics = self.topics
+        steps = [
+            f"make {counted(len(topics.missing), 'topic')}" if topics.missing else "",
+            f"add partitions to {counted(len(topics.growing), 'topic')}" if topics.growing else "",
+            "publish the topic settings" if self.publishes else "",
+        ]
+        text = " and ".join(filter(None, steps))
+        return text[:1].upper() + text[1:]
 
 
 def make_plan(settings: Settings) -> InstallationPlan:
@@ -74,12 +86,14 @@ def show_plan(here: Here) -> None:
 
 @on_kafka(app, "apply")
 def make_topics(here: Here, yes: Yes = False) -> None:
-    """Make the missing topics and publish the settings of topics. What exists stays; what mends it is shown."""
+    """Make the missing topics, add partitions to delay topics that lack some, and publish the settings of topics.
+
+    Settings of topics that exist stay; the command that changes them is shown.
+    """
     plan = make_plan(here.settings)
     if plan.is_empty or not here.as_json:
         _show(plan, as_json=here.as_json)
-    settings_too = " and publish the topic settings" if plan.publishes else ""
-    if not plan.is_empty and confirm(f"Make {counted(len(plan.topics.missing), 'topic')}{settings_too}?", yes=yes):
+    if not plan.is_empty and confirm(f"{plan.doing}?", yes=yes):
         apply_plan(here.settings, plan, as_json=here.as_json)
 
 
@@ -90,6 +104,7 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
         print_json(
             {
                 "missing": [asdict(one) for one in plan.missing],
+                "growing": [asdict(one) | {"partitions_now": now} for one, now in plan.growing],
                 "present": plan.present,
                 "differences": [asdict(one) | {"remedy": one.remedy} for one in plan.differences],
                 "publishes": [asdict(one) for one in planned.publishes],
@@ -102,6 +117,9 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
             for one in plan.missing
         ]
         print_table("missing topics", ("topic", "partitions", "replicas"), rows)
+    if plan.growing:
+        sizes = [(one.name, now, one.partitions) for one, now in plan.growing]
+        print_table("topics to get more partitions", ("topic", "has", "will have"), sizes)
     for one in plan.differences:
         weight = "BREAKS A GUARANTEE" if one.breaks else "differs"
         print_line(f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}\n  {one.remedy}")
@@ -113,14 +131,19 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
 
 
 def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) -> None:
-    """Make the missing topics, then publish the topic settings."""
+    """Make the missing topics, add partitions, then publish the topic settings."""
     made = [topic.name for topic in planned.topics.missing if planned.maker.make(topic)]
+    for topic, _ in planned.topics.growing:
+        planned.maker.grow(topic)
+    grown = [topic.name for topic, _ in planned.topics.growing]
     if planned.publishes:
         write_system(settings, planned.system)
     if as_json:
-        print_json({"made": made, "published": [asdict(one) for one in planned.publishes]})
+        print_json({"made": made, "grown": grown, "published": [asdict(one) for one in planned.publishes]})
     else:
         print_line(f"made {counted(len(made), 'topic')}")
+        if grown:
+            print_line(f"added partitions to {counted(len(grown), 'topic')}")
         if planned.publishes:
             print_line(f"published {', '.join(one.name for one in planned.publishes)}")
 

@@ -20,6 +20,7 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
@@ -128,6 +129,7 @@ class DelayProducer:
         self._admin = KafkaAdmin(self._base, self._client_id)
         self._partitions: dict[str, tuple[float, int]] = {}
         self._follower: GroupsFollower | None = None
+        self._lanes = LanePartitions(lambda: Groups() if self._follower is None else self._follower.groups)
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="reconsume-delay-producer", daemon=True)
@@ -186,8 +188,10 @@ class DelayProducer:
         partition = -1 if selector is None else self._select(topic, selector, arg)
         first, due_ms = topic, int(now)
         if wish.waits:
-            first, due_ms, asking = self._lane(wish, topic, partition, due_ms)
-            properties, partition = properties | asking, -1
+            first, count, due_ms, asking = self._lane(wish, topic, partition, due_ms)
+            encoded = key.encode() if isinstance(key, str) else key
+            partition = ANY_PARTITION if wish.level is None else self._lanes.choose(first, count, topic, encoded)
+            properties |= asking
         msg_id = make_uniq_key(due_ms, secrets.token_bytes(RANDOM_BYTES))
         stored = self._produce(first, partition, key, body, headers, properties | {UNIQ_KEY: msg_id})
         return SendResult(msg_id, topic, stored)
@@ -227,8 +231,8 @@ class DelayProducer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _lane(self, wish: DelayWish, topic: str, partition: int, now: int) -> tuple[str, int, dict[str, str]]:
-        """Where the message waits first, when it is due by this machine's clock, and what its headers ask for.
+    def _lane(self, wish: DelayWish, topic: str, partition: int, now: int) -> tuple[str, int, int, dict[str, str]]:
+        """Where the message waits first, of how many partitions, when it is due, and what its headers ask for.
 
         A moment goes through the inbox, where a target that is not allowed shows at once and not after the first lane.
         """
@@ -251,8 +255,7 @@ class DelayProducer:
             lane, due_ms = self._names.send_back, wish.deliver_ms or 0
             asking[TIMER_DELIVER_MS] = str(due_ms)
         own = "" if self._own_table is None else f"RECONSUME_MESSAGE_DELAY_LEVEL='{self._own_table}' "
-        self._require(lane, f"run: {own}reconsume topics apply")
-        return lane, due_ms, asking
+        return lane, self._require(lane, f"run: {own}reconsume topics apply"), due_ms, asking
 
     def _groups(self) -> Groups:
         """What the GROUPS topic says; it is followed from the first delayed message on."""

@@ -9,7 +9,7 @@ from typing import Final
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.inspection import Inspector, TopicState
@@ -43,6 +43,7 @@ def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: R
     if missing:
         others = f", and so {counted(len(missing) - 1, 'other is', 'others are')}" if len(missing) > 1 else ""
         report.problem("topics", f"topic {missing[0]} is missing{others}", "reconsume topics apply")
+    _check_partitions(plan, report)
     for different in plan.differences:
         what = f"topic {different.topic}: {different.setting} is {different.is_now}, it should be {different.should_be}"
         tell = report.problem if different.breaks else report.warning
@@ -54,6 +55,15 @@ def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: R
             _check_state(settings, name, state, found.get(name, {}), report)
     if len(report.findings) == before:
         report.passed.append(f"topics: {len(plan.present)} are there and as they should be")
+
+
+def _check_partitions(plan: TopicPlan, report: Report) -> None:
+    if plan.growing:
+        topic, now = plan.growing[0]
+        others = f", and {counted(len(plan.growing) - 1, 'other too has', 'others too have')} too few"
+        what = f"topic {topic.name} has {counted(now, 'partition')} of {topic.partitions}"
+        effect = "; without bulk partitions one group's flood delays all others"
+        report.warning("topics", what + (others if plan.growing[1:] else "") + effect, "reconsume topics apply")
 
 
 def _check_state(settings: Settings, name: str, state: TopicState, found: Mapping[str, str], report: Report) -> None:

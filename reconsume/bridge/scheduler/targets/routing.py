@@ -14,6 +14,7 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import stored_ms
 from reconsume.bridge.scheduler.targets.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.targets.timers import Timers
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.inbox import inbox_request
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
@@ -24,8 +25,6 @@ from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of, is_de
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 
 __all__ = ["UNWRITTEN", "Delivery", "Router"]
-
-_ANY: Final = -1
 
 
 class Delivery(NamedTuple):
@@ -90,7 +89,9 @@ class Router:
         headers = headers_of(message)
         kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
         group = _group_of(headers)
-        return Delivery(self.names.quarantine, _ANY, message.key(), message.value(), kept, "quarantined", group)
+        return Delivery(
+            self.names.quarantine, ANY_PARTITION, message.key(), message.value(), kept, "quarantined", group
+        )
 
     def _deliver(self, message: Message, headers: Headers) -> Delivery:
         real_topic = real_qid = None
@@ -106,14 +107,14 @@ class Router:
         target = self.targets.find(real_topic)
         key = message.key()
         partition = 0 if target.partitions == 1 else _partition(target, key, real_qid)
-        if target.kind == "topic" and (other := self._not_yet(message, headers)) is not None:
+        if target.kind == "topic" and (other := self._not_yet(message, headers, target.topic)) is not None:
             return other
         # A named tuple's own constructor takes three times as long, and this runs for every record.
         return _new_tuple(
             Delivery, (target.topic, partition, key, message.value(), headers, _OUTCOMES[target.kind], target.group)
         )
 
-    def _not_yet(self, message: Message, headers: Headers) -> Delivery | None:
+    def _not_yet(self, message: Message, headers: Headers, topic: str) -> Delivery | None:
         """What happens to a delayed message in place of its delivery: withdrawn, or on to the next lane."""
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
@@ -123,11 +124,11 @@ class Router:
             if not waits:
                 cancels.require(now if deliver_ms is None else deliver_ms)
             if (withdrawal := withdrawal_id(uniq_key)) in cancels:
-                return Delivery("", _ANY, withdrawal, None, [], "cancelled", "")
+                return Delivery("", ANY_PARTITION, withdrawal, None, [], "cancelled", "")
         if deliver_ms is None or not waits:
             return None
         lane = self.timers.next_lane(deliver_ms, now)
-        return Delivery(lane, _ANY, message.key(), message.value(), rolled(headers), "rolled", "")
+        return self._to_lane(lane, topic, message, rolled(headers), "rolled")
 
     def _take_in(self, message: Message, headers: Headers) -> Delivery:
         """A record of the inbox: a delayed message where REAL_TOPIC is an ordinary topic, else a send-back."""
@@ -139,8 +140,14 @@ class Router:
         deliver_ms, lane, kept = delayed_copy(headers, position, stored, table, self.names)
         if deliver_ms is not None:
             lane = self.timers.next_lane(deliver_ms, self.timers.clock())
-        self.targets.require_lane(lane)
-        return Delivery(lane, _ANY, message.key(), message.value(), kept, "rolled", "")
+        return self._to_lane(lane, real_topic, message, kept, "rolled")
+
+    def _to_lane(
+        self, lane: str, target: str, message: Message, headers: Headers, outcome: str, group: str = ""
+    ) -> Delivery:
+        key = message.key()
+        partition = self.targets.lane_partition(lane, target, key)
+        return Delivery(lane, partition, key, message.value(), headers, outcome, group)
 
     def committed(self, batch: Sequence[Delivery]) -> None:
         """Take note of a batch with withdrawn messages: their withdrawals are done."""
@@ -158,7 +165,7 @@ class Router:
         groups = self.groups()
         config = groups.find(request.group)
         if config.retry_queue_nums <= 0:
-            return Delivery("", _ANY, None, None, [], "dropped", request.group)
+            return Delivery("", ANY_PARTITION, None, None, [], "dropped", request.group)
         copy = send_back_copy(
             request,
             self.names,
@@ -167,8 +174,7 @@ class Router:
             real_qid=choose_partition(message.key(), config.retry_queue_nums),
             failed_ms=message.timestamp()[1],
         )
-        self.targets.require_lane(copy.topic)
-        return Delivery(copy.topic, _ANY, message.key(), message.value(), copy.headers, "sent_back", request.group)
+        return self._to_lane(copy.topic, request.group, message, copy.headers, "sent_back", request.group)
 
 
 def _group_of(headers: Headers) -> str:

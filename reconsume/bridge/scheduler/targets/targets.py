@@ -13,6 +13,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps
 from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
@@ -90,10 +91,14 @@ class Targets:
     look_ups: LookUps = field(default_factory=LookUps)
     listed: ListedTopics = field(default_factory=ListedTopics)
     _known: OrderedDict[bytes, Target] = field(default_factory=OrderedDict)
-    _lanes: set[str] = field(default_factory=set)
+    _lanes: dict[str, int] = field(default_factory=dict)
     _unsure: set[str] = field(default_factory=set)
     _there: Mapping[str, int] = field(default_factory=dict)
     _taken: Mapping[str, int] | None = None
+    _lane_partitions: LanePartitions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lane_partitions = LanePartitions(self.groups)
 
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
@@ -112,10 +117,11 @@ class Targets:
             self._known[real_topic] = known
         return known
 
-    def require_lane(self, topic: str) -> None:
-        """Make a delay topic that a changed table has brought and nobody has made.
+    def lane_partition(self, topic: str, target: str, key: bytes | None) -> int:
+        """The partition of a delay topic for a record of a group, or of a delayed message to a topic.
 
-        Brokers that make topics by themselves would make it with the clock of its producers.
+        A delay topic that a changed table has brought, and nobody has made, is made here. Brokers that make topics by
+        themselves would make it with the clock of its producers.
         Test: tests/integration/test_table_changes.py.
 
         Raises:
@@ -123,12 +129,12 @@ class Targets:
             KafkaNotReachable: ask again later.
         """
         if topic not in self._lanes:
-            self._partitions(topic, lambda: self._find_or_make_lane(topic))
-            self._lanes.add(topic)
+            self._lanes[topic] = self._partitions(topic, lambda: self._find_or_make_lane(topic))
+        return self._lane_partitions.choose(topic, self._lanes[topic], target, key)
 
     def forget(self) -> None:
         """Look everything up again: a topic that was known may be gone. Failures of a moment ago are remembered."""
-        self._unsure = {one.topic for one in self._known.values()} | self._lanes
+        self._unsure = {one.topic for one in self._known.values()} | self._lanes.keys()
         self._known.clear()
         self._lanes.clear()
         self._there = {}
@@ -138,6 +144,7 @@ class Targets:
         self._taken = self._there = self.listed.topics
         for target in self._known.values():
             target.partitions = self._there.get(target.topic) or target.partitions
+        self._lanes = {topic: self._there.get(topic) or count for topic, count in self._lanes.items()}
 
     def _found(self, topic: str) -> int | None:
         """Its partitions; what was forgotten is asked for in few questions, for it may be thousands of topics."""

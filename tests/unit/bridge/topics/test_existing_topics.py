@@ -48,7 +48,7 @@ def test_a_topic_that_is_missing_or_hidden_is_asked_for_every_5_s(
     assert admin.asked == 1
     admin.error, admin.found, admin.now = None, {"orders": 1}, 5.0
     existing.require("orders")
-    assert existing.knows("orders")
+    assert existing.known("orders") == 1
 
 
 def test_without_an_answer_nothing_is_known(admin: FakeAdmin, existing: ExistingTopics) -> None:
@@ -76,3 +76,26 @@ def test_what_is_remembered_is_bounded(admin: FakeAdmin, existing: ExistingTopic
     with pytest.raises(TopicNotReady):
         existing.require("orders")
     assert len(existing._failed) == 1
+
+
+def test_partitions_that_were_added_are_known_within_a_minute(admin: FakeAdmin, existing: ExistingTopics) -> None:
+    admin.found = {"orders": 4}
+    assert existing.require("orders") == 4
+    admin.found, admin.now = {"orders": 6}, 59.0
+    existing.look_again()
+    assert (existing.known("orders"), admin.asked) == (4, 1)
+    admin.now = 60.0
+    existing.look_again()
+    assert (existing.known("orders"), admin.asked) == (6, 2)
+
+
+def test_a_topic_that_was_there_is_used_while_nobody_answers_and_forgotten_when_it_is_gone(
+    admin: FakeAdmin, existing: ExistingTopics
+) -> None:
+    admin.found = {"orders": 4}
+    existing.require("orders")
+    admin.error, admin.now = KafkaNotReachable("away"), 60.0
+    assert existing.require("orders") == 4
+    admin.error, admin.found, admin.now = None, {}, 120.0
+    existing.look_again()
+    assert existing.known("orders") is None

@@ -82,7 +82,7 @@ def plan_with(monkeypatch: pytest.MonkeyPatch, partitions: int, **changed: str) 
 
 
 def test_what_is_as_it_should_be_or_more_generous_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan_with(monkeypatch, 4).differences == []
+    assert plan_with(monkeypatch, 6).differences == []
     assert plan_with(monkeypatch, 9, retention_ms="-1", max_message_bytes="9999999").differences == []
 
 
@@ -90,12 +90,24 @@ def test_a_difference_is_shown_with_its_remedy_and_nothing_is_made(monkeypatch: 
     plan = plan_with(monkeypatch, 2, message_timestamp_type="CreateTime", retention_ms="1000")
     assert plan.missing == []
     assert [(one.setting, one.breaks) for one in plan.differences] == [
-        ("partitions", False),
         ("message.timestamp.type", True),
         ("retention.ms", False),
     ]
-    assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[1].remedy
-    assert "--partitions 4" in plan.differences[0].remedy
+    assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[0].remedy
+
+
+def test_a_delay_topic_with_too_few_partitions_gets_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_with(monkeypatch, 4)
+    assert plan.differences == []
+    assert [(topic.partitions, now) for topic, now in plan.growing] == [(6, 4)]
+
+
+def test_other_topics_are_not_changed_because_their_keys_would_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = maker(monkeypatch).send_back_topic()
+    plan = plan_topics([topic], {topic.name: 2}, {topic.name: topic.settings})
+    assert plan.growing == []
+    (difference,) = plan.differences
+    assert "--partitions 4" in difference.remedy
 
 
 @pytest.mark.rule("BR-06", "BR-07", "NM-08")

@@ -49,7 +49,15 @@ class Full:
     def __len__(self) -> int:
         return len(self.taken)
 
-    def produce(self, _topic: str, on_delivery: Callable[[None, None], None], **_more: object) -> None:
+    def produce(
+        self,
+        _topic: str,
+        _value: bytes | None,
+        _key: bytes | None,
+        _partition: int,
+        on_delivery: Callable[[None, None], None],
+        **_more: object,
+    ) -> None:
         if not self.room:
             raise BufferError
         self.taken.append(on_delivery)
@@ -151,7 +159,7 @@ def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch
     lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()
     outcomes = send_back(writer, 2)
-    wait_until(lambda: writer._existing.knows(NAMES.delay(10_000)), what="the topic is known")
+    wait_until(lambda: writer._existing.known(NAMES.delay(10_000)) is not None, what="the topic is known")
     send_back(writer)  # it would hang here
     assert (outcomes, writer.flush(0)) == ([], 3)
     full.room = True

@@ -240,7 +240,7 @@ def test_a_lane_that_cannot_be_made_is_tried_again_after_5_s(admin: FakeAdmin, m
     admin.missing = (lane,)
     for _ in range(1_000):
         with pytest.raises(Undeliverable, match="no right to make it"):
-            targets.require_lane(lane)
+            targets.lane_partition(lane, "orders", None)
     assert tries == [lane]
     admin.missing, admin.now = (), admin.now + 5_000
-    targets.require_lane(lane)
+    targets.lane_partition(lane, "orders", None)

@@ -1,0 +1,74 @@
+"""In which partition of a delay topic a record is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.partitioning import choose_partition
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.rules.lane_budgets import LaneBudgets
+
+__all__ = ["ANY_PARTITION", "ChoosePartition", "LanePartitions", "partitions_at_once"]
+
+ANY_PARTITION: Final = -1
+"""Lets the producer choose: by key as a Java client would, else any."""
+
+
+ChoosePartition = Callable[[str, bytes | None], int]
+"""Gives the partition for a record of a group, or to a topic, with a key."""
+
+
+class LanePartitions:
+    """Normal partitions for everybody, and behind them bulk partitions for those who flood.
+
+    Within its budget (`LaneBudgets`) a group's record goes to a normal partition by its key; beyond it, to the bulk
+    partition of the group. A worker reads all partitions alike and shares its batches among them, so a flood delays
+    its own group, and those that flood the same bulk partition.
+
+    Guarantees: a record is never refused for its partition. Where a topic has no bulk partitions yet, it goes by key.
+    Tests: tests/unit/bridge/writing/test_lane_partitions.py, tests/integration/test_scheduler_fairness.py.
+
+    Args:
+        groups: the groups as known now; they tell how many partitions are normal.
+        clock: milliseconds that only grow.
+    """
+
+    def __init__(self, groups: Callable[[], Groups], clock: Clock = monotonic_ms) -> None:
+        self._groups = groups
+        self._clock = clock
+        self._budgets = LaneBudgets()
+
+    def choose(self, lane: str, partitions: int, target: str, key: bytes | None) -> int:
+        """The partition for a record of a group.
+
+        Args:
+            lane: the delay topic.
+            partitions: how many it has.
+            target: the group, or the topic of a delayed message.
+            key: of the record.
+        """
+        normal = self._groups().normal_partitions
+        if partitions <= normal:
+            return ANY_PARTITION
+        if self._budgets.is_flood(lane, target, self._clock()):
+            return normal + crc32(target.encode()) % (partitions - normal)
+        return choose_partition(key, normal)
+
+
+def partitions_at_once(settings: Settings) -> ChoosePartition:
+    """The partitions of `DELAY.0s` for what somebody sends now, such as dead letters again.
+
+    Raises:
+        KafkaNotReachable: GROUPS, or the topic, cannot be read.
+    """
+    lane, groups = settings.names.delay(0), read_groups(settings)
+    count = KafkaAdmin(settings.client_settings()).partitions([lane]).get(lane, 0)
+    lanes = LanePartitions(lambda: groups)
+    return lambda target, key: lanes.choose(lane, count, target, key)
