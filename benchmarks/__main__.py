@@ -26,8 +26,8 @@ def main() -> None:
             measure_lateness(kafka.bootstrap_servers, per_second, seconds=15)
         for per_second in (100, 1_000):
             measure_delayed(kafka.bootstrap_servers, per_second, seconds=20)
-        for flood in (100_000, 1_000_000):
-            measure_fairness(kafka.bootstrap_servers, flood)
+        for processes in (1, 4, 20):
+            measure_fairness(kafka.bootstrap_servers, 1_000_000, processes)
         measure_memory(kafka.bootstrap_servers)
         measure_withdrawals(kafka.bootstrap_servers)
         measure_drop_in(kafka.bootstrap_servers)

@@ -34,14 +34,14 @@ def install(bootstrap_servers: str, table: str = "1s 2s") -> Settings:
     return settings
 
 
-def waiting_headers(origin: str, offset: int) -> list[tuple[str, str | bytes | None]]:
+def waiting_headers(origin: str, offset: int, group: str = "bench") -> list[tuple[str, str | bytes | None]]:
     """The headers of a record that waits, as a consumer writes them."""
     return [
         ("RETRY_TOPIC", origin.encode()),
         ("ORIGIN_MESSAGE_ID", f"{origin}/0/{offset}".encode()),
         ("RECONSUME_TIME", b"1"),
         ("DELAY", b"1"),
-        ("REAL_TOPIC", b"%RETRY%bench"),
+        ("REAL_TOPIC", f"%RETRY%{group}".encode()),
         ("REAL_QID", b"0"),
         ("BORN_TIMESTAMP", b"1700000000000"),
         ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -56,11 +56,14 @@ def fill(settings: Settings, topic: str, records: int, payload: bytes = PAYLOAD)
     producer.flush()
 
 
-def produce_one(producer: Producer, topic: str, number: int, payload: bytes = PAYLOAD) -> None:
+def produce_one(
+    producer: Producer, topic: str, number: int, payload: bytes = PAYLOAD, group: str = "bench", partition: int = -1
+) -> None:
     """One waiting record; while the queue is full, serve and try again."""
+    headers = waiting_headers("bench", number, group)
     while True:
         try:
-            producer.produce(topic, payload, b"k%d" % number, headers=waiting_headers("bench", number))
+            producer.produce(topic, payload, b"k%d" % number, partition, headers=headers)
         except BufferError:
             producer.poll(0.1)
         else:

@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(900)]
 PATIENCE = 150.0
 AT_ONCE = 4
 EACH = 3
-FLOOD = 20_000
 BOTH = ("before", "after")
 
 IN_A_TRANSACTION = [
@@ -31,7 +30,6 @@ IN_A_TRANSACTION = [
 ]
 SCHEDULER = [*IN_A_TRANSACTION, "before:begin:3", "after:begin:3", *(f"{when}:abort:1" for when in BOTH)]
 """The first two transactions of a scheduler ask for the brokers' time and try a position; they are aborted."""
-OVERTAKEN = [f"{when}:{call}_few:1" for call in ("produce", "send_offsets", "commit_transaction") for when in BOTH]
 SCHEDULER_AT_LEAST_ONCE = [
     f"{when}:{call}:1" for call in ("produce", "acknowledged", "flush", "commit") for when in BOTH
 ]
@@ -106,38 +104,6 @@ def scheduler_dies(bootstrap_servers: str, delivery: str, step: str) -> list[str
     return [*wrong, *(f"{step}: early: {body!r}" for body in early)]
 
 
-def scheduler_dies_while_few_overtake(bootstrap_servers: str, step: str) -> list[str]:
-    """A flood of one group is due, and a few of another group behind it; gives what is wrong in the end."""
-    one = installation_of(bootstrap_servers)
-    lane, groups = one.settings.names.delay(1_000), [one.name("flood"), one.name("few")]
-    values = [[b"%d" % number for number in range(FLOOD)], [b"few%d" % number for number in range(EACH)]]
-    for group, bodies in zip(groups, values, strict=True):
-        one.produce(lane, *bodies, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RETRY_TOPIC", b"orders")])
-    arguments = ["scheduler", "--instance-id", "mortal", "--management", "127.0.0.1:0", "--log-level", "ERROR"]
-    environment = {
-        "RECONSUME_BOOTSTRAP_SERVERS": bootstrap_servers,
-        "RECONSUME_TOPIC_PREFIX": one.settings.topic_prefix,
-        "RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "10",
-    }
-
-    def done() -> bool:
-        retry = one.settings.names.retry(groups[0])
-        few_are = len(one.retries(groups[1])) >= EACH and retry in one.admin.partitions([retry])
-        return (
-            few_are and one.admin.end_offsets([(retry, 0)])[retry, 0] >= FLOOD and len(one.retries(groups[0])) >= FLOOD
-        )
-
-    killed_and_started_again(step, arguments, environment, done)
-    flood, few = map(one.retries, groups)
-    wrong = [
-        f"{step}: {len(moved)} of {len(bodies)}, or in another order"
-        for moved, bodies in ((flood, values[0]), (few, values[1]))
-        if [record.value for record in moved] != bodies
-    ]
-    overtook = max(record.timestamp for record in few) < flood[-1].timestamp
-    return wrong if overtook else [*wrong, f"{step}: the few did not overtake"]
-
-
 def _first(records: Sequence[Record]) -> dict[bytes | None, int]:
     found: dict[bytes | None, int] = {}
     for one in records:
@@ -170,10 +136,6 @@ def side_by_side(steps: Sequence[str], die: Callable[[str], list[str]]) -> list[
 )
 def test_a_scheduler_may_die_at_any_step(bootstrap_servers: str, delivery: str, steps: list[str]) -> None:
     assert side_by_side(steps, lambda step: scheduler_dies(bootstrap_servers, delivery, step)) == []
-
-
-def test_a_scheduler_may_die_at_any_step_of_a_batch_that_overtakes(bootstrap_servers: str) -> None:
-    assert side_by_side(OVERTAKEN, lambda step: scheduler_dies_while_few_overtake(bootstrap_servers, step)) == []
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.backlog import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
-from reconsume.bridge.scheduler.queues.second_reader import Scout
 from reconsume.bridge.scheduler.stalls import ReadingStopped, StallWatch
 from reconsume.bridge.scheduler.targets.allowed_topics import publish_allowed_topics
 from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
@@ -204,9 +203,8 @@ class SchedulerService:
             consumer = make_consumer(membership.settings)
             is_static = self._settings.scheduler.static_membership
             member = GroupMember(consumer, self._settings.names, is_static=is_static, noticed=self._orphans.noticed)
-            scout = Scout(lambda: make_consumer(self._scout_settings()))
             try:
-                self._at_work = self._worker(consumer, writer, scout, membership, member, positions)
+                self._at_work = self._worker(consumer, writer, membership, member, positions)
                 self._at_work.run(stop)
             except WorkerFenced as error:
                 # Brokers take a worker without an answer for a session for a second one: see `GroupMember`.
@@ -217,7 +215,6 @@ class SchedulerService:
                 self._at_work = None
                 if stop.is_set():
                     member.leave()
-                scout.close()
                 consumer.close()
                 self._was_shut_out = member.was_shut_out
         finally:
@@ -227,7 +224,6 @@ class SchedulerService:
         self,
         consumer: Consumer,
         writer: BatchWriter,
-        scout: Scout,
         membership: Membership,
         member: GroupMember,
         positions: PositionLog,
@@ -255,7 +251,6 @@ class SchedulerService:
             max_batch_records=scheduler.max_batch_records,
             clock=self._clock,
             is_time_in_doubt=lambda: self._clock.is_in_doubt,
-            scout=scout,
             positions=positions,
             membership=membership,
             member=member,
@@ -320,14 +315,4 @@ class SchedulerService:
             "queued.max.messages.kbytes": 32_768,
             # The metrics tell a partition that was read to its end from one with more to come.
             "enable.partition.eof": True,
-        }
-
-    def _scout_settings(self) -> dict[str, object]:
-        """No member of the group: it is given offsets and commits none."""
-        return consumer_settings(self._base, f"reconsume-scheduler-{self._instance}-scout") | {
-            "group.id": self._group,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 50,
-            "fetch.queue.backoff.ms": 10,
-            "queued.max.messages.kbytes": 32_768,
         }

@@ -22,7 +22,6 @@ from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.batch_size import BatchSize
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
-from reconsume.bridge.scheduler.queues.second_reader import Scout
 from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
@@ -71,7 +70,6 @@ class Worker:
         max_batch_records: int,
         clock: Clock = now_ms,
         is_time_in_doubt: Callable[[], bool] = lambda: False,
-        scout: Scout | None = None,
         positions: PositionReader | None = None,
         membership: Membership | None = None,
         member: GroupMember | None = None,
@@ -89,7 +87,6 @@ class Worker:
         self._size = BatchSize(max_batch_records)
         self._clock = clock
         self._is_time_in_doubt = is_time_in_doubt
-        self._scout = scout
         self._refusals = refusals if refusals is not None else Refusals(router)
         self._given_up: str | None = None
         self._unknown_outcome: UnknownOutcome | None = None
@@ -169,25 +166,8 @@ class Worker:
     def _deliver_due(self) -> int:
         if self._refusals:
             self._refusals.step(self._clock())
-        delivered = self._deliver_out_of_turn() if self._scout is not None else 0
-        if delivered is None or self._unknown_outcome is not None:
-            return delivered or 0
         runs = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
-        return delivered + (self._deliver(runs) if runs else 0)
-
-    def _deliver_out_of_turn(self) -> int | None:
-        """Records of small groups behind a flood, in a batch of their own; their number.
-
-        None if one of them was refused: until that one is singled out, no other batch makes the next one larger.
-        """
-        assert self._scout is not None
-        now, size = self._clock(), self._size
-        if size.is_full:
-            self._scout.look(self._read_ahead, now)
-        runs = self._read_ahead.take_overtaking(now, size.records, size.bytes) if self._scout.is_at_work else []
-        delivered = self._deliver(runs) if runs else 0
-        refused = runs and not delivered and self._read_ahead.take_overtaking(now, 1)
-        return None if refused else delivered
+        return self._deliver(runs) if runs else 0
 
     def _seconds_to_wait(self, longest: float) -> float:
         due = self._read_ahead.next_due_ms() if self._unknown_outcome is None else self._look_at_ms

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from confluent_kafka import Message
 
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
-from reconsume.bridge.scheduler.queues.out_of_turn import Waits, offset_of
+from reconsume.bridge.scheduler.queues.partition_queues import Waits, offset_of
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_batch_bytes
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery, Router

@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
-from reconsume.bridge.scheduler.queues.out_of_turn import offset_of
+from reconsume.bridge.scheduler.queues.partition_queues import offset_of
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.names import TopicNames

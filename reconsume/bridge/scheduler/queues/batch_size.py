@@ -51,11 +51,6 @@ class BatchSize:
         """The most bytes of the next batch, unless it is a single record."""
         return max(1, int(self._max_bytes * self._part))
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing limits batches but the settings."""
-        return self._part == 1.0
-
     def took(self, runs: Sequence[DueRun], took_ms: float, *, committed: bool) -> None:
         """Learn from a batch that ended after that time."""
         if took_ms > (_SLOW_MS if committed else _FAILED_SLOWLY_MS):

@@ -14,10 +14,13 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from reconsume.bridge.process.brokers_clock import stored_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.queues.backlog import PartitionHead
-from reconsume.bridge.scheduler.queues.out_of_turn import OutOfTurn, Waits, offset_of
-from reconsume.delay_levels.progress.done_ahead import DoneAhead
+from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, DoneAhead
+from reconsume.delay_levels.progress.done_apart import encode_apart
 
-__all__ = ["PartitionQueue", "TimerQueue"]
+__all__ = ["PartitionQueue", "TimerQueue", "Waits", "offset_of"]
+
+Waits = tuple[int, Message]
+"""When a record is due, in milliseconds, and the record."""
 
 _timestamp = Message.timestamp
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
@@ -25,18 +28,27 @@ _RECORD_OVERHEAD_BYTES = 1_000
 """About what a message costs in Python and librdkafka besides its value."""
 
 
+def offset_of(message: Message) -> int:
+    """Of a record that was read."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
 class PartitionQueue:
     """The first waiting records of one partition, in order of their offsets, each once.
 
     Attributes:
         is_at_end: whether it was read to its end and is not paused: the next record is a new one.
-        out_of_turn: what is delivered before those in front of it; None as long as that is nothing.
+        least_room: it may hold so many records, where the setting is for fewer.
     """
 
     __slots__ = (
-        *("_clock", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms", "is_at_end"),
-        *("out_of_turn", "partition", "topic"),
+        *("_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms"),
+        *("is_at_end", "partition", "topic"),
     )
+
+    least_room = 0
 
     def __init__(self, topic: str, partition: int, delay_ms: int, clock: Clock = now_ms) -> None:
         self.topic = topic
@@ -50,7 +62,7 @@ class PartitionQueue:
         self._next = 0
         self._end: int | None = None
         self._records: deque[Waits] = deque()
-        self.out_of_turn: OutOfTurn | None = None
+        self._done: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -74,7 +86,7 @@ class PartitionQueue:
             for (kind, timestamp_ms), message in zip(map(_timestamp, messages), messages, strict=True)
             if kind == TIMESTAMP_LOG_APPEND_TIME
         ]
-        if first < self._next or self.out_of_turn is not None or len(waiting) < len(messages):
+        if first < self._next or self._done or len(waiting) < len(messages):
             for message in messages:
                 self.append(message)
             return
@@ -84,7 +96,7 @@ class PartitionQueue:
 
     def append(self, message: Message) -> None:
         """Add the record that was read next, unless it was read before, or is done."""
-        if self._is_known(message) or (self.out_of_turn is not None and message.offset() in self.out_of_turn.done):
+        if self._is_known(message) or message.offset() in self._done:
             return
         self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
@@ -117,60 +129,16 @@ class PartitionQueue:
         """Whether reading on makes no sense, whatever is due."""
         return False
 
-    @property
-    def head(self) -> int:
-        """The smallest offset that is not done."""
-        return offset_of(self._records[0][1]) if self._records else self._next
-
-    @property
-    def next_offset(self) -> int:
-        """The offset that is read next."""
-        return self._next
-
-    def due_from(self, offset: int, now_ms: float) -> list[Waits]:
-        """What is in memory from that offset on, as far as it is due."""
-        later = takewhile(lambda record: offset_of(record[1]) >= offset, reversed(self._records))
-        return list(takewhile(lambda record: record[0] <= now_ms, reversed(list(later))))
-
-    def is_flooded(self, now_ms: float, late_ms: float) -> bool:
-        """Whether the head is late by more than that, and behind what is in memory, all due, there is more."""
-        records = self._records
-        return (
-            bool(records)
-            and records[0][0] + late_ms < now_ms
-            and records[-1][0] <= now_ms
-            and now_ms >= self.held_until_ms
-            and not self._is_read_to_end()
-        )
-
-    def has_recovered(self, now_ms: float, late_ms: float) -> bool:
-        """Whether there is nothing more to read, or the head is late no more."""
-        return self._is_read_to_end() or (bool(self._records) and self._records[0][0] + late_ms >= now_ms)
-
-    def _is_read_to_end(self) -> bool:
-        return self._end is not None and self._end >= self._next
-
     def learn(self, done: Iterable[int]) -> None:
         """Before the first record: what an earlier owner has delivered out of turn."""
-        self.out_of_turn = OutOfTurn(done) or None
-
-    def overtake(self, records: Iterable[Waits]) -> None:
-        """Deliver these before those in front of them."""
-        if self.out_of_turn is None:
-            self.out_of_turn = OutOfTurn()
-        self.out_of_turn.chosen.extend(records)
-
-    def overtaking(self, now_ms: float, limit: int) -> list[Waits]:
-        """Up to `limit` of those; they stay here."""
-        if self.out_of_turn is None or now_ms < self.held_until_ms:
-            return []
-        return self.out_of_turn.due(now_ms, limit)
+        self._done = frozenset(done)
 
     def after(self, records: list[Waits]) -> tuple[int, str]:
         """The offset to commit when these are delivered, and its metadata."""
-        if self.out_of_turn is None:
-            return offset_of(records[-1][1]) + 1, ""
-        return self.out_of_turn.after(records, self._records, self._next)
+        offset = offset_of(records[-1][1]) + 1
+        while offset in self._done:
+            offset += 1
+        return offset, encode_apart(offset, (one for one in self._done if one >= offset)) if self._done else ""
 
     @property
     def next_due_ms(self) -> float | None:
@@ -181,8 +149,6 @@ class PartitionQueue:
         """Up to `limit` records from the head that are due, with their due times; they stay here."""
         if now_ms < self.held_until_ms:
             return []
-        if self.out_of_turn is not None:
-            return self.out_of_turn.in_turn(self._records, now_ms, limit)
         first = list(islice(self._records, limit))
         for index, record in enumerate(first):
             if record[0] > now_ms:
@@ -190,25 +156,16 @@ class PartitionQueue:
         return first
 
     def drop(self, records: list[Waits]) -> None:
-        """Forget the records that `due` or `overtaking` gave last: they are delivered and committed."""
-        if self.out_of_turn is not None:
-            self._drop_out_of_turn(records)
-            return
+        """Forget the records that `due` gave last: they are delivered and committed."""
         count = len(records)
         # The exact size of each is not worth a look at it: the queue is emptied often.
         self.bytes -= self.bytes * count // len(self._records)
         popleft = self._records.popleft
         for _ in range(count):
             popleft()
-
-    def _drop_out_of_turn(self, records: list[Waits]) -> None:
-        assert self.out_of_turn is not None
-        before = len(self._records)
-        dropped = self.out_of_turn.finish(records, self._records, self._next)
-        if dropped:
-            self.bytes -= self.bytes * dropped // before
-        if not self.out_of_turn:
-            self.out_of_turn = None
+        if self._done:
+            offset = offset_of(self._records[0][1]) if self._records else self._next
+            self._done = frozenset(one for one in self._done if one >= offset)
 
 
 class TimerQueue(PartitionQueue):
@@ -228,6 +185,8 @@ class TimerQueue(PartitionQueue):
     """
 
     __slots__ = ("_behind", "_due_of", "_held", "_progress")
+
+    least_room = LONGEST_SPAN
 
     def __init__(self, topic: str, partition: int, due_of: Callable[[Message], float]) -> None:
         super().__init__(topic, partition, 0)
@@ -268,10 +227,6 @@ class TimerQueue(PartitionQueue):
         due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
         where = self.topic, self.partition
         return PartitionHead(where, None, len(self), due, head_due_ms, self._read_to(), self.paused)
-
-    def is_flooded(self, now_ms: float, late_ms: float) -> bool:  # noqa: ARG002
-        """Never: its records leave at their own moments anyway."""
-        return False
 
     @property
     def blocked(self) -> bool:

@@ -7,17 +7,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from sys import maxsize
-from typing import Self
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.scheduler.queues.out_of_turn import Waits
-from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue, Waits
 
-__all__ = ["DueRun", "OvertakingRun", "ReadAhead"]
+__all__ = ["DueRun", "ReadAhead"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,42 +43,26 @@ class DueRun:
         """The size of the values."""
         return sum(len(message) for _, message in self.records)
 
-    def first(self, count: int) -> Self:
+    def first(self, count: int) -> DueRun:
         """Return the run of its first records."""
-        return type(self)(self.queue, self.records[:count])
+        return DueRun(self.queue, self.records[:count])
 
     def hold(self, until_ms: float) -> None:
         """Do not try again before."""
         self.queue.held_until_ms = until_ms
 
 
-class OvertakingRun(DueRun):
-    """Records that are delivered before those in front of them.
-
-    Guarantees: they have a batch of their own, in front of what is due from the head. A record that is refused is
-    singled out among them, and no larger batch comes between. Test: tests/integration/test_scheduler_fairness.py.
-    """
-
-    __slots__ = ()
-
-    def hold(self, until_ms: float) -> None:
-        """Those in front of them go on."""
-        if self.queue.out_of_turn is not None:
-            self.queue.out_of_turn.held_until_ms = until_ms
-
-
-def _fitting(run: DueRun, share: int, left: int, *, alone: bool) -> tuple[DueRun, int]:
+def _fitting(run: DueRun, share: int, left: int) -> tuple[DueRun, int]:
     """Return the beginning of a run that is no larger than its share, and its size.
 
     Args:
         run: larger than its share.
         share: in bytes.
         left: in bytes; a first record that is larger than the share may take all of it.
-        alone: whether the first record is taken whatever its size.
     """
     sizes = list(accumulate(len(message) for _, message in run.records))
     count = bisect_right(sizes, share)
-    if count == 0 and (alone or sizes[0] <= left):
+    if count == 0 and sizes[0] <= left:
         count = 1
     return run.first(count), sizes[count - 1] if count else 0
 
@@ -89,7 +72,7 @@ class ReadAhead:
 
     Args:
         records_per_partition: stop reading a partition at so many waiting records.
-        total_bytes: the memory for all partitions; each gets an equal part.
+        total_bytes: the memory for all partitions. When it is taken, those with more than an equal part wait.
         clock: the time, for records whose timestamp is not the brokers'.
         saw: is told append times, and whether they are of records that were stored a moment ago.
     """
@@ -107,6 +90,7 @@ class ReadAhead:
         self._saw = saw
         self._warned: set[str] = set()
         self._queues: dict[Partition, PartitionQueue] = {}
+        self._did_not_fit: PartitionQueue | None = None
 
     def __iter__(self) -> Iterator[PartitionQueue]:
         return iter(self._queues.values())
@@ -164,7 +148,9 @@ class ReadAhead:
             queue.reached_end(offset)
 
     def take_due(self, now_ms: float, limit: int, max_bytes: int = maxsize) -> list[DueRun]:
-        """Take due records, shared fairly: a flooded partition leaves room for the others.
+        """Take due records, shared fairly: each partition gets as much as any other, or all that it has.
+
+        The most overdue ones come first where the limit is small. A record that did not fit is the next batch.
 
         Args:
             now_ms: the time.
@@ -172,56 +158,66 @@ class ReadAhead:
             max_bytes: of their values. A larger record is taken alone.
         """
         ready = [queue for queue in self if (due := queue.next_due_ms) is not None and due <= now_ms]
-        # The most overdue partition is served first, so none waits for ever when the limit is small.
+        large, self._did_not_fit = self._did_not_fit, None
+        if large in ready:
+            return [DueRun(large, large.due(now_ms, 1))]
+        # The most overdue partitions are served first, so none waits for ever when the limit is small.
         ready.sort(key=lambda queue: queue.next_due_ms or 0.0)
-        runs: list[DueRun] = []
+        del ready[limit:]
+        runs: dict[PartitionQueue, DueRun] = {}
         left, left_bytes = limit, max_bytes
-        for position, queue in enumerate(ready):
+        # Of those the short ones choose first, so that what they leave goes to the long ones.
+        for position, queue in enumerate(sorted(ready, key=len)):
             others = len(ready) - position
-            run = DueRun(queue, queue.due(now_ms, max(1, left // others)))
+            run = DueRun(queue, queue.due(now_ms, left // others))
             size = run.bytes
             if size > left_bytes // others:
-                run, size = _fitting(run, left_bytes // others, left_bytes, alone=not runs)
+                run, size = _fitting(run, left_bytes // others, left_bytes)
             if run.records:
-                runs.append(run)
+                runs[queue] = run
+            else:
+                self._did_not_fit = queue
             left -= len(run.records)
             left_bytes -= size
-            if left <= 0 or left_bytes <= 0:
-                break
-        return runs
-
-    def take_overtaking(self, now_ms: float, limit: int, max_bytes: int = maxsize) -> list[DueRun]:
-        """What was chosen to leave before those in front of it, at most `limit` records of `max_bytes`."""
-        runs: list[DueRun] = []
-        for queue in self:
-            if limit > 0 and max_bytes > 0 and (records := queue.overtaking(now_ms, limit)):
-                run, size = _fitting(OvertakingRun(queue, records), max_bytes, max_bytes, alone=not runs)
-                if run.records:
-                    runs.append(run)
-                limit -= len(run.records)
-                max_bytes -= size
-        return runs
+        if ready and not runs:
+            return self.take_due(now_ms, limit, max_bytes)
+        return [runs[queue] for queue in ready if queue in runs]
 
     def next_due_ms(self) -> float | None:
         """The earliest moment at which something here is due."""
         return min((due for queue in self if (due := queue.next_due_ms) is not None), default=None)
 
     def to_pause(self, now_ms: float) -> list[PartitionQueue]:
-        """Partitions that are full, still being read, and have nothing due.
+        """Partitions that are still being read, and are full or blocked.
 
-        What is due leaves at once, and pausing throws away what librdkafka has fetched ahead: benchmarks/throughput.py.
+        A partition with something due is read on, unless all memory is taken: what is due leaves at once, and pausing
+        throws away what librdkafka has fetched ahead (benchmarks/throughput.py).
         """
+        share = self._share(1.0)
         return [
             queue
             for queue in self
             if not queue.paused
-            and (queue.blocked or (self._is_filled(queue, 1.0) and (queue.next_due_ms or 0.0) > now_ms))
+            and (
+                queue.blocked
+                or queue.bytes >= share
+                or (self._is_filled(queue, 1.0) and (queue.next_due_ms or 0.0) > now_ms)
+            )
         ]
 
     def to_resume(self) -> list[PartitionQueue]:
         """Paused partitions that have drained to half, early enough to be read on before they run dry."""
-        return [queue for queue in self if queue.paused and not queue.blocked and not self._is_filled(queue, 0.5)]
+        share = self._share(0.5)
+        return [
+            queue
+            for queue in self
+            if queue.paused and not queue.blocked and queue.bytes < share and not self._is_filled(queue, 0.5)
+        ]
 
     def _is_filled(self, queue: PartitionQueue, part: float) -> bool:
-        share = self._total_bytes / max(1, len(self._queues))
-        return len(queue) >= self._records_per_partition * part or queue.bytes >= share * part
+        return len(queue) >= max(self._records_per_partition, queue.least_room) * part
+
+    def _share(self, part: float) -> float:
+        """What a partition may have of this part of the memory, in bytes; infinity while that is not all taken."""
+        total = self._total_bytes * part
+        return total / len(self._queues) if sum(queue.bytes for queue in self) >= total else inf

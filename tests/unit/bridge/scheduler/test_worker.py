@@ -419,21 +419,6 @@ def test_a_withdrawal_is_done_when_the_drop_of_its_message_is_committed() -> Non
     assert (refusals, bench.router.met) == ([], [b"id of a"])
 
 
-def test_records_that_overtake_and_must_wait_hold_up_none_in_front_of_them() -> None:
-    """An abort holds their run, not the whole partition."""
-    answers: list[Exception | None] = [BatchAborted(KafkaNotReachable("away"), passing=True)]
-    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0) if answers else None))
-    bench.feed(b"a", b"b", b"few")
-    bench.turn()
-    (queue,) = (one for one in bench.worker._read_ahead if len(one))
-    queue.overtake([(1_000, Message(topic=TOPIC, partition=0, offset=2, value=b"few"))])
-    bench.worker._deliver(bench.worker._read_ahead.take_overtaking(1_000, 10))
-    assert bench.writer.batches == [1]
-    bench.now = 1_000
-    bench.turn()
-    assert bench.values() == [b"a", b"b", b"few"]
-
-
 def test_batches_that_take_too_long_shrink_until_they_are_committed() -> None:
     """Whether a transaction fails, or nobody knows what became of it."""
     fates = [

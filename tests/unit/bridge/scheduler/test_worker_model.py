@@ -34,11 +34,10 @@ from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners
 from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
-from reconsume.bridge.scheduler.queues.second_reader import Scout
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge
-from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.progress.done_apart import decode_either, encode_apart
 from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.positions import PositionsInMemory, Transaction
 
@@ -47,7 +46,6 @@ LANES: Final = {NAMES.delay(1_000): 1_000, NAMES.delay(2_000): 2_000, NAMES.dela
 PARTITIONS: Final = [(topic, number) for topic in LANES for number in (0, 1)]
 WORKERS: Final = ("a", "b")
 READ_AT_ONCE: Final = 3
-SCOUTED_AT_ONCE: Final = 12
 HOLD_MS: Final = 20_000
 """Longer than any worker holds a partition."""
 FATES: Final = (
@@ -243,39 +241,6 @@ class Member:
             raise WriterBroken(KafkaNotReachable("fenced"))
 
 
-@dataclass
-class Reader:
-    """A scout's consumer: of no group, and sometimes without anything at hand."""
-
-    kafka: Kafka
-    at: dict[Where, int] = field(default_factory=dict)
-    paused: set[Where] = field(default_factory=set)
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        self.at |= {(one.topic, one.partition): one.offset for one in partitions}
-
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        for one in partitions:
-            del self.at[one.topic, one.partition]
-
-    def consume(self, _count: int, _timeout: float) -> list[Message]:
-        found: list[Message] = []
-        for where, position in self.at.items():
-            if where not in self.paused:
-                part = self.kafka.logs[where][position : position + SCOUTED_AT_ONCE]
-                self.at[where] += len(part)
-                found += part
-        return found
-
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        self.paused |= {(one.topic, one.partition) for one in partitions}
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        self.paused -= {(one.topic, one.partition) for one in partitions}
-
-    def close(self) -> None: ...
-
-
 class Trials:
     """Of the records that are tried alone every third is refused; the answer to every fifth trial is missing."""
 
@@ -346,7 +311,6 @@ class Workers(RuleBasedStateMachine):
             refused=lambda _topic: None,
             max_batch_records=5,
             clock=lambda: self.kafka.now,
-            scout=Scout(lambda: cast("Any", Reader(self.kafka)), grace_ms=0),
             positions=self.kafka.positions,
         )
 
@@ -541,44 +505,41 @@ def test_the_model_finds_workers_that_go_by_the_coordinator_or_by_what_is_not_co
         machine.what_is_delivered_is_what_is_committed()
 
 
+def _after_an_earlier_version(machine: Workers) -> Where:
+    """Six due records, of which the fourth and the last were delivered before those in front of them."""
+    where = PARTITIONS[0]
+    for _ in range(6):
+        machine.a_record_is_appended(where, 0)
+    machine.time_passes(3_000)
+    machine.kafka.committed[where] = machine.kafka.told[where] = 0, encode_apart(0, [3, 5])
+    machine.kafka.delivered[where] = [(3, machine.kafka.now), (5, machine.kafka.now)]
+    return where
+
+
 @pytest.mark.parametrize("fate", FATES)
-def test_the_model_has_few_records_overtake_a_flood_whatever_becomes_of_their_batch(fate: str) -> None:
+def test_the_model_repeats_nothing_that_an_earlier_version_delivered_out_of_turn(fate: str) -> None:
     machine = Workers()
-    where = PARTITIONS[0]
-    machine.a_group_floods_and_others_are_behind_it(where, 200, [b"few", b"few", b"other"])
-    machine.time_passes(3_000)
-    while not any(queue.overtaking(machine.kafka.now, 1) for queue in machine.workers["a"]._read_ahead):
-        machine.workers["a"]._scout.look(machine.workers["a"]._read_ahead, machine.kafka.now)  # type: ignore[union-attr]
-        machine.workers["a"]._source.read(0)
+    where = _after_an_earlier_version(machine)
+    machine.workers["a"]._size.halve(4)
     machine.a_worker_turns("a", fate)
-    machine.what_is_delivered_is_what_is_committed()
-    machine.time_passes(HOLD_MS)
-    while len(machine.kafka.delivered[where]) < 203:
-        machine.time_passes(3_000)
-        machine.a_worker_turns("a", "commits")
-        machine.what_is_delivered_is_what_is_committed()
-    machine.lanes_keep_their_order()
-    order = [offset for offset, _ in machine.kafka.delivered[where]]
-    assert max(map(order.index, (200, 201, 202))) < order.index(100)
-    machine.a_record_is_appended(where, 0)
-    machine.time_passes(3_000)
-    while len(machine.kafka.delivered[where]) < 204:
-        machine.a_worker_turns("a", "commits")
-    assert (machine.kafka.delivered[where][-1][0], machine.kafka.committed[where]) == (203, (204, ""))
-
-
-def test_the_model_finds_an_owner_that_does_not_ask_who_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadAhead, "learn", lambda *_: None)
-    machine = Workers()
-    where = PARTITIONS[0]
-    machine.a_group_floods_and_others_are_behind_it(where, 40, [b"few"])
-    machine.time_passes(3_000)
-    for _ in range(4):
-        machine.a_worker_turns("a", "commits")
+    machine.a_worker_turns("a", "commits")
     machine.what_is_delivered_is_what_is_committed()
     machine.a_partition_moves(where, told=True)
-    for _ in range(60):
-        machine.time_passes(3_000)
+    while len(machine.kafka.delivered[where]) < 6:
+        machine.time_passes(HOLD_MS)
         machine.a_worker_turns("b", "commits")
+        machine.what_is_delivered_is_what_is_committed()
+    assert [offset for offset, _ in machine.kafka.delivered[where]] == [3, 5, 0, 1, 2, 4]
+    assert machine.kafka.committed[where] == (6, "")
+
+
+def test_the_model_finds_an_owner_that_does_not_ask_what_was_delivered_out_of_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ReadAhead, "learn", lambda *_: None)
+    machine = Workers()
+    _after_an_earlier_version(machine)
+    for _ in range(10):
+        machine.a_worker_turns("a", "commits")
     with pytest.raises(AssertionError):
         machine.what_is_delivered_is_what_is_committed()

@@ -43,13 +43,13 @@ def test_after_an_outage_batches_are_full_again_within_a_dozen() -> None:
     work(size, lambda _: 10_000.0, 50, 5_000)
     assert size.records == 1
     work(size, lambda _: 5.0, 13, 5_000)
-    assert (size.records, size.is_full) == (5_000, True)
+    assert size.records == 5_000
 
 
 def test_a_batch_that_fails_at_once_says_nothing_of_its_size() -> None:
     size = BatchSize(5_000)
     size.took(runs(5_000), 100, committed=False)
-    assert size.is_full
+    assert size.records == 5_000
     size.took(runs(5_000), 1_000, committed=False)
     assert size.records == 2_500
 
@@ -59,7 +59,7 @@ def test_long_round_trips_do_not_keep_batches_small() -> None:
     work(size, lambda _: 3_000.0, 5, 5_000)
     assert size.records < 500
     work(size, lambda _: 1_500.0, 40, 5_000)
-    assert size.is_full
+    assert size.records == 5_000
 
 
 def test_a_small_batch_does_not_prove_that_a_large_one_is_taken() -> None:

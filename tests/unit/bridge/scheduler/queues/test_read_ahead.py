@@ -63,9 +63,25 @@ def test_a_flooded_partition_leaves_room_for_the_others() -> None:
     for offset in range(100):
         add(ahead, message("flood", 0, offset, 0))
     add(ahead, message("quiet", 0, 0, 50))
-    taken = offsets(ahead.take_due(60, 10))
-    assert taken["quiet", 0] == [0]
-    assert len(taken["flood", 0]) == 5
+    assert offsets(ahead.take_due(60, 10)) == {("quiet", 0): [0], ("flood", 0): list(range(9))}
+
+
+def test_two_floods_get_the_same_share() -> None:
+    ahead = reading(("one", 0, 0), ("two", 0, 0), ("quiet", 0, 0))
+    for offset in range(100):
+        add(ahead, message("one", 0, offset, 0))
+        add(ahead, message("two", 0, offset, 20))
+    add(ahead, message("quiet", 0, 0, 50))
+    taken = ahead.take_due(60, 11)
+    assert {run.queue.topic: len(run.records) for run in taken} == {"quiet": 1, "one": 5, "two": 5}
+
+
+def test_a_small_limit_is_for_the_most_overdue() -> None:
+    ahead = reading(*((topic, 0, 0) for topic in "abc"))
+    for topic, stored in (("a", 30), ("b", 10), ("c", 20)):
+        add(ahead, message(topic, 0, 0, stored))
+    assert offsets(ahead.take_due(60, 1)) == {("b", 0): [0]}
+    assert offsets(ahead.take_due(60, 2)) == {("b", 0): [0], ("c", 0): [0]}
 
 
 def test_a_batch_is_bounded_in_bytes_and_one_record_larger_than_that_goes_alone() -> None:
@@ -74,13 +90,27 @@ def test_a_batch_is_bounded_in_bytes_and_one_record_larger_than_that_goes_alone(
         add(ahead, message("large", 0, offset, 5, b"x" * 100))
         add(ahead, message("small", 0, offset, 10, b"x"))
     add(ahead, message("huge", 0, 0, 7, b"x" * 5_000))
-    first = ahead.take_due(60, 100, 900)
-    assert offsets(first) == {("large", 0): [0, 1, 2], ("small", 0): list(range(10))}
-    for run in first:
-        run.drop()
-    assert offsets(ahead.take_due(60, 100, 900)) == {("large", 0): [3, 4, 5, 6]}
-    ahead.revoke([("large", 0)])
-    assert offsets(ahead.take_due(60, 100, 900)) == {("huge", 0): [0]}
+    taken = []
+    while runs := ahead.take_due(60, 100, 900):
+        assert len(runs) == 1 or sum(run.bytes for run in runs) <= 900
+        taken.append(offsets(runs))
+        for run in runs:
+            run.drop()
+    assert taken == [
+        {("large", 0): [0, 1, 2, 3], ("small", 0): list(range(10))},
+        {("huge", 0): [0]},
+        {("large", 0): [4, 5, 6, 7, 8, 9]},
+    ]
+
+
+def test_a_partition_with_something_due_is_paused_when_all_memory_is_taken() -> None:
+    """A thousand late records of 1 MB would else be in memory together."""
+    ahead = reading(("late", 0, 0), ("quiet", 0, 0), total=100_000)
+    for offset in range(20):
+        assert ahead.to_pause(60) == [] or offset >= 9
+        add(ahead, message("late", 0, offset, 0, b"x" * 10_000))
+    (queue,) = ahead.to_pause(60)
+    assert queue.topic == "late"
 
 
 def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
@@ -95,11 +125,24 @@ def test_a_full_partition_is_paused_only_when_nothing_of_it_is_due() -> None:
     assert ahead.to_resume() == [queue]
 
 
-def test_memory_is_shared_between_the_partitions() -> None:
-    ahead = reading(("a", 0, 9), ("b", 0, 9), records=10**6, total=100_000)
+def test_memory_is_shared_between_the_partitions_when_all_is_taken() -> None:
+    ahead = reading(("a", 0, 9), ("b", 0, 9), ("c", 0, 9), records=10**6, total=100_000)
     for offset in range(5):
         add(ahead, message("a", 0, offset, 10**9, b"x" * 10_000))
-    assert [queue.topic for queue in ahead.to_pause(0)] == ["a"]
+    assert ahead.to_pause(0) == [], "nobody else needs it"
+    for offset in range(5):
+        add(ahead, message("b", 0, offset, 10**9, b"x" * (10_000 if offset < 3 else 5_000)))
+    add(ahead, message("c", 0, 0, 10**9, b"x"))
+    assert [queue.topic for queue in ahead.to_pause(0)] == ["a", "b"]
+
+
+def test_delayed_messages_of_the_last_stretch_have_room_whatever_the_setting() -> None:
+    """They are held in memory, and a partition with more of them than there is room for is late."""
+    ahead = ReadAhead(100, 10**9)
+    ahead.assign_held("reconsume.DELAY.0s", 0, lambda _message: 5_000.0)
+    for offset in range(15_000):
+        add(ahead, message("reconsume.DELAY.0s", 0, offset, 0, b""))
+    assert ahead.to_pause(0) == []
 
 
 def test_a_partition_that_is_held_is_not_due_until_then() -> None:
