@@ -19,7 +19,8 @@ from reconsume.consumers import (
     PushConsumer,
 )
 from reconsume.consumers.partitions import offset_reset
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, first_offset
+from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.partitions.offset_reset import first_offset
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 

@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name, whole_number
 
 __all__ = ["Circuit", "CircuitBreaker", "CircuitChange", "CircuitState", "Permit"]
 
+Permit = int
+"""Leave to call the listener once: the period of the state that it was given in, in which alone the result counts."""
 _STEPS: Final = 10
 """The window slides in tenths, so its memory does not depend on the number of calls."""
 
@@ -91,12 +93,6 @@ class CircuitBreaker:
             )
 
 
-class Permit(NamedTuple):
-    """Leave to call the listener once; the result counts only in the period of its state that it was given in."""
-
-    period: int
-
-
 @dataclass(slots=True)
 class _Step:
     number: int
@@ -162,11 +158,11 @@ class Circuit:
             if not self._probes_left:
                 return None
             self._probes_left -= 1
-        return Permit(self._period)
+        return self._period
 
     def is_valid(self, permit: Permit) -> bool:
         """Whether a permit is of this period."""
-        return permit.period == self._period
+        return permit == self._period
 
     def cancel(self, permit: Permit) -> None:
         """The listener was not called after all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -113,13 +114,9 @@ class ThreadListenerPool(Generic[T]):
     def close(self, seconds: float) -> bool:
         """Start no more chunks and wait for the running ones; False if some still run."""
         self.stop()
-        deadline = threading.Event()
-        timer = threading.Timer(seconds, deadline.set)
-        timer.start()
+        end = time.monotonic() + seconds
         for thread in self._threads:
-            while thread.is_alive() and not deadline.is_set():
-                thread.join(0.05)
-        timer.cancel()
+            thread.join(max(0.0, end - time.monotonic()))
         return not self.is_working()
 
     def _call(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, cast
 
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.user_callbacks import UserCallbacks
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, is_async
@@ -130,10 +131,6 @@ def check_hook(hook: object) -> ConsumeMessageHook:
     return hook
 
 
-def _monotonic_ms() -> float:
-    return time.monotonic() * 1000
-
-
 class ConsumeHooks:
     """Tells all hooks of a consumer, in the order of their registration. Safe to use from several threads.
 
@@ -149,29 +146,34 @@ class ConsumeHooks:
     """
 
     def __init__(
-        self, group: str, hooks: Iterable[ConsumeMessageHook], timeout_ms: float, clock: Clock = _monotonic_ms
+        self, group: str, hooks: Iterable[ConsumeMessageHook], timeout_ms: float, clock: Clock = monotonic_ms
     ) -> None:
         self.group = group
         self.timeout_ms = timeout_ms
         self.clock = clock
-        self._guarded = [_Guarded(hook, clock) for hook in hooks]
+        self._hooks = [(hook, UserCallbacks("hook", clock)) for hook in hooks]
 
     def before(self, message_queue: MessageQueue, messages: Sequence[Message]) -> ConsumeCall:
         """The listener is about to be called; its `ConsumeCall` must be ended."""
         context = ConsumeMessageContext(self.group, message_queue, tuple(messages))
-        for one in self._guarded:
-            one.tell("consume_message_before", context)
+        self._tell("consume_message_before", context)
         return ConsumeCall(self, context)
 
     def after(self, context: ConsumeMessageContext) -> None:
         """The listener has come back."""
-        for one in self._guarded:
-            one.tell("consume_message_after", context)
+        self._tell("consume_message_after", context)
 
     def sent_back(self, context: SendMessageBackContext) -> None:
         """A send-back has ended."""
-        for one in self._guarded:
-            one.tell("send_message_back_after", context)
+        self._tell("send_message_back_after", context)
+
+    def _tell(self, method: str, context: ConsumeMessageContext | SendMessageBackContext) -> None:
+        for hook, calls in self._hooks:
+            calls.tell(f"{type_name(type(hook))}.{method}", partial(_call, hook, method, context))
+
+
+def _call(hook: ConsumeMessageHook, method: str, context: object) -> None:
+    getattr(hook, method)(context)
 
 
 class ConsumeCall:
@@ -214,16 +216,3 @@ class ConsumeCall:
     def cut_off(self) -> None:
         """The consumer is shut down: the listener has no outcome."""
         self._hooks.after(replace(self._context, elapsed_ms=self._hooks.clock() - self._begun))
-
-
-class _Guarded:
-    """A hook whose errors stay here."""
-
-    def __init__(self, hook: ConsumeMessageHook, clock: Clock) -> None:
-        self._hook = hook
-        self._calls = UserCallbacks("hook", clock)
-
-    def tell(self, method: str, context: ConsumeMessageContext | SendMessageBackContext) -> None:
-        """Call one of its methods."""
-        name = f"{type_name(type(self._hook))}.{method}"
-        self._calls.tell(name, lambda: getattr(self._hook, method)(context))

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import enum
-import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, KafkaException, TopicPartition
-
-from reconsume.bridge.kafka.errors import is_passing, translate
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["ConsumeFrom", "ConsumeFromWhere", "first_offset"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["ConsumeFrom", "ConsumeFromWhere"]
 
 _FORMAT: Final = "%Y%m%d%H%M%S"
 _DIGITS: Final = re.compile("[0-9]{14}")
 _DEFAULT_AGE_MS: Final = 30 * 60 * 1000
 """RocketMQ's `consumeTimestamp` is half an hour before the start."""
-_LOOKUP_SECONDS: Final = 10.0
-
-OffsetsForTimes = Callable[[list[TopicPartition], float], list[TopicPartition]]
-"""The method of a `confluent_kafka.Consumer`."""
 
 
 class ConsumeFromWhere(enum.Enum):
@@ -102,35 +92,3 @@ def _as_ms(timestamp: str | datetime) -> int:
                 "or a datetime"
             ) from None
     return int(timestamp.timestamp() * 1000)
-
-
-def first_offset(
-    topic: str, partition: int, consume_from: ConsumeFrom, offsets_for_times: OffsetsForTimes
-) -> TopicPartition:
-    """Where to start a partition that has no offset to go on from.
-
-    A moment that cannot be looked up now gives the committed offset, which is not there; so the question comes again.
-
-    Raises:
-        KafkaRefused: the cluster refuses to tell.
-    """
-    if consume_from.where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-        wanted = TopicPartition(topic, partition, consume_from.timestamp_ms)
-        try:
-            [found] = offsets_for_times([wanted], _LOOKUP_SECONDS)
-            offset, error = found.offset, found.error
-        except KafkaException as raised:
-            offset, error = OFFSET_STORED, raised.args[0]
-        if error is not None:
-            refusal = translate(error, f"looking where {topic}-{partition} was at the moment to start from")
-            if not is_passing(error):
-                raise refusal
-            logger.warning("%s; trying again", refusal)
-            return TopicPartition(topic, partition, OFFSET_STORED)
-    elif consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        offset = OFFSET_BEGINNING
-    else:
-        offset = OFFSET_END
-    shown = {OFFSET_BEGINNING: "its beginning", OFFSET_END: "its end"}.get(offset, f"offset {offset}")
-    logger.info("%s-%d has no offset to go on from: starting at %s", topic, partition, shown)
-    return TopicPartition(topic, partition, offset)

@@ -16,15 +16,19 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from reconsume.bridge.kafka.errors import translate
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere, first_offset
+from reconsume.bridge.kafka.errors import is_passing, translate
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 
-__all__ = ["OffsetReset", "Start"]
+__all__ = ["OffsetReset", "Start", "first_offset"]
 
 logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 10.0
 _FROM_BEGINNING: Final = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+OffsetsForTimes = Callable[[list[TopicPartition], float], list[TopicPartition]]
+"""The method of a `confluent_kafka.Consumer`."""
 
 
 class Start(NamedTuple):
@@ -77,24 +81,23 @@ class OffsetReset:
         Raises:
             KafkaRefused: the cluster refuses to tell.
         """
-        answer = self._committed(topic, partition)
-        if answer is None:
+        committed = self._committed(topic, partition)
+        if committed is None:
             # librdkafka asks again until it is told, and comes back if there is none. To take it for none could skip
             # what nobody has consumed.
             return Start(TopicPartition(topic, partition, OFFSET_STORED))
-        committed = answer if answer >= 0 else None
         was_there = self._consume_from.was_there(topic, partition)
-        from_beginning = topic == self._retry_topic or committed is not None or not was_there
+        from_beginning = topic == self._retry_topic or committed >= 0 or not was_there
         consume_from = _FROM_BEGINNING if from_beginning else self._consume_from
         where = first_offset(topic, partition, consume_from, self._consumer.offsets_for_times)
         known = self._first_and_end(topic, partition)
         if known is None:
             return Start(where)
         first, end = known
-        if had_none and committed is not None and first <= committed <= end:
+        if had_none and first <= committed <= end:
             return Start(TopicPartition(topic, partition, committed))
         where.offset = {OFFSET_BEGINNING: first, OFFSET_END: end}.get(where.offset, where.offset)
-        made_again = committed is not None and committed > end
+        made_again = committed > end
         if made_again:
             logger.warning(
                 "%s-%d ends at %d, before the committed offset %d: it was deleted and made again",
@@ -122,3 +125,35 @@ class OffsetReset:
         except KafkaException as error:
             logger.warning("%s", translate(error, f"asking where {topic}-{partition} begins and ends"))
             return None
+
+
+def first_offset(
+    topic: str, partition: int, consume_from: ConsumeFrom, offsets_for_times: OffsetsForTimes
+) -> TopicPartition:
+    """Where to start a partition that has no offset to go on from.
+
+    A moment that cannot be looked up now gives the committed offset, which is not there; so the question comes again.
+
+    Raises:
+        KafkaRefused: the cluster refuses to tell.
+    """
+    if consume_from.where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        wanted = TopicPartition(topic, partition, consume_from.timestamp_ms)
+        try:
+            [found] = offsets_for_times([wanted], _SECONDS)
+            offset, error = found.offset, found.error
+        except KafkaException as raised:
+            offset, error = OFFSET_STORED, raised.args[0]
+        if error is not None:
+            refusal = translate(error, f"looking where {topic}-{partition} was at the moment to start from")
+            if not is_passing(error):
+                raise refusal
+            logger.warning("%s; trying again", refusal)
+            return TopicPartition(topic, partition, OFFSET_STORED)
+    elif consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        offset = OFFSET_BEGINNING
+    else:
+        offset = OFFSET_END
+    shown = {OFFSET_BEGINNING: "its beginning", OFFSET_END: "its end"}.get(offset, f"offset {offset}")
+    logger.info("%s-%d has no offset to go on from: starting at %s", topic, partition, shown)
+    return TopicPartition(topic, partition, offset)

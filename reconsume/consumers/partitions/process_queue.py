@@ -45,34 +45,31 @@ class ProcessQueue:
     Args:
         topic: in Kafka.
         partition: its number.
-        kept: what an earlier life, or an earlier owner of the partition, left beside the committed offset.
 
     Attributes:
         message_queue: as listeners see it; whoever calls them sets it.
     """
 
-    def __init__(self, topic: str, partition: int, kept: KeptProgress | None = None) -> None:
+    def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
         self.paused = False
         self.committed: CommitPoint | None = None
         self.message_queue: MessageQueue | None = None
         self._lock = threading.Lock()
-        self._progress = OffsetProgress(kept.done if kept else ())
-        self._failures = dict(kept.failures) if kept else {}
+        self._progress = OffsetProgress()
+        self._failures: dict[int, int] = {}
         self._claimed: set[int] = set()
         self._started: dict[int, tuple[float, Message]] = {}
         self._running: dict[BatchPart, float] = {}
         self._succeeded: list[PolledBatch | int] = []
         self._dropped = False
         self._bytes = 0
-        self._floor = 0
 
-    def keep(self, kept: KeptProgress, floor: int = 0) -> None:
-        """The same before the first message is begun; what is below the floor, the committed offset, is finished."""
+    def keep(self, kept: KeptProgress, committed: int) -> None:
+        """Before the first message is begun: what an earlier owner has committed, and has left beside that."""
         with self._lock:
-            self._floor = floor
-            self._progress = OffsetProgress(kept.done)
+            self._progress = OffsetProgress(kept.done, committed)
             self._failures = dict(kept.failures)
 
     def begin(self, messages: Sequence[Message]) -> Sequence[Message]:
@@ -89,7 +86,7 @@ class ProcessQueue:
 
     def _begin_batch(self, batch: PolledBatch) -> bool:
         first = batch.first_offset
-        if first < self._floor or self._failures or self._progress.was_begun(first):
+        if self._failures or self._progress.was_begun(first):
             return False
         if not self._progress.begin_all(batch.offsets()):
             return False
@@ -97,8 +94,6 @@ class ProcessQueue:
         return True
 
     def _begin_each(self, messages: Sequence[Message]) -> list[Message]:
-        if messages and messages[0].offset < self._floor:
-            messages = [message for message in messages if message.offset >= self._floor]
         if messages and self._progress.was_begun(messages[0].offset):
             messages = [message for message in messages if not self._progress.was_begun(message.offset)]
         if self._progress.begin_all([message.offset for message in messages]):

@@ -22,12 +22,14 @@ class OffsetProgress:
 
     Args:
         done: offsets that were finished in an earlier life, as its `done_ahead` said.
+        start: the committed offset; every record below it is finished.
     """
 
-    __slots__ = ("_begun", "_earlier", "_first", "_next", "_unfinished")
+    __slots__ = ("_begun", "_earlier", "_first", "_next", "_start", "_unfinished")
 
-    def __init__(self, done: Iterable[int] = ()) -> None:
+    def __init__(self, done: Iterable[int] = (), start: int = 0) -> None:
         self._earlier = set(done)
+        self._start = start
         # Of what lies below the safe offset it may have a part, until something is begun again.
         self._begun = OffsetRuns()
         self._unfinished = OffsetRuns()
@@ -39,7 +41,9 @@ class OffsetProgress:
         return offset in self._unfinished
 
     def was_begun(self, offset: int) -> bool:
-        """Whether this record, or what a gap has in its place, was begun here before."""
+        """Whether this record, or what a gap has in its place, is below the start or was begun here before."""
+        if offset < self._start:
+            return True
         return self._first is not None and self._next is not None and self._first <= offset < self._next
 
     def begin(self, offset: int) -> bool:

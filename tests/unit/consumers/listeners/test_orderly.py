@@ -152,7 +152,9 @@ def test_the_count_goes_with_the_offset_so_that_a_restart_does_not_begin_at_0() 
     assert point.offset == 5
     kept = decode_progress(point.offset, point.metadata)
     assert kept == KeptProgress(frozenset(), {5: 2})
-    later = World(failing(5, times=1), queue=ProcessQueue("flights", 0, kept)).read(*flights(5, 6)).run().after(1_000)
+    later = World(failing(5, times=1))
+    later.queue.keep(kept, 5)
+    later.read(*flights(5, 6)).run().after(1_000)
     assert (later.calls, later.counts) == ([[5], [5], [6]], [[2], [3], [0]])
     assert later.queue.commit_point() == (7, ""), "what is finished needs no count"
 
@@ -186,7 +188,8 @@ def test_a_dead_letter_tells_its_cause() -> None:
 @pytest.mark.rule("OR-06", "T-32")
 def test_of_a_batch_the_exhausted_leave_once_and_only_the_others_are_given_again() -> None:
     kept = KeptProgress(frozenset(), {0: 2})
-    world = World(failing(0, 1, times=2), maximum=2, batch_size=2, queue=ProcessQueue("flights", 0, kept))
+    world = World(failing(0, 1, times=2), maximum=2, batch_size=2)
+    world.queue.keep(kept, 0)
     world.read(*flights(0, 1, 2)).run()
     assert (world.calls, world.counts) == ([[0, 1]], [[2, 0]])
     assert world.writer.origins == ["flights/0/0"]

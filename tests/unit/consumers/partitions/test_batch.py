@@ -176,7 +176,8 @@ def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_me
 
 
 def test_of_a_batch_that_was_partly_finished_in_an_earlier_life_the_rest_is_begun() -> None:
-    queue = ProcessQueue("flights", 0, KeptProgress(frozenset({8}), {9: 2}))
+    queue = ProcessQueue("flights", 0)
+    queue.keep(KeptProgress(frozenset({8}), {9: 2}), 7)
     left = queue.begin(batch_at([7, 8, 9]))
     assert [(one.offset, one.reconsume_times) for one in left] == [(7, 0), (9, 2)]
 

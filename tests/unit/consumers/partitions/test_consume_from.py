@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from reconsume.consumers import ConsumeFromWhere, PushConsumer
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, OffsetsForTimes, first_offset
+from reconsume.consumers.partitions.consume_from import ConsumeFrom
+from reconsume.consumers.partitions.offset_reset import OffsetsForTimes, first_offset
 from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused
 from tests.unit.consumers.doubles import Clock
 
