@@ -19,6 +19,7 @@ from reconsume.bridge.process.user_callbacks import with_guarded
 from reconsume.bridge.reading.known_offsets import STEADY_MS, KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, transactional_identity
 from reconsume.bridge.writing.send_back import SendBackWriter
+from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.broadcasting.broadcasting import (
     BroadcastConsumer,
     BroadcastSender,
@@ -97,8 +98,8 @@ class LoopBuilder:
         consumer: Consumer
         sender: Sender
 
-        def on_commit(error: Any, partitions: Any) -> None:
-            loop.committed(error, partitions)
+        def on_commit(error: Any, offsets: Any) -> None:
+            partitions.committed(error, offsets)
 
         # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
         membership = None if self._broadcasts else Membership(conf)
@@ -114,20 +115,10 @@ class LoopBuilder:
                 sender = self._sender(consumer, known)
         except KafkaException as error:
             raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
-        loop: ConsumeLoop = ConsumeLoop(
-            consumer,
-            self._service(sender),
-            sender,
-            retry_topic=settings.names.retry(settings.group),
-            subscriptions=self.subscriptions,
-            consume_from=settings.consume_from,
-            limits=settings.limits,
-            known=known,
-            membership=membership,
-            namespace_prefix=settings.namespace.topic_prefix,
-            clock=clock_of(settings.conf),
+        partitions = AssignedPartitions(
+            settings=settings, consumer=consumer, service=self._service(sender), sender=sender, known=known
         )
-        return loop
+        return ConsumeLoop(partitions, self.subscriptions, membership)
 
     @property
     def _broadcasts(self) -> bool:

@@ -14,7 +14,6 @@ from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.sending.retry_topic import settings_for_other_clients
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
@@ -22,7 +21,7 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames, check_group
 from reconsume.delay_levels.wire.namespaces import Namespace
 
-__all__ = ["ConsumeSettings", "checked_settings", "kafka_settings"]
+__all__ = ["ConsumeSettings", "Limits", "checked_settings", "kafka_settings"]
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
@@ -33,6 +32,29 @@ _LEAVE_SHARE: Final = 0.8
 _SETTLE_SHARE: Final = 0.1
 """The same for send-backs on their way, after the listener."""
 _SETTLE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Flow control and timeouts.
+
+    Attributes:
+        queue_records: unfinished messages of one partition (`pull_threshold_for_queue`).
+        queue_bytes: their bodies in bytes (`pull_threshold_size_for_queue`).
+        max_span: from the smallest unfinished offset to the newest (`consume_concurrently_max_span`).
+        timeout_ms: of a listener (`consume_timeout`).
+        await_termination_seconds: for running listeners at shutdown.
+        leave_seconds: for running listeners that consume in order, when their partition is given away.
+        settle_seconds: after that, for send-backs on their way; both together are less than `max.poll.interval.ms`.
+    """
+
+    queue_records: int
+    queue_bytes: int
+    max_span: int
+    timeout_ms: float
+    await_termination_seconds: float
+    leave_seconds: float = 200.0
+    settle_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +76,11 @@ class ConsumeSettings:
     exactly_once: bool
     circuit_breaker: CircuitBreaker | None = None
     dead_letter_on: ExceptionClasses = ()
+
+    @property
+    def retry_topic(self) -> str:
+        """The Kafka topic of `%RETRY%<group>`."""
+        return self.names.retry(self.group)
 
     @property
     def client_id(self) -> str:

@@ -50,7 +50,7 @@ def test_a_push_consumer_goes_on_with_a_new_one(
     def loses_all(loop: ConsumeLoop) -> None:
         """As librdkafka has it when a session is over."""
         if not keeps and lost.is_set() and SAID not in caplog.text:
-            loop._lost(loop._consumer, [TopicPartition(*where) for where in loop._queues])
+            loop.partitions.lost(loop._consumer, [TopicPartition(*where) for where in loop.partitions.queues])
         run_once(loop)
 
     run_once = ConsumeLoop.run_once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
@@ -12,14 +12,16 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.send_back import OnDone
+from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.flow_control import Limits
+from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
+from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.consumers.sending.senders import Sender
@@ -37,6 +39,7 @@ __all__ = [
     "RunsNothing",
     "chunk_of",
     "given_again",
+    "loop_of",
     "loop_on",
     "message_at",
     "parts_of",
@@ -195,17 +198,20 @@ def loop_on(consumer: object) -> tuple[ConsumeLoop, Begun]:
     begun = Begun()
     service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
     service.pool = cast("Any", begun)
-    loop = ConsumeLoop(
-        cast("Any", consumer),
-        service,
-        RecordingWriter(),
-        retry_topic=RETRY_TOPIC,
-        subscriptions=Subscriptions(TopicNames()),
-        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+    return loop_of(consumer, service, RecordingWriter()), begun
+
+
+def loop_of(consumer: object, service: ListenerService[Any], sender: Sender, **more: Any) -> ConsumeLoop:
+    """The loop under test on these parts."""
+    given = PushConsumer("departures", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    partitions = AssignedPartitions(
+        settings=replace(given._settings, **more),
+        consumer=cast("Any", consumer),
+        service=service,
+        sender=sender,
         known=KnownOffsets(lambda _topics: {}),
-        limits=Limits(1_000, 1_000_000, 2_000, 900_000, 10),
     )
-    return loop, begun
+    return ConsumeLoop(partitions, Subscriptions(TopicNames()))
 
 
 def safe_offset(queue: ProcessQueue) -> int | None:

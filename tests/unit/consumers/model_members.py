@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final, cast
 
@@ -14,7 +15,9 @@ from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
+from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.lane import Lane
@@ -22,9 +25,9 @@ from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.flow_control import Limits
+from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import BatchPart
+from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.consumers.sending.senders import PlainSender
@@ -33,7 +36,7 @@ from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
-from tests.unit.consumers.doubles import RETRY_TOPIC, RunsNothing
+from tests.unit.consumers.doubles import RunsNothing
 from tests.unit.consumers.model_kafka import Client, Kafka, Meanwhile, Where
 
 __all__ = ["TIMEOUT_MS", "Member", "PlainWriter", "SteppedSender", "Transactions"]
@@ -275,18 +278,17 @@ class Member:
         self.service.pool = self.calls
         if isinstance(self.service, OrderlyService):
             self.service._changed = _ComeBack(self.calls)
-        self.loop = ConsumeLoop(
-            cast("Any", client),
-            self.service,
-            self.sender,
-            retry_topic=RETRY_TOPIC,
-            subscriptions=Subscriptions(names),
-            consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
-            limits=Limits(1_000, 1_000_000, 2_000, TIMEOUT_MS, 60, leave_seconds=60, settle_seconds=0),
+        limits = Limits(1_000, 1_000_000, 2_000, TIMEOUT_MS, 60, leave_seconds=60, settle_seconds=0)
+        given = PushConsumer("departures", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        partitions = AssignedPartitions(
+            settings=replace(given._settings, limits=limits),
+            consumer=cast("Any", client),
+            service=self.service,
+            sender=self.sender,
             known=self.known,
-            clock=clock,
         )
+        self.loop = ConsumeLoop(partitions, Subscriptions(names))
         # A question is asked again in the next turn.
-        self.loop._fresh._clock = count(0, 1_000).__next__
-        client.on_commit = self.loop.committed
+        self.loop.partitions.fresh._clock = count(0, 1_000).__next__
+        client.on_commit = self.loop.partitions.committed
         self.loop.begin()

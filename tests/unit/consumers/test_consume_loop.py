@@ -44,7 +44,7 @@ class Polled:
 
 def assigned(polled: Polled) -> tuple[ConsumeLoop, Begun]:
     loop, begun = loop_on(polled)
-    loop._assigned(cast("Any", polled), [FLIGHTS])
+    loop.partitions.assigned(cast("Any", polled), [FLIGHTS])
     return loop, begun
 
 
@@ -57,8 +57,8 @@ def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -
     loop, begun = assigned(polled)
 
     def away_and_back() -> None:
-        loop._lost(cast("Any", polled), [FLIGHTS])
-        loop._assigned(cast("Any", polled), [FLIGHTS])
+        loop.partitions.lost(cast("Any", polled), [FLIGHTS])
+        loop.partitions.assigned(cast("Any", polled), [FLIGHTS])
 
     polled.rebalance = away_and_back
     loop._read(0)
@@ -70,7 +70,7 @@ def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     no_offset = KafkaMessage(topic="flights", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
     polled = Polled(no_offset, [no_offset])
     loop, _ = assigned(polled)
-    polled.rebalance = lambda: loop._lost(cast("Any", polled), [FLIGHTS])
+    polled.rebalance = lambda: loop.partitions.lost(cast("Any", polled), [FLIGHTS])
     loop._read(0)
     loop._begin_fresh()
     assert polled.reset == []

@@ -9,7 +9,7 @@ import pytest
 
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter
-from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message import Message
@@ -114,7 +114,9 @@ PLANTED: Final = {
     "kept progress is forgotten": Planted(
         Plainly, a_partition_moves_with_something_done_ahead, ProcessQueue, "keep", lambda *_: None
     ),
-    "what was lost is committed": Planted(Plainly, who_was_put_out_comes_again, ConsumeLoop, "_lost", lambda *_: None),
+    "what was lost is committed": Planted(
+        Plainly, who_was_put_out_comes_again, AssignedPartitions, "lost", lambda *_: None
+    ),
     "what was lost is sent back": Planted(
         Together, who_was_put_out_had_something_to_send, TransactionalSender, "forget", lambda *_: None
     ),

@@ -10,16 +10,13 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.listeners.listener_pool import Chunk
-from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.flow_control import Limits
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import PlainSender
-from reconsume.consumers.subscriptions.subscription import Subscriptions
-from reconsume.delay_levels.wire.names import TopicNames
-from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, message_at, service_of
+from tests.unit.consumers import doubles
+from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, service_of
 
 FLIGHTS = TopicPartition("flights", 0)
 NEW = TopicPartition("flights", 1)
@@ -87,22 +84,15 @@ class Refused:
 def loop_of(group: Group, await_seconds: float = 60) -> ConsumeLoop:
     service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
     service.pool = cast("Any", group)
-    loop = ConsumeLoop(
-        cast("Any", group),
-        service,
-        PlainSender(lambda *_: None, lambda _seconds: 0, cast("Any", group)),
-        retry_topic=RETRY_TOPIC,
-        subscriptions=Subscriptions(TopicNames()),
-        consume_from=ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
-        known=KnownOffsets(lambda _topics: {}),
-        limits=Limits(1_000, 1_000_000, 2_000, 900_000, await_seconds),
-    )
-    loop._assigned(cast("Any", group), [FLIGHTS])
+    sender = PlainSender(lambda *_: None, lambda _seconds: 0, cast("Any", group))
+    limits = Limits(1_000, 1_000_000, 2_000, 900_000, await_seconds)
+    loop = doubles.loop_of(group, service, sender, limits=limits)
+    loop.partitions.assigned(cast("Any", group), [FLIGHTS])
     return loop
 
 
 def queue_of(loop: ConsumeLoop, partition: int = 0) -> ProcessQueue:
-    return loop._queues["flights", partition]
+    return loop.partitions.queues["flights", partition]
 
 
 def done(loop: ConsumeLoop, offset: int) -> None:
@@ -138,7 +128,7 @@ def test_what_is_read_meanwhile_is_not_begun() -> None:
 def test_a_partition_that_comes_meanwhile_is_not_read() -> None:
     group = Group(runs_for=3)
     loop = loop_of(group)
-    group.on_poll = lambda: loop._assigned(cast("Any", group), [NEW]) if group.runs_for == 1 else None
+    group.on_poll = lambda: loop.partitions.assigned(cast("Any", group), [NEW]) if group.runs_for == 1 else None
     loop.finish()
     assert group.events.count("pause flights-1") == 1
 
@@ -167,18 +157,18 @@ def test_the_consumer_is_closed_even_if_the_last_commit_fails() -> None:
 
     group = Group()
     loop = loop_of(group)
-    loop._sender = Broken(lambda *_: None, lambda _seconds: 0, cast("Any", group))
+    loop._sender = loop.partitions.sender = Broken(lambda *_: None, lambda _seconds: 0, cast("Any", group))
     with pytest.raises(RuntimeError, match="no commit"):
         loop.end()
     assert group.events[-1] == "close"
 
 
-@pytest.mark.parametrize("ends_with", ["_assigned", "_revoked"])
+@pytest.mark.parametrize("ends_with", ["assigned", "revoked"])
 def test_all_is_committed_before_a_rebalance_goes_on(ends_with: str) -> None:
     """A member that waits for its group cannot commit, and may be killed meanwhile."""
     group = Group()
     loop = loop_of(group)
-    loop._assigned(cast("Any", group), [NEW])
+    loop.partitions.assigned(cast("Any", group), [NEW])
     done(loop, 7)
-    getattr(loop, ends_with)(cast("Any", group), [NEW] if ends_with == "_revoked" else [])
+    getattr(loop.partitions, ends_with)(cast("Any", group), [NEW] if ends_with == "revoked" else [])
     assert group.events == [LATER]

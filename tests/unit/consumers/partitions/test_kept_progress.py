@@ -63,21 +63,23 @@ class Bench:
         self.now = 0.0
         self.loop, begun = loop_on(self.coordinator)
         self.begun = begun.messages
-        self.loop._fresh._clock = lambda: self.now
-        self.loop._assigned(cast("Any", self.coordinator), [TopicPartition("flights", one) for one in range(2)])
+        self.loop.partitions.fresh._clock = lambda: self.now
+        self.loop.partitions.assigned(
+            cast("Any", self.coordinator), [TopicPartition("flights", one) for one in range(2)]
+        )
 
     def reads(self, partition: int, *offsets: int) -> None:
         messages = [message_at(offset, partition=partition) for offset in offsets]
-        self.loop._hand_out(self.loop._queues["flights", partition], messages)
+        self.loop._hand_out(self.loop.partitions.queues["flights", partition], messages)
 
     def turns(self, seconds: float) -> None:
         for _ in range(int(seconds)):
             self.now += 1_000
             self.loop._begin_fresh()
-            self.loop._flow.pause_and_resume(self.loop._queues.values())
+            self.loop.partitions.pause_and_resume()
 
     def loses(self, partition: int) -> None:
-        self.loop._lost(cast("Any", self.coordinator), [TopicPartition("flights", partition)])
+        self.loop.partitions.lost(cast("Any", self.coordinator), [TopicPartition("flights", partition)])
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
