@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from functools import cached_property
 from typing import NamedTuple
 
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.consumers.lazy import lazy
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -90,7 +90,7 @@ class Message:
         """As it was produced."""
         return self._polled.value()
 
-    @cached_property
+    @lazy
     def kafka(self) -> KafkaRecord:
         """Where and when this copy stood."""
         polled = self._polled
@@ -106,16 +106,16 @@ class Message:
         """The record's headers as they were polled, ours among them; a new list each time."""
         return list(self._headers)
 
-    @cached_property
+    @lazy
     def _headers(self) -> list[Header]:
         return headers_of(self._polled)
 
-    @cached_property
+    @lazy
     def headers(self) -> list[Header]:
         """The user's headers: order, duplicates and None values as they were produced."""
         return user_headers(self._headers)
 
-    @cached_property
+    @lazy
     def properties(self) -> dict[str, str]:
         """All headers that are text, RocketMQ's among them, by name; of duplicates the last."""
         found = {}
@@ -124,7 +124,7 @@ class Message:
                 found[name] = value.decode(errors="replace")
         return found
 
-    @cached_property
+    @lazy
     def stored(self) -> Stored:
         """What the record says of its past; a malformed count is taken as 0, and the log says so."""
         position = Position(*self.kafka[:3])

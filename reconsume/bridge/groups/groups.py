@@ -195,6 +195,12 @@ def _check(model: type[T], what: str, value: Mapping[str, Any]) -> T:
         raise IllegalSetting(f"{what}: {problems}") from None
 
 
+@lru_cache(maxsize=1_024)
+def _with_defaults(group: str) -> SubscriptionGroupConfig:
+    """For a group that nobody has registered; it is asked for at every send-back."""
+    return SubscriptionGroupConfig(group_name=check_group(group))
+
+
 @lru_cache(maxsize=16)
 def _parsed(table: str) -> DelayLevels:
     """The table is asked for at every send-back and changes once a year."""
@@ -248,7 +254,7 @@ class Groups:
                 f"SUBSCRIPTION_GROUP_NOT_EXIST: consumer group {group!r} is not registered and "
                 f"auto_create_subscription_group is off; register it: reconsume groups set {group}"
             )
-        return SubscriptionGroupConfig(group_name=check_group(group))
+        return _with_defaults(group)
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
         """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""

@@ -22,7 +22,7 @@ _LAST_REPORTS_SECONDS: Final = 1.0
 
 
 class LastingProducer:
-    """Any thread may produce; one thread serves, and replaces the producer.
+    """Any thread may produce, and waits for no other; one thread serves, and replaces the producer.
 
     A producer is of no use any more after a fatal error, or when librdkafka has left it alone (see `Connections`). What
     it has not delivered then gets an error, though the brokers may have stored it: whoever writes it again makes a
@@ -51,14 +51,19 @@ class LastingProducer:
             BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
                 call may succeed later.
         """
-        with self._lock:
-            try:
-                self._producer.produce(*args, **kwargs)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._FATAL:
-                    raise
-                self._broken = self._broken or error.args[0].str()
-                raise BufferError("the producer is about to be replaced") from error
+        producer = self._producer
+        try:
+            producer.produce(*args, **kwargs)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._FATAL:
+                raise
+            with self._lock:
+                if producer is self._producer:
+                    self._broken = self._broken or error.args[0].str()
+            raise BufferError("the producer is about to be replaced") from error
+        if producer is not self._producer:
+            # It was replaced meanwhile, and may have been purged before it took this record.
+            _give_up(producer)
 
     def serve(self, seconds: float) -> None:
         """Call what waits for reports of deliveries, for so long; by one thread only."""

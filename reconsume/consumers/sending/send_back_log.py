@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
@@ -78,6 +79,7 @@ class Fate(NamedTuple):
     is_final: bool = False
 
 
+@lru_cache(maxsize=256)
 def fate_of(way: Way) -> Fate:
     """Return what the log says of a message that goes this way."""
     if way.target is SendBackTarget.UNDECIDED:

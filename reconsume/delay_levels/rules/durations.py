@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
@@ -34,6 +35,7 @@ def parse_duration(text: str) -> int:
     return _in_range(int(match[1]) * _UNIT_MS[match[2]])
 
 
+@lru_cache(maxsize=256)
 def format_duration(milliseconds: int) -> str:
     """The shortest exact form, the same for equal durations: 60,000 is always `1m`, 0 is `0s`.
 

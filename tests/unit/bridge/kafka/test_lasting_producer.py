@@ -159,6 +159,40 @@ def test_until_it_is_replaced_a_record_is_not_taken_and_may_come_again(broken: B
     assert len(broken.made[1]) >= 1
 
 
+class Replaced(Producer):
+    """Is replaced while a thread produces."""
+
+    meanwhile: tuple[Callable[[], None], ...] = ()
+
+    def produce(self, *args: Any, **kwargs: Any) -> None:
+        actions, self.meanwhile = self.meanwhile, ()
+        for act in actions:
+            act()
+        super().produce(*args, **kwargs)
+
+
+def test_a_record_that_comes_while_the_producer_is_replaced_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody serves the old one any more."""
+    made: list[Replaced] = []
+
+    def make(settings: dict[str, Any]) -> Producer:
+        made.append(Replaced(settings))
+        return made[-1]
+
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", make)
+    producer = LastingProducer(producer_settings({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "broken"))
+
+    def replace() -> None:
+        producer._replace("left alone")
+        wait_until(lambda: producer._given_up == [], what="the old one is let go")
+
+    made[0].meanwhile = (replace,)
+    reports: list[KafkaError | None] = []
+    producer.produce("t", value=b"x", on_delivery=lambda error, _message: reports.append(error))
+    assert [error is not None for error in reports] == [True]
+    producer.close()
+
+
 def test_whoever_waits_for_all_hears_of_a_fatal_error_too(broken: Broken) -> None:
     """It takes the error away from the one that serves."""
     broken.produce()
