@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.librdkafka.connections import Connections
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.bridge.reading.topic_follower import TailReader, TopicFollower
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
 __all__ = ["GroupsFollower"]
 
@@ -25,7 +24,7 @@ _POLL_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 5.0
 
 
-class GroupsFollower:
+class GroupsFollower(TopicFollower):
     """Always has the latest `Groups`; a process that starts before Kafka waits for it and says so.
 
     Args:
@@ -35,14 +34,11 @@ class GroupsFollower:
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, start: Groups) -> None:
-        self._base = base
-        self._topic = topic
+        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS)
         self._groups = start
-        self._stop = threading.Event()
         self._loaded = threading.Event()
         self._refusal: KafkaRefused | None = None
         self._trouble: KafkaNotReachable | None = None
-        self._thread = threading.Thread(target=self._run, name="reconsume-groups", daemon=True)
 
     @property
     def groups(self) -> Groups:
@@ -53,10 +49,6 @@ class GroupsFollower:
     def trouble(self) -> KafkaNotReachable | None:
         """Why Kafka did not answer the last time, where it did not."""
         return self._trouble
-
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
 
     def wait_until_loaded(self, stop: threading.Event) -> bool:
         """Wait until the topic was read to its end once; False if `stop` came first.
@@ -71,58 +63,28 @@ class GroupsFollower:
                 raise self._refusal
         return False
 
-    def close(self) -> None:
-        """Stop following; waits for the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        admin = KafkaAdmin(self._base, "reconsume-groups")
-        while not self._stop.is_set():
-            try:
-                partitions = admin.partitions([self._topic]).get(self._topic, 0)
-                self._refusal = self._trouble = None
-                if partitions:
-                    self._follow(partitions)
-                else:
-                    # No GROUPS topic: everything has its default. It may be made later.
-                    self._loaded.set()
-            except KafkaNotReachable as error:
-                self._trouble = error
-                logger.warning("waiting for Kafka: %s", error)
-            except KafkaRefused as error:
-                logger.error("the groups are not known: %s", error)  # noqa: TRY400 - the message says it all
-                self._refusal = error
-            except Exception:
-                # A follower that died would leave the process with old settings and nobody would know.
-                logger.exception("the GROUPS topic %s cannot be read; trying again", self._topic)
-            self._stop.wait(_LOOK_AGAIN_SECONDS)
-
-    def _follow(self, partitions: int) -> None:
+    def _follow(self, admin: KafkaAdmin) -> None:
         """Read on until stopped; the end of each partition tells that what was there at start is known."""
-        unread = set(range(partitions))
-        # It joins no group; but librdkafka asks for the coordinator, and that needs a right to a name.
-        settings = {"group.id": self._topic, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
-        connections = Connections(consumer_settings(self._base, "reconsume-groups") | settings)
-        consumer = make_consumer(connections.settings)
-        try:
-            consumer.assign([TopicPartition(self._topic, one, OFFSET_BEGINNING) for one in unread])
+        partitions = admin.partitions([self._topic]).get(self._topic, 0)
+        self._refusal = self._trouble = None
+        if not partitions:
+            # No GROUPS topic: everything has its default. It may be made later.
+            self._loaded.set()
+            return
+        with closing(TailReader(self._base, self._client_id, self._topic)) as reader:
+            reader.follow({(self._topic, one): OFFSET_BEGINNING for one in range(partitions)})
             while not self._stop.is_set():
-                connections.check()
-                message = consumer.poll(_POLL_SECONDS)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
+                for message in reader.read(_POLL_SECONDS):
+                    if (error := message.error()) is not None:
+                        raise translate(error, f"reading topic {self._topic}")
                     self._groups = self._groups.with_record(message.key(), message.value())
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(message.partition() or 0)
-                    if not unread:
-                        self._loaded.set()
-                else:
-                    raise translate(error, f"reading topic {self._topic}")
-        except KafkaException as error:
-            raise translate(error, f"reading topic {self._topic}") from error
-        finally:
-            consumer.close()
+                if not reader.unread:
+                    self._loaded.set()
+
+    def _failed(self, error: ReconsumeError) -> None:
+        if isinstance(error, KafkaNotReachable):
+            self._trouble = error
+            logger.warning("waiting for Kafka: %s", error)
+        else:
+            logger.error("the groups are not known: %s", error)
+            self._refusal = error if isinstance(error, KafkaRefused) else None

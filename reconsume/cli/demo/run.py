@@ -10,18 +10,18 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Producer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.cli.demo.application import FlightsApplication
@@ -42,6 +42,7 @@ ORIGIN: Final = "flights"
 PROCESSED: Final = "flights.processed"
 GROUP: Final = "departures"
 _STALLED_SECONDS: Final = 30.0
+_READ_SECONDS: Final = 0.2
 _READY_SECONDS: Final = 30.0
 
 
@@ -195,27 +196,23 @@ def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]
 
 def _follow(settings: Settings, tally: Tally) -> Iterator[None]:
     """Read all topics from their beginning into the tally; ends when nothing has happened for a minute."""
-    consumer = Consumer(consumer_settings(settings.client_settings(), "demo-tally") | {"group.id": "demo-tally"})
     admin = KafkaAdmin(settings.client_settings())
-    assigned: set[tuple[str, int]] = set()
+    followed: set[Partition] = set()
     look_at, quiet_since = 0.0, time.monotonic()
-    try:
+    with closing(TailReader(settings.client_settings(), "demo-tally", "demo-tally")) as reader:
         while time.monotonic() - quiet_since < _STALLED_SECONDS:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + 1
                 there = {(topic, one) for topic, count in admin.topics().items() for one in range(count)}
-                new = {where for where in there - assigned if not where[0].startswith("_")}
-                consumer.incremental_assign([TopicPartition(*where, OFFSET_BEGINNING) for where in new])
-                assigned |= new
-            messages = [one for one in consumer.consume(2_000, 0.2) if one.error() is None]
-            if messages:
-                quiet_since = time.monotonic()
-            for one in messages:
-                headers = dict(one.headers() or [])
-                tally.add(one.topic() or "", one.partition() or 0, one.offset() or 0, one.timestamp()[1], headers)  # type: ignore[arg-type]
+                new = {where for where in there - followed if not where[0].startswith("_")}
+                reader.follow(dict.fromkeys(new, OFFSET_BEGINNING))
+                followed |= new
+            for one in reader.read(_READ_SECONDS):
+                if one.error() is None:
+                    quiet_since = time.monotonic()
+                    headers = dict(one.headers() or [])
+                    tally.add(one.topic() or "", one.partition() or 0, one.offset() or 0, one.timestamp()[1], headers)  # type: ignore[arg-type]
             yield
-    finally:
-        consumer.close()
 
 
 def print_report(report: dict[str, Any], *, as_json: bool) -> None:

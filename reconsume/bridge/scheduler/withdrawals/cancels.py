@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.reading.topic_follower import TopicFollower
 from reconsume.bridge.scheduler.withdrawals.withdrawals_reader import WithdrawalsReader
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
@@ -35,7 +32,7 @@ class CancelsNotRead(KafkaNotReachable):
     """The worker has not read the CANCEL topic lately, so nobody knows whether this message was withdrawn."""
 
 
-class CancelsFollower:
+class CancelsFollower(TopicFollower):
     """Follows the requests to withdraw messages, and knows how fresh its knowledge is.
 
     Guarantees: a delayed message leaves only if CANCEL was compared with its end since one second before its moment;
@@ -48,24 +45,12 @@ class CancelsFollower:
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms) -> None:
-        self._base = base
+        super().__init__(base, names.cancel, "reconsume-cancels", _AGAIN_SECONDS)
         self._names = names
         self._clock = clock
         self._withdrawals = Withdrawals()
         self._met: deque[bytes] = deque()
         self._complete_at = float("-inf")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reconsume-cancels", daemon=True)
-
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop following; waits for the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def __len__(self) -> int:
         """Return how many withdrawals are held in memory."""
@@ -88,34 +73,22 @@ class CancelsFollower:
         """Take note of messages that were dropped, and whose drop is committed: what withdrew them is done."""
         self._met.extend(withdrawals)
 
-    def _run(self) -> None:
-        admin = KafkaAdmin(self._base, "reconsume-cancels")
-        while not self._stop.is_set():
-            try:
-                self._follow(admin)
-            except ReconsumeError as error:
-                logger.warning("withdrawn messages cannot be read, delayed messages wait: %s", error)
-            except Exception:
-                # A follower that died would hold up delayed messages for ever and nobody would know why.
-                logger.exception("topic %s cannot be read; trying again", self._names.cancel)
-            self._stop.wait(_AGAIN_SECONDS)
-
     def _follow(self, admin: KafkaAdmin) -> None:
         """Read on until stopped; compare with the topic's end four times a second."""
         compare_at = 0.0
-        try:
-            with closing(WithdrawalsReader(self._base, self._names, self._withdrawals, self._clock)) as reader:
-                reader.start(admin, self._stop)
-                while not self._stop.is_set() and not reader.is_over:
-                    reader.read()
-                    if time.monotonic() >= compare_at:
-                        compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
-                        asked_at = self._clock()
-                        if reader.has_reached(admin.end_offsets(reader.partitions)):
-                            self._complete_at = asked_at
-                        self._forget(reader)
-        except KafkaException as error:
-            raise translate(error, f"reading topic {self._names.cancel}") from error
+        with closing(WithdrawalsReader(self._base, self._names, self._withdrawals, self._clock)) as reader:
+            reader.start(admin, self._stop)
+            while not self._stop.is_set() and not reader.is_over:
+                reader.read()
+                if time.monotonic() >= compare_at:
+                    compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
+                    asked_at = self._clock()
+                    if reader.has_reached(admin.end_offsets(reader.partitions)):
+                        self._complete_at = asked_at
+                    self._forget(reader)
+
+    def _failed(self, error: ReconsumeError) -> None:
+        logger.warning("withdrawn messages cannot be read, delayed messages wait: %s", error)
 
     def _forget(self, reader: WithdrawalsReader) -> None:
         now = self._clock()

@@ -8,18 +8,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.scheduler.withdrawals.withdrawn_topic import WithdrawnTopicWriter
-from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 from reconsume.delay_levels.wire.withdrawals import ID_BYTES, PositionInCancel, Withdrawals, requested_withdrawal
@@ -29,8 +28,6 @@ __all__ = ["WithdrawalsReader"]
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.05
-_AT_ONCE: Final = 1_000
-_SILENT_SECONDS: Final = 30.0
 _WITHOUT_SECONDS: Final = 600.0
 _REPORT_EVERY_SECONDS: Final = 10.0
 
@@ -49,6 +46,9 @@ class WithdrawalsReader:
         names: the installation's topics.
         withdrawals: what is known; one thread reads into it.
         clock: the time in milliseconds.
+
+    Attributes:
+        partitions: those of CANCEL.
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, withdrawals: Withdrawals, clock: Clock) -> None:
@@ -56,23 +56,14 @@ class WithdrawalsReader:
         self._names = names
         self._withdrawals = withdrawals
         self._clock = clock
-        self._reached: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._topic_id = ""
         self._writer: WithdrawnTopicWriter | None = None
         self._over_at = float("inf")
         self._report_at = 0.0
         self._unreported = 0
-        # They join no group; but librdkafka asks for the coordinator, and that needs a right to a name. What it fetches
-        # ahead is bounded, for clients choose how large their requests are.
-        settings = {
-            "group.id": names.cancel,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 100,
-            "queued.max.messages.kbytes": 4_096,
-        }
-        self._connections = Connections(consumer_settings(base, "reconsume-cancels") | settings)
-        self._consumer = make_consumer(self._connections.settings)
+        self._reader = TailReader(base, "reconsume-cancels", names.cancel)
+        self.partitions: list[Partition] = []
 
     @property
     def is_over(self) -> bool:
@@ -85,32 +76,24 @@ class WithdrawalsReader:
         Raises:
             ReconsumeError: CANCEL cannot be read.
         """
-        cancel, withdrawn = self._names.cancel, self._names.withdrawn
+        cancel = self._names.cancel
         partitions, ids = _partitions(admin, cancel), admin.topic_ids([cancel])
         self._topic_id = ids.get(cancel, "")
         try:
-            self._load(_partitions(admin, withdrawn), stop)
-            self._writer = WithdrawnTopicWriter(self._base, withdrawn, self._topic_id, monotonic_ms)
+            self._load(admin, stop)
+            self._writer = WithdrawnTopicWriter(self._base, self._names.withdrawn, self._topic_id, monotonic_ms)
         except ReconsumeError as error:
             self._positions.clear()
             self._do_without(error)
-        self._reached = dict.fromkeys(range(partitions), -1)
-        begin = [TopicPartition(cancel, one, self._positions.get(one, OFFSET_BEGINNING)) for one in self._reached]
-        self._consumer.incremental_assign(begin)
+        self.partitions = partitions
+        self._reader.follow({where: self._positions.get(where[1], OFFSET_BEGINNING) for where in partitions})
 
-    def _load(self, partitions: int, stop: threading.Event) -> None:
-        topic, unread = self._names.withdrawn, set(range(partitions))
-        self._consumer.incremental_assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in unread])
-        silent_at = time.monotonic() + _SILENT_SECONDS
-        while unread and not stop.is_set():
-            for message in self._polled():
-                silent_at = time.monotonic() + _SILENT_SECONDS
-                if _is_end(message):
-                    unread.discard(message.partition() or 0)
-                else:
-                    self._take_known(message)
-            if time.monotonic() > silent_at:
-                raise KafkaNotReachable(f"reading topic {topic}: no answer for {_SILENT_SECONDS:.0f} s")
+    def _load(self, admin: KafkaAdmin, stop: threading.Event) -> None:
+        ends = admin.end_offsets(_partitions(admin, self._names.withdrawn))
+        with RangeReader(self._base, self._names.cancel) as reader:
+            for message in reader.read({where: (0, end) for where, end in ends.items()}, stop=stop):
+                self._take_known(message)
+        self._reader.follow(ends)
 
     def read(self) -> None:
         """Read what is there; waits for a moment if nothing is.
@@ -121,7 +104,7 @@ class WithdrawalsReader:
         if self._writer is not None and self._writer.is_full:
             time.sleep(_POLL_SECONDS)
         else:
-            for message in self._polled():
+            for message in self._reader.read(_POLL_SECONDS):
                 if message.topic() == self._names.withdrawn:
                     self._follow_known(message)
                 else:
@@ -133,13 +116,13 @@ class WithdrawalsReader:
                 self._do_without(error)
 
     @property
-    def partitions(self) -> list[Partition]:
-        """Those of CANCEL."""
-        return [(self._names.cancel, one) for one in self._reached]
+    def _reached(self) -> dict[int, int]:
+        """By partition of CANCEL the next offset."""
+        return {one: at for (topic, one), at in self._reader.reached.items() if topic == self._names.cancel}
 
     def has_reached(self, ends: Mapping[Partition, int]) -> bool:
         """Whether everything before these offsets of CANCEL was read."""
-        return all(self._reached[partition] >= end for (_, partition), end in ends.items())
+        return all(self._reader.reached.get(where, -1) >= end for where, end in ends.items())
 
     def done(self, withdrawals: Iterable[bytes]) -> None:
         """Let other workers forget withdrawals whose messages were met."""
@@ -150,24 +133,16 @@ class WithdrawalsReader:
         """Let go of the connections."""
         if self._writer is not None:
             self._writer.close()
-        self._consumer.close()
-
-    def _polled(self) -> list[Message]:
-        self._connections.check()
-        first = self._consumer.poll(_POLL_SECONDS)
-        return [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
+        self._reader.close()
 
     def _follow_known(self, message: Message) -> None:
-        try:
-            if not _is_end(message):
-                self._take_known(message)
-        except ReconsumeError as error:
-            self._do_without(error)
+        if (error := message.error()) is not None:
+            self._do_without(translate(error, f"reading topic {self._names.withdrawn}"))
+        else:
+            self._take_known(message)
 
     def _take_known(self, message: Message) -> None:
         """A record of WITHDRAWN: an id with its due moment, its tombstone, or a position."""
-        if (error := message.error()) is not None:
-            raise translate(error, f"reading topic {self._names.withdrawn}")
         key, value, now = message.key() or b"", message.value(), self._clock()
         if len(key) != ID_BYTES:
             position = PositionInCancel.decode(key, value or b"")
@@ -177,18 +152,14 @@ class WithdrawalsReader:
                     self._writer.saw(position)
         elif value is None:
             self._withdrawals.discard(key)
-        elif not self._reached and value.isdigit():  # later on CANCEL itself is followed
+        elif not self.partitions and value.isdigit():  # later on CANCEL itself is followed
             self._add(key, min(int(value), int(now) + LONGEST_DELAY_MS), now)
 
     def _take_request(self, message: Message) -> None:
-        """A record of CANCEL, or the end of one of its partitions."""
+        """A record of CANCEL."""
         partition, offset = message.partition() or 0, message.offset() or 0
-        if _is_end(message):
-            self._reached[partition] = offset
-            return
         if (error := message.error()) is not None:
             raise translate(error, f"reading topic {self._names.cancel}")
-        self._reached[partition] = offset + 1
         try:
             withdrawal, due_ms = requested_withdrawal(headers_of(message), message.timestamp()[1])
         except MalformedProperty as malformed:
@@ -217,17 +188,11 @@ class WithdrawalsReader:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        assigned = [one for one in self._consumer.assignment() if one.topic == self._names.withdrawn]
-        self._consumer.incremental_unassign(assigned)
+        self._reader.leave(self._names.withdrawn)
 
 
-def _partitions(admin: KafkaAdmin, topic: str) -> int:
+def _partitions(admin: KafkaAdmin, topic: str) -> list[Partition]:
     count = admin.partitions([topic]).get(topic)
     if count is None:
         raise TopicNotReady(f"topic {topic} does not exist; `reconsume topics apply` makes what is missing")
-    return count
-
-
-def _is_end(message: Message) -> bool:
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
+    return [(topic, one) for one in range(count)]

@@ -112,9 +112,7 @@ class WithdrawnTopicWriter:
 
     def _write(self, reached: Mapping[int, int]) -> None:
         self._failed = None
-        self._sent = [
-            PositionInCancel(number, self._topic_id, offset) for number, offset in reached.items() if offset >= 0
-        ]
+        self._sent = [PositionInCancel(number, self._topic_id, offset) for number, offset in reached.items()]
         self._sent_count = len(self._unwritten)
         for _, _, withdrawal, due_ms in self._unwritten:
             key, value = known_withdrawal(withdrawal, due_ms)

@@ -1,0 +1,133 @@
+"""Read topics as far as they go, and then what comes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.connections import Connections
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["TailReader", "TopicFollower"]
+
+logger = logging.getLogger(__name__)
+
+_TOGETHER: Final = 1_000
+
+
+class TailReader:
+    """Reads partitions without an end. For one thread.
+
+    Args:
+        base: librdkafka's settings for any client.
+        client_id: shown in the brokers' logs.
+        group: a name that this client has a right to; it is never joined, but librdkafka asks for its coordinator.
+
+    Attributes:
+        reached: by partition the next offset, once a record or the end has come.
+        unread: the partitions of which no end has come yet.
+    """
+
+    def __init__(self, base: Mapping[str, Any], client_id: str, group: str) -> None:
+        alone = {
+            "group.id": group,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 100,
+            # Clients choose how large their records are.
+            "queued.max.messages.kbytes": 4_096,
+        }
+        self._connections = Connections(consumer_settings(base, client_id) | alone)
+        self._consumer = make_consumer(self._connections.settings)
+        self.reached: dict[Partition, int] = {}
+        self.unread: set[Partition] = set()
+
+    def follow(self, starts: Mapping[Partition, int]) -> None:
+        """Read these too, from these offsets on."""
+        self.unread.update(starts)
+        self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in starts.items()])
+
+    def leave(self, topic: str) -> None:
+        """Read no more of a topic; what has come already may still be given."""
+        self._consumer.incremental_unassign([one for one in self._consumer.assignment() if one.topic == topic])
+
+    def read(self, seconds: float) -> Iterator[Message]:
+        """What has come, records and errors; waits for it so long.
+
+        Raises:
+            KafkaNotReachable: this client reaches nobody any more.
+        """
+        self._connections.check()
+        first = self._consumer.poll(seconds)
+        for message in () if first is None else (first, *self._consumer.consume(_TOGETHER, 0)):
+            where, error = (message.topic() or "", message.partition() or 0), message.error()
+            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+            if error is None or is_end:
+                self.reached[where] = (message.offset() or 0) + (error is None)
+            if is_end:
+                self.unread.discard(where)
+            else:
+                yield message
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+
+class TopicFollower(ABC):
+    """Follows a topic in a thread of its own, and begins anew after each error.
+
+    Args:
+        base: librdkafka's settings for any client.
+        topic: to follow.
+        client_id: shown in the brokers' logs.
+        again_seconds: between two beginnings.
+    """
+
+    def __init__(self, base: Mapping[str, Any], topic: str, client_id: str, again_seconds: float) -> None:
+        self._base = base
+        self._topic = topic
+        self._client_id = client_id
+        self._again_seconds = again_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following; waits for the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        admin = KafkaAdmin(self._base, self._client_id)
+        while not self._stop.is_set():
+            try:
+                self._follow(admin)
+            except KafkaException as error:
+                self._failed(translate(error, f"reading topic {self._topic}"))
+            except ReconsumeError as error:
+                self._failed(error)
+            except Exception:
+                # A follower that died would leave the process with what it knew, and nobody would know why.
+                logger.exception("topic %s cannot be read; trying again", self._topic)
+            self._stop.wait(self._again_seconds)
+
+    @abstractmethod
+    def _follow(self, admin: KafkaAdmin) -> None:
+        """Read until stopped; raises what ends it early."""
+
+    @abstractmethod
+    def _failed(self, error: ReconsumeError) -> None:
+        """Take note of what has ended it."""
