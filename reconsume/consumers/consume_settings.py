@@ -10,11 +10,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 
+from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.sending.retry_topic import settings_for_other_clients
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.rules.levels import DelayLevels
@@ -57,40 +57,19 @@ class Limits:
     settle_seconds: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeSettings:
+@dataclass(frozen=True, kw_only=True)
+class ConsumeSettings(GroupSettings):
     """The arguments of a PushConsumer that its parts need; see there."""
 
-    group: str
-    names: TopicNames
-    conf: Mapping[str, Any]
     consume_from: ConsumeFrom
     namespace: Namespace
     message_model: MessageModel
     offset_store: Path | None
-    max_reconsume_times: int | None
     batch_size: int
     threads: int
     limits: Limits
-    own_table: DelayLevels | None
-    exactly_once: bool
-    circuit_breaker: CircuitBreaker | None = None
-    dead_letter_on: ExceptionClasses = ()
-
-    @property
-    def retry_topic(self) -> str:
-        """The Kafka topic of `%RETRY%<group>`."""
-        return self.names.retry(self.group)
-
-    @property
-    def client_id(self) -> str:
-        """Shown in the brokers' logs."""
-        return str(self.conf.get("client.id", f"reconsume-{self.group}"))
-
-    @property
-    def base(self) -> dict[str, Any]:
-        """Librdkafka's settings for other clients than the consumer."""
-        return settings_for_other_clients(self.conf)
+    circuit_breaker: CircuitBreaker | None
+    dead_letter_on: ExceptionClasses
 
 
 def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:

@@ -235,9 +235,8 @@ class PushConsumer:
             clustering = settings.message_model is MessageModel.CLUSTERING
             check_group_consumes(settings.group, follower.groups, broadcasting=not clustering)
             if clustering:
-                if settings.own_table is not None:
-                    make_delay_topics(settings.base, settings.names, settings.own_table, follower.groups, self._stop)
-                make_retry_topic(settings.base, settings.names, settings.group, follower.groups, self._stop)
+                make_delay_topics(settings, follower.groups, self._stop)
+                make_retry_topic(settings, follower.groups, self._stop)
                 settings = with_known_partitions(settings, self._subscriptions, self._stop)
             self._build = LoopBuilder(
                 settings, registration, self._subscriptions, follower, self._stop, self._parts, self._dropped

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
 from reconsume.consumers import Consumer, RetryMessage, origin, polled_from, reconsume_times
-from reconsume.consumers.sending.send_back_client import SendBackClient
+from reconsume.consumers.drop_in.send_back_client import SendBackClient
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.send_back_copy import Position

@@ -15,7 +15,7 @@ from reconsume.bridge.process.settings import TopicSettings
 from reconsume.cli.commands.groups_file import apply_groups
 from reconsume.cli.commands.topics import apply_plan, make_plan
 from reconsume.cli.common import Here
-from reconsume.consumers import ConsumeConcurrentlyContext, Message
+from reconsume.consumers import ConsumeConcurrentlyContext, Message, PushConsumer
 from reconsume.consumers.sending.retry_topic import make_retry_topic
 from tests.integration.installation import LATER, LEVELS, SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
@@ -105,6 +105,8 @@ def test_an_old_process_changes_the_record_and_loses_nothing(one: Installation) 
     write_system(one.settings, SystemConfig.model_validate(value | {"messageDelayLevel": "1s 2s"}))
     write_group(one.settings, SubscriptionGroupConfig(group_name="late"))
     groups = read_groups(one.settings)
-    make_retry_topic(one.settings.client_settings(), one.settings.names, "late", groups, threading.Event())
+    conf, prefix = one.settings.client_settings(), one.settings.names.prefix
+    late = PushConsumer("late", bootstrap_servers=conf["bootstrap.servers"], conf=conf, topic_prefix=prefix)
+    make_retry_topic(late._settings, groups, threading.Event())
     retry = one.settings.names.retry("late")
     assert one.admin.settings([retry])[retry]["max.message.bytes"] == str(LIMIT)

@@ -16,11 +16,11 @@ from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
 from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, polled_from
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
+from reconsume.consumers.drop_in.send_back_client import SendBackClient, as_cause
 from reconsume.consumers.drop_in.settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_listed
 from reconsume.consumers.message import Message
-from reconsume.consumers.sending.send_back_client import SendBackClient, as_cause
 from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
 from reconsume.delay_levels.foreign_values import of_type, type_name, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -78,20 +78,10 @@ class Consumer(DerivedConsumer):
             exactly_once=exactly_once,
             dead_letter_on=dead_letter_on,
         )
-        super().__init__(settings.conf)
-        self._names = settings.names
+        super().__init__(dict(settings.conf))
+        self._settings = settings
         self._retry_topic = settings.retry_topic
-        self._exactly_once = exactly_once
-        self._dead_letter_on = settings.dead_letter_on
-        self._cooperative = settings.cooperative
-        self._starts_at_beginning = settings.starts_at_beginning
-        self._client = SendBackClient(
-            settings.group,
-            settings.conf,
-            settings.names,
-            own_table=settings.own_table,
-            max_reconsume_times=max_reconsume_times,
-        )
+        self._client = SendBackClient(settings)
         self._changed_assignment = False
         self._ownership = Ownership()
         self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
@@ -125,11 +115,11 @@ class Consumer(DerivedConsumer):
         if isinstance(topics, list) and topics:
             for topic in topics:
                 if of_type(topic, "each of topics", str) != self._retry_topic:
-                    self._names.check_consumable(topic)
-            self._client.prepare(_PREPARE_SECONDS, exactly_once=self._exactly_once)
+                    self._settings.names.check_consumable(topic)
+            self._client.prepare(_PREPARE_SECONDS)
             if self._retry_topic not in topics:
                 topics = [*topics, self._retry_topic]
-            if self._exactly_once or not self._starts_at_beginning:
+            if self._settings.exactly_once or not self._settings.starts_at_beginning:
                 callbacks["on_assign"] = self._on_assign(on_assign)
         super().subscribe(topics, **{name: one for name, one in callbacks.items() if one is not None})  # type: ignore[arg-type]
 
@@ -206,9 +196,9 @@ class Consumer(DerivedConsumer):
         """
         messages, acknowledged = self._messages(message, ack_index)
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
-        if level == 0 and is_listed(cause, self._dead_letter_on):
+        if level == 0 and is_listed(cause, self._settings.dead_letter_on):
             level = DEAD_LETTER_LEVEL
-        if self._exactly_once:
+        if self._settings.exactly_once:
             self._send_back_exactly_once(messages, acknowledged, level, why)
         elif failed := messages[acknowledged:]:
             self._client.send_back(failed, level, why)
@@ -317,7 +307,7 @@ class Consumer(DerivedConsumer):
         self._changed_assignment = True
 
     def _started(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        if self._starts_at_beginning:
+        if self._settings.starts_at_beginning:
             return partitions
         return with_retry_starts(partitions, self._retry_topic, super().committed, super().get_watermark_offsets)
 
@@ -331,9 +321,13 @@ class Consumer(DerivedConsumer):
             finally:
                 by_user = self._changed_assignment
                 if not by_user:
-                    (self.incremental_assign if self._cooperative else self.assign)(wanted)
+                    (self.incremental_assign if self._settings.cooperative else self.assign)(wanted)
                 self._ownership.assigned(wanted)
-                note = self._stale_records.assigned if self._exactly_once and not by_user else self._stale_records.trust
+                note = (
+                    self._stale_records.assigned
+                    if self._settings.exactly_once and not by_user
+                    else self._stale_records.trust
+                )
                 note(wanted)
 
         return on_assign

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
@@ -19,29 +20,19 @@ _FALSE: Final = ("false", "0", "f")
 _HIGHEST: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class DropInSettings:
+@dataclass(frozen=True, kw_only=True)
+class DropInSettings(GroupSettings):
     """What a drop-in consumer is made of.
 
     Attributes:
-        conf: for librdkafka.
         starts_at_beginning: whether topics without a committed offset start at their beginning anyway.
         cooperative: whether assignments are incremental.
         dead_letter_on: causes that are not worth a retry.
     """
 
-    conf: dict[str, Any]
-    group: str
-    names: TopicNames
-    own_table: DelayLevels | None
     starts_at_beginning: bool
     cooperative: bool
     dead_letter_on: ExceptionClasses
-
-    @property
-    def retry_topic(self) -> str:
-        """The Kafka topic of `%RETRY%<group>`."""
-        return self.names.retry(self.group)
 
     @classmethod
     def of(
@@ -83,6 +74,8 @@ class DropInSettings:
             conf=conf,
             group=group,
             names=names,
+            max_reconsume_times=max_reconsume_times,
+            exactly_once=exactly_once,
             own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
             starts_at_beginning=str(conf.get("auto.offset.reset", "latest")) in _BEGINNING,
             cooperative=str(conf.get("group.protocol", "classic")).lower() == "consumer"

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.consumers.group_settings import GroupSettings
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
-from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = [
-    "check_group_consumes",
-    "make_delay_topics",
-    "make_retry_topic",
-    "settings_for_other_clients",
-    "wait_for_kafka",
-]
+__all__ = ["check_group_consumes", "make_delay_topics", "make_retry_topic", "wait_for_kafka"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _AGAIN_SECONDS: Final = 2.0
-_OF_CONSUMERS_ONLY: Final = (
-    *("group.", "fetch.", "queued.", "enable.auto.", "enable.partition.eof", "auto.", "session.timeout.ms"),
-    *("heartbeat.interval.ms", "max.poll.interval.ms", "max.partition.fetch.bytes", "partition.assignment.strategy"),
-    *("isolation.level", "check.crcs", "coordinator.query.interval.ms", "consume.", "default.topic.config"),
-    *("on_commit", "stats_cb", "statistics.interval.ms", "throttle_cb", "error_cb", "logger"),
-)
 
 
 def wait_for_kafka(ask: Callable[[], T], stop: threading.Event) -> T | None:
@@ -45,11 +32,6 @@ def wait_for_kafka(ask: Callable[[], T], stop: threading.Event) -> T | None:
             logger.warning("waiting for Kafka: %s", error)
             stop.wait(_AGAIN_SECONDS)
     return None
-
-
-def settings_for_other_clients(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """A consumer's settings without those that only a consumer, or only the user's consumer, may have."""
-    return {key: value for key, value in conf.items() if not key.startswith(_OF_CONSUMERS_ONLY)}
 
 
 def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = False) -> None:
@@ -75,17 +57,17 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
         )
 
 
-def make_delay_topics(
-    base: Mapping[str, Any], names: TopicNames, table: DelayLevels, groups: Groups, stop: threading.Event
-) -> None:
-    """Create the delay topics of a process's own level table; waits for a broker.
+def make_delay_topics(settings: GroupSettings, groups: Groups, stop: threading.Event) -> None:
+    """Create the delay topics of a process's own level table, where it has one; waits for a broker.
 
     Without them its send-backs would go through the inbox and wait by the cluster's table.
 
     Raises:
         TopicNotReady: this client may not create them.
     """
-    admin = KafkaAdmin(base)
+    if (table := settings.own_table) is None:
+        return
+    names, admin = settings.names, KafkaAdmin(settings.base)
     maker = TopicMaker(admin, names, TopicSettings(), lambda: groups)
     lanes = {names.delay(delay_ms): delay_ms for delay_ms in table.distinct_delays_ms()}
 
@@ -103,20 +85,17 @@ def make_delay_topics(
         ) from error
 
 
-def make_retry_topic(
-    base: Mapping[str, Any], names: TopicNames, group: str, groups: Groups, stop: threading.Event
-) -> None:
+def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Event) -> None:
     """The retry topic must be there before the first retry is; what cannot be made now the scheduler makes later.
 
     While no broker answers it waits. A cluster that answers and does not make the topic, as one that lacks a broker for
     its replicas, keeps no consumer from its messages.
     """
-    admin = KafkaAdmin(base)
-    maker = TopicMaker(admin, names, TopicSettings(), lambda: groups)
-    topic = names.retry(group)
+    topic, admin = settings.retry_topic, KafkaAdmin(settings.base)
+    maker = TopicMaker(admin, settings.names, TopicSettings(), lambda: groups)
     try:
         existing = wait_for_kafka(lambda: admin.partitions([topic]), stop)
         if existing is not None and topic not in existing:
-            maker.make(maker.retry_topic(group, groups))
+            maker.make(maker.retry_topic(settings.group, groups))
     except ReconsumeError as error:
         logger.info("the scheduler will make %s: %s", topic, error)

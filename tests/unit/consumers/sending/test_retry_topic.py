@@ -10,10 +10,10 @@ import pytest
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import ClusterFacts
-from reconsume.consumers import DelayProducer
+from reconsume.consumers import DelayProducer, PushConsumer
+from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.sending import retry_topic
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
-from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.testing import InMemoryKafka
 
@@ -41,6 +41,10 @@ class FakeAdmin:
         return True
 
 
+def settings_of(group: str, delay_levels: str | None = None) -> GroupSettings:
+    return PushConsumer(group, delay_levels=delay_levels)._settings
+
+
 @pytest.mark.parametrize("error", [None, KafkaRefused("no right"), KafkaNotReachable("a broker is fenced")])
 def test_a_consumer_waits_for_kafka_and_not_for_a_topic_that_cannot_be_made(
     monkeypatch: pytest.MonkeyPatch, error: ReconsumeError | None
@@ -48,7 +52,7 @@ def test_a_consumer_waits_for_kafka_and_not_for_a_topic_that_cannot_be_made(
     admin, names, stop = FakeAdmin(away=2, error=error), TopicNames(), threading.Event()
     monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda _base: admin)
     monkeypatch.setattr(retry_topic, "_AGAIN_SECONDS", 0.0)
-    retry_topic.make_retry_topic({}, names, "g", Groups(), stop)
+    retry_topic.make_retry_topic(settings_of("g"), Groups(), stop)
     assert admin.made == [names.retry("g")]
 
 
@@ -57,7 +61,7 @@ def test_the_delay_topics_of_an_own_table_are_made(monkeypatch: pytest.MonkeyPat
     admin = FakeAdmin(away=2, has=[names.delay(1_000)])
     monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda _base: admin)
     monkeypatch.setattr(retry_topic, "_AGAIN_SECONDS", 0.0)
-    retry_topic.make_delay_topics({}, names, DelayLevels.parse("1s 2s 5s 2s"), Groups(), stop)
+    retry_topic.make_delay_topics(settings_of("g", "1s 2s 5s 2s"), Groups(), stop)
     assert sorted(admin.made) == [names.delay(2_000), names.delay(5_000)]
 
 
@@ -65,7 +69,7 @@ def test_delay_topics_that_cannot_be_made_are_an_error_with_the_command(monkeypa
     monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda _base: FakeAdmin(error=KafkaRefused("no right")))
     command = "RECONSUME_MESSAGE_DELAY_LEVEL='2s 5s' reconsume topics apply"
     with pytest.raises(TopicNotReady, match=rf"delay_levels '2s 5s': .*\(no right\); run: {command}"):
-        retry_topic.make_delay_topics({}, TopicNames(), DelayLevels.parse("2s 5s"), Groups(), threading.Event())
+        retry_topic.make_delay_topics(settings_of("g", "2s 5s"), Groups(), threading.Event())
 
 
 def test_a_delay_producer_with_an_own_table_names_the_same_command() -> None:

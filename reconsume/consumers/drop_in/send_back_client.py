@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
-from reconsume.bridge.process.identity import Identity
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
 from reconsume.bridge.writing.send_back import SendBackWriter
+from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.message import Message
-from reconsume.consumers.sending.retry_topic import (
-    check_group_consumes,
-    make_delay_topics,
-    make_retry_topic,
-    settings_for_other_clients,
-)
+from reconsume.consumers.sending.retry_topic import check_group_consumes, make_delay_topics, make_retry_topic
 from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
 from reconsume.consumers.sending.send_backs import request_of
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
-from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position
 
 __all__ = ["SendBackClient", "as_cause"]
@@ -41,33 +34,11 @@ _REGISTER_SECONDS: Final = 5.0
 
 
 class SendBackClient:
-    """Follows the groups, makes the retry topic, sends back. Safe to use from several threads.
+    """Follows the groups, makes the retry topic, sends back. Safe to use from several threads."""
 
-    Args:
-        group: the consumer group.
-        conf: the consumer's settings; those of consumers alone are left out.
-        names: the installation's topics.
-        own_table: a level table for this process alone.
-        max_reconsume_times: the consumer's own maximum, None to take the group's.
-    """
-
-    def __init__(
-        self,
-        group: str,
-        conf: Mapping[str, Any],
-        names: TopicNames,
-        *,
-        own_table: DelayLevels | None,
-        max_reconsume_times: int | None,
-    ) -> None:
-        self._group = group
-        self._conf = conf
-        self._base = settings_for_other_clients(conf)
-        self._client_id = str(conf.get("client.id", f"reconsume-{group}"))
-        self._names = names
-        self._own_table = own_table
-        self._max_reconsume_times = max_reconsume_times
-        self._log = SendBackLog(group)
+    def __init__(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._log = SendBackLog(settings.group)
         self._lock = threading.Lock()
         self._transaction_lock = threading.Lock()
         self._stop = threading.Event()
@@ -78,14 +49,15 @@ class SendBackClient:
         self._follower: GroupsFollower | None = None
         self._writer: SendBackWriter | None = None
         self._transactions: ExactlyOnceWriter | None = None
-        self._identity: Identity | None = None
+        self._closing: list[Callable[[], None]] = []
 
-    def prepare(self, seconds: float, *, exactly_once: bool = False) -> None:
+    def prepare(self, seconds: float) -> None:
         """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
+
+        With `exactly_once` it registers for transactions too, which ends what a dead predecessor has left open.
 
         Args:
             seconds: how long to wait.
-            exactly_once: register for transactions too, which ends what a dead predecessor has left open.
 
         Raises:
             KafkaRefused: the group's `consumeEnable` is false.
@@ -94,30 +66,29 @@ class SendBackClient:
         """
         with self._lock:
             if self._thread is None and not self._stop.is_set():
-                follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
-                self._follower = follower
+                follower = self._followed()
                 self._thread = threading.Thread(
-                    target=self._prepare, args=(follower, exactly_once), name="reconsume-retry-topic", daemon=True
+                    target=self._prepare, args=(follower,), name="reconsume-retry-topic", daemon=True
                 )
-                follower.start()
                 self._thread.start()
         if not self._ready.wait(seconds):
-            logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", self._group)
+            group = self._settings.group
+            logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", group)
         if self._refusal is not None:
             raise self._refusal
 
-    def _prepare(self, follower: GroupsFollower, exactly_once: bool) -> None:
+    def _prepare(self, follower: GroupsFollower) -> None:
         try:
             if follower.wait_until_loaded(self._stop):
-                check_group_consumes(self._group, follower.groups)
+                check_group_consumes(self._settings.group, follower.groups)
                 self._make_delay_topics(follower.groups)
-                make_retry_topic(self._base, self._names, self._group, follower.groups, self._stop)
+                make_retry_topic(self._settings, follower.groups, self._stop)
         except ReconsumeError as error:
             logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
             self._refusal = error
         finally:
             self._ready.set()
-        if exactly_once and self._refusal is None:
+        if self._settings.exactly_once and self._refusal is None:
             self._register()
 
     def _register(self) -> None:
@@ -129,29 +100,35 @@ class SendBackClient:
         except ReconsumeError as error:
             logger.warning("%s", error)
 
+    def _followed(self) -> GroupsFollower:
+        """The caller holds the lock."""
+        if self._follower is None:
+            own_table = self._settings.own_table
+            self._follower = GroupsFollower(
+                self._settings.base, self._settings.names.groups, Groups(own_table=own_table)
+            )
+            self._follower.start()
+            self._closing.append(self._follower.close)
+        return self._follower
+
     def _groups(self) -> Groups:
         """The groups; a send-back before they are known would use the wrong table, so it waits."""
-        self._start_follower()
-        assert self._follower is not None
-        if not self._follower.wait_until_loaded(self._stop):
+        with self._lock:
+            follower = self._followed()
+        if not follower.wait_until_loaded(self._stop):
             self._require_open()
-        return self._follower.groups
+        return follower.groups
 
     def _make_delay_topics(self, groups: Groups) -> None:
         """Those of an own table, once; raises `TopicNotReady`."""
-        if self._own_table is not None and not self._has_delay_topics:
-            make_delay_topics(self._base, self._names, self._own_table, groups, self._stop)
+        if not self._has_delay_topics:
+            make_delay_topics(self._settings, groups, self._stop)
             self._has_delay_topics = True
 
-    def _start_follower(self) -> None:
-        with self._lock:
-            if self._follower is None:
-                self._follower = GroupsFollower(self._base, self._names.groups, Groups(own_table=self._own_table))
-                self._follower.start()
-
-    def read_again(self, position: Position, timestamped_as: str) -> Message:
+    def read_again(self, position: Position, retry_topic: str) -> Message:
         """The record at this position, as a message of the retry topic if it stands there."""
-        return Message(read_again(self._base, position, self._group, self._client_id), timestamped_as)
+        settings = self._settings
+        return Message(read_again(settings.base, position, settings.group, settings.client_id), retry_topic)
 
     def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
         """Send all back; returns when the brokers have acknowledged them.
@@ -223,46 +200,48 @@ class SendBackClient:
 
     def _transactional_writer(self) -> ExactlyOnceWriter:
         self._make_delay_topics(self._groups())
+        settings = self._settings
         with self._lock:
             self._require_open()
             if self._transactions is None:
-                self._identity = transactional_identity(self._conf, self._names, self._group, self._client_id)
+                identity = transactional_identity(settings.conf, settings.names, settings.group, settings.client_id)
                 self._transactions = ExactlyOnceWriter(
-                    self._base, self._names, self._groups, self._group, self._identity.name
+                    settings.base, settings.names, self._groups, settings.group, identity.name
                 )
+                self._closing += [identity.release, self._end_transactions]
             return self._transactions
 
     def _ordinary_writer(self) -> SendBackWriter:
         self._make_delay_topics(self._groups())
+        settings = self._settings
         with self._lock:
             self._require_open()
             if self._writer is None:
-                self._writer = SendBackWriter(self._base, self._names, self._groups, self._client_id)
+                self._writer = SendBackWriter(settings.base, settings.names, self._groups, settings.client_id)
+                self._closing.append(self._writer.close)
             return self._writer
 
     def _require_open(self) -> None:
         if self._stop.is_set():
-            raise SendBackFailed(f"sending back for group {self._group}: the consumer is closed")
+            raise SendBackFailed(f"sending back for group {self._settings.group}: the consumer is closed")
 
     def _failed(self, message: Message, delay_level: int, cause: Cause | None) -> Failed:
-        request = request_of(self._group, message, delay_level, self._max_reconsume_times, cause)
+        settings = self._settings
+        request = request_of(settings.group, message, delay_level, settings.max_reconsume_times, cause)
         return Failed(request, message.key, message.body)
+
+    def _end_transactions(self) -> None:
+        with self._transaction_lock:
+            assert self._transactions is not None
+            self._transactions.close()
 
     def close(self) -> None:
         """Stop all of it."""
         self._stop.set()
         with self._lock:
-            writer, self._writer = self._writer, None
-            transactions, self._transactions = self._transactions, None
-        if writer is not None:
-            writer.close()
-        if transactions is not None:
-            with self._transaction_lock:
-                transactions.close()
-        if self._identity is not None:
-            self._identity.release()
-        if self._follower is not None:
-            self._follower.close()
+            closing, self._closing = self._closing, []
+        for close in reversed(closing):
+            close()
         if self._thread is not None:
             self._thread.join()
 

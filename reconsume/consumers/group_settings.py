@@ -1,0 +1,55 @@
+"""What every kind of consumer is told about its group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconsume.delay_levels.rules.levels import DelayLevels
+from reconsume.delay_levels.wire.names import TopicNames
+
+__all__ = ["GroupSettings"]
+
+_OF_CONSUMERS_ONLY: Final = (
+    *("group.", "fetch.", "queued.", "enable.auto.", "enable.partition.eof", "auto.", "session.timeout.ms"),
+    *("heartbeat.interval.ms", "max.poll.interval.ms", "max.partition.fetch.bytes", "partition.assignment.strategy"),
+    *("isolation.level", "check.crcs", "coordinator.query.interval.ms", "consume.", "default.topic.config"),
+    *("on_commit", "stats_cb", "statistics.interval.ms", "throttle_cb", "error_cb", "logger"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings:
+    """The settings that a PushConsumer and the drop-in have in common.
+
+    Attributes:
+        group: the consumer group.
+        names: the installation's topics.
+        conf: the consumer's settings for librdkafka.
+        max_reconsume_times: the consumer's own maximum, None to take the group's.
+        own_table: a level table for this process alone.
+        exactly_once: send-backs and offsets are written in transactions.
+    """
+
+    group: str
+    names: TopicNames
+    conf: Mapping[str, Any]
+    max_reconsume_times: int | None
+    own_table: DelayLevels | None
+    exactly_once: bool
+
+    @property
+    def retry_topic(self) -> str:
+        """The Kafka topic of `%RETRY%<group>`."""
+        return self.names.retry(self.group)
+
+    @property
+    def client_id(self) -> str:
+        """Shown in the brokers' logs."""
+        return str(self.conf.get("client.id", f"reconsume-{self.group}"))
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The settings without those that only a consumer, or only the user's consumer, may have."""
+        return {key: value for key, value in self.conf.items() if not key.startswith(_OF_CONSUMERS_ONLY)}
