@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -74,7 +75,7 @@ class LoopBuilder:
     """Makes the loop of a consumer with all its parts, one for each of its lives.
 
     Attributes:
-        closing: what has to be closed after a loop; its parts are put in front.
+        closing: closes the parts of a loop after it.
         dropped: counts over all lives.
     """
 
@@ -83,7 +84,7 @@ class LoopBuilder:
     subscriptions: Subscriptions
     follower: GroupsFollower
     stop: threading.Event
-    closing: list[Callable[[], None]]
+    closing: ExitStack
     dropped: DropCounter
 
     def build(self) -> ConsumeLoop:
@@ -136,7 +137,7 @@ class LoopBuilder:
         return conf
 
     def _started(self, found: RepeatedLook[T]) -> RepeatedLook[T]:
-        self.closing.insert(0, found.close)
+        self.closing.callback(found.close)
         found.start(self.stop)
         return found
 
@@ -155,7 +156,7 @@ class LoopBuilder:
         offsets = LocalOffsets.open(
             offsets_directory(settings.offset_store, cluster, settings.client_id, settings.group)
         )
-        self.closing.insert(0, offsets.close)
+        self.closing.callback(offsets.close)
         finder = PartitionFinder(admin, self.subscriptions, offsets, settings.consume_from)
         found = self._started(RepeatedLook(finder, "partitions to broadcast"))
         return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, self.dropped)
@@ -167,17 +168,17 @@ class LoopBuilder:
         settings, base, names = self.settings, self.settings.base, self.settings.names
         if settings.exactly_once:
             identity = transactional_identity(settings.conf, names, settings.group, settings.client_id)
-            self.closing.insert(0, identity.release)
+            self.closing.callback(identity.release)
             writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, known)
-            self.closing.insert(0, writer.close)
+            self.closing.callback(writer.close)
             writer.register(self.stop)
             transactional = TransactionalSender(
                 writer.send_back, writer.was_committed, consumer.consumer_group_metadata, known.note
             )
-            self.closing.insert(0, transactional.close)
+            self.closing.callback(transactional.close)
             return transactional
         ordinary = SendBackWriter(base, names, self._groups, settings.client_id)
-        self.closing.insert(0, ordinary.close)
+        self.closing.callback(ordinary.close)
         return PlainSender(ordinary.send_back, ordinary.flush, consumer)
 
     def _service(self, sender: Sender) -> ListenerService[Any]:

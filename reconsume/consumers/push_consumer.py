@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import NoneType
@@ -120,9 +121,7 @@ class PushConsumer:
         self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
         self._follower: GroupsFollower | None = None
-        self._closing: list[Callable[[], None]] = []
-        self._parts: list[Callable[[], None]] = []
-        self._build: Callable[[], ConsumeLoop] | None = None
+        self._closing = ExitStack()
 
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
         """Consume a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
@@ -228,7 +227,7 @@ class PushConsumer:
         follower = GroupsFollower(settings.base, settings.names.groups, Groups(own_table=settings.own_table))
         follower.start()
         self._follower = follower
-        self._closing = [follower.close]
+        self._closing.callback(follower.close)
         try:
             if not follower.wait_until_loaded(self._stop):
                 return
@@ -238,14 +237,14 @@ class PushConsumer:
                 make_delay_topics(settings, follower.groups, self._stop)
                 make_retry_topic(settings, follower.groups, self._stop)
                 settings = with_known_partitions(settings, self._subscriptions, self._stop)
-            self._build = LoopBuilder(
-                settings, registration, self._subscriptions, follower, self._stop, self._parts, self._dropped
-            ).build
-            loop = self._build()
-            driver = step_driver_of(settings.conf)
-            self._thread = self._in_a_thread(loop) if driver is None else driver.adopt(loop, self.shutdown)
+            parts = self._closing.enter_context(ExitStack())
+            builder = LoopBuilder(
+                settings, registration, self._subscriptions, follower, self._stop, parts, self._dropped
+            )
+            loop, driver = builder.build(), step_driver_of(settings.conf)
+            self._thread = self._in_a_thread(builder, loop) if driver is None else driver.adopt(loop, self.shutdown)
         except BaseException:
-            self._close_all()
+            self._closing.close()
             raise
 
     def shutdown(self) -> None:
@@ -257,7 +256,7 @@ class PushConsumer:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self._close_all()
+        self._closing.close()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -296,19 +295,19 @@ class PushConsumer:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def _in_a_thread(self, loop: ConsumeLoop) -> LoopThread:
-        thread = threading.Thread(target=self._run, args=(loop,), name="reconsume-consumer", daemon=True)
+    def _in_a_thread(self, builder: LoopBuilder, loop: ConsumeLoop) -> LoopThread:
+        thread = threading.Thread(target=self._run, args=(builder, loop), name="reconsume-consumer", daemon=True)
         thread.start()
         return thread
 
-    def _run(self, loop: ConsumeLoop) -> None:
+    def _run(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
         try:
-            self._live(loop)
+            self._live(builder, loop)
         except BaseException as error:
             logger.exception("the consumer of group %s has ended", self._settings.group)
             self._failure = error
 
-    def _live(self, loop: ConsumeLoop) -> None:
+    def _live(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
         """One life after the other: what one of them did not finish comes again in the next."""
         while True:
             try:
@@ -317,19 +316,9 @@ class PushConsumer:
                 logger.error("reading has stopped, beginning afresh: %s", error)  # noqa: TRY400 - it is no surprise
             else:
                 return
-            _close(self._parts)
-            assert self._build is not None
-            loop = self._build()
+            builder.closing.close()
+            loop = builder.build()
 
     def _must_not_run(self, doing: str) -> None:
         if self._thread is not None or self._stop.is_set():
             raise IllegalSetting(f"{doing}: this consumer was started before; make a new one")
-
-    def _close_all(self) -> None:
-        _close(self._parts)
-        _close(self._closing)
-
-
-def _close(parts: list[Callable[[], None]]) -> None:
-    while parts:
-        parts.pop(0)()

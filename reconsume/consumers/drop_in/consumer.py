@@ -323,12 +323,8 @@ class Consumer(DerivedConsumer):
                 if not by_user:
                     (self.incremental_assign if self._settings.cooperative else self.assign)(wanted)
                 self._ownership.assigned(wanted)
-                note = (
-                    self._stale_records.assigned
-                    if self._settings.exactly_once and not by_user
-                    else self._stale_records.trust
-                )
-                note(wanted)
+                records, is_checked = self._stale_records, self._settings.exactly_once and not by_user
+                (records.assigned if is_checked else records.trust)(wanted)
 
         return on_assign
 

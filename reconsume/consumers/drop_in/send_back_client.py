@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
 from typing import Any, Final, cast
 
 from confluent_kafka import TopicPartition
@@ -49,7 +51,7 @@ class SendBackClient:
         self._follower: GroupsFollower | None = None
         self._writer: SendBackWriter | None = None
         self._transactions: ExactlyOnceWriter | None = None
-        self._closing: list[Callable[[], None]] = []
+        self._closing = ExitStack()
 
     def prepare(self, seconds: float) -> None:
         """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
@@ -108,7 +110,7 @@ class SendBackClient:
                 self._settings.base, self._settings.names.groups, Groups(own_table=own_table)
             )
             self._follower.start()
-            self._closing.append(self._follower.close)
+            self._closing.callback(self._follower.close)
         return self._follower
 
     def _groups(self) -> Groups:
@@ -137,24 +139,24 @@ class SendBackClient:
             SendBackFailed: some were refused both ways; `failed` names them, the others are acknowledged.
         """
         writer, groups = self._ordinary_writer(), self._groups()
-        waits = [_Wait() for _ in messages]
+        answers: list[Future[SendBackFailed | None]] = [Future() for _ in messages]
         requests = [self._failed(message, delay_level, cause) for message in messages]
-        for request, wait in zip(requests, waits, strict=True):
-            writer.send_back(request.request, request.key, request.value, wait.done)
-        failed: list[Position] = []
-        errors: list[SendBackFailed] = []
-        for message, request, wait in zip(messages, requests, waits, strict=True):
-            error = wait.result()
-            if error is None:
+        for request, answer in zip(requests, answers, strict=True):
+            writer.send_back(request.request, request.key, request.value, answer.set_result)
+        errors: list[tuple[Position, SendBackFailed]] = []
+        for message, request, answer in zip(messages, requests, answers, strict=True):
+            while not wait([answer], _WAKE_SECONDS).done:
+                """So that Ctrl-C ends the wait on Windows too."""
+            if (error := answer.result()) is None:
                 self._log.tell(message, fate_of(way_of(request.request, groups)), is_failure=False)
             else:
-                failed.append(Position(*message.kafka[:3]))
-                errors.append(error)
+                errors.append((Position(*message.kafka[:3]), error))
         if errors:
+            failed, (first, *_) = zip(*errors, strict=True)
             where = ", ".join(map(str, failed[:10]))
             raise SendBackFailed(
-                f"{len(failed)} of {len(messages)} not sent back ({where}): {errors[0]}", tuple(failed)
-            ) from errors[0]
+                f"{len(errors)} of {len(messages)} not sent back ({where}): {first}", failed
+            ) from first
 
     def send_back_exactly_once(
         self,
@@ -208,7 +210,8 @@ class SendBackClient:
                 self._transactions = ExactlyOnceWriter(
                     settings.base, settings.names, self._groups, settings.group, identity.name
                 )
-                self._closing += [identity.release, self._end_transactions]
+                self._closing.callback(identity.release)
+                self._closing.callback(self._end_transactions, self._transactions)
             return self._transactions
 
     def _ordinary_writer(self) -> SendBackWriter:
@@ -218,7 +221,7 @@ class SendBackClient:
             self._require_open()
             if self._writer is None:
                 self._writer = SendBackWriter(settings.base, settings.names, self._groups, settings.client_id)
-                self._closing.append(self._writer.close)
+                self._closing.callback(self._writer.close)
             return self._writer
 
     def _require_open(self) -> None:
@@ -230,37 +233,18 @@ class SendBackClient:
         request = request_of(settings.group, message, delay_level, settings.max_reconsume_times, cause)
         return Failed(request, message.key, message.body)
 
-    def _end_transactions(self) -> None:
+    def _end_transactions(self, transactions: ExactlyOnceWriter) -> None:
         with self._transaction_lock:
-            assert self._transactions is not None
-            self._transactions.close()
+            transactions.close()
 
     def close(self) -> None:
         """Stop all of it."""
         self._stop.set()
         with self._lock:
-            closing, self._closing = self._closing, []
-        for close in reversed(closing):
-            close()
+            closing = self._closing.pop_all()
+        closing.close()
         if self._thread is not None:
             self._thread.join()
-
-
-class _Wait:
-    """The answer to one send-back, for a thread that waits for it."""
-
-    def __init__(self) -> None:
-        self._answered = threading.Event()
-        self._error: SendBackFailed | None = None
-
-    def done(self, error: SendBackFailed | None) -> None:
-        self._error = error
-        self._answered.set()
-
-    def result(self) -> SendBackFailed | None:
-        while not self._answered.wait(_WAKE_SECONDS):
-            """So that Ctrl-C ends the wait on Windows too."""
-        return self._error
 
 
 def as_cause(cause: object) -> Cause | None:
