@@ -172,14 +172,12 @@ class LoopBuilder:
             writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, known)
             self.closing.callback(writer.close)
             writer.register(self.stop)
-            transactional = TransactionalSender(
-                writer.send_back, writer.was_committed, consumer.consumer_group_metadata, known.note
-            )
+            transactional = TransactionalSender(writer, consumer.consumer_group_metadata, known.note)
             self.closing.callback(transactional.close)
             return transactional
         ordinary = SendBackWriter(base, names, self._groups, settings.client_id)
         self.closing.callback(ordinary.close)
-        return PlainSender(ordinary.send_back, ordinary.flush, consumer)
+        return PlainSender(ordinary, consumer)
 
     def _service(self, sender: Sender) -> ListenerService[Any]:
         settings, registration, clock = self.settings, self.registration, clock_of(self.settings.conf)

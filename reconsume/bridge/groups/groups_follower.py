@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
@@ -50,13 +51,14 @@ class GroupsFollower(TopicFollower):
         """Why Kafka did not answer the last time, where it did not."""
         return self._trouble
 
-    def wait_until_loaded(self, stop: threading.Event) -> bool:
-        """Wait until the topic was read to its end once; False if `stop` came first.
+    def wait_until_loaded(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
+        """Wait until the topic was read to its end once; False if `stop` or the end of these seconds came first.
 
         Raises:
             KafkaRefused: it may not be read; to wait would help nobody.
         """
-        while not stop.is_set():
+        end = time.monotonic() + seconds
+        while not stop.is_set() and time.monotonic() < end:
             if self._loaded.wait(_POLL_SECONDS):
                 return True
             if self._refusal is not None:

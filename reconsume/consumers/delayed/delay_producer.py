@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
@@ -58,7 +58,6 @@ __all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
 MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 """Chooses one of a topic's partitions for an argument, such as an order number."""
 
-_LOOK_AGAIN_SECONDS: Final = 30.0
 _SERVE_SECONDS: Final = 0.1
 _LOADED_SECONDS: Final = 15.0
 _MAX_RETRIES: Final = 100
@@ -126,8 +125,7 @@ class DelayProducer:
             producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
         )
         self._patience_seconds = patience / 1000
-        self._admin = KafkaAdmin(self._base, self._client_id)
-        self._partitions: dict[str, tuple[float, int]] = {}
+        self._existing = ExistingTopics(KafkaAdmin(self._base, self._client_id))
         self._follower: GroupsFollower | None = None
         self._lanes = LanePartitions(lambda: Groups() if self._follower is None else self._follower.groups)
         self._lock = threading.Lock()
@@ -263,15 +261,9 @@ class DelayProducer:
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())
                 self._follower.start()
-        stop = threading.Event()
-        timer = threading.Timer(_LOADED_SECONDS, stop.set)
-        timer.start()
-        try:
-            if not self._follower.wait_until_loaded(stop):
-                why = f": {self._follower.trouble}" if self._follower.trouble else ""
-                raise KafkaNotReachable(f"topic {self._names.groups} was not read within 15 s{why}")
-        finally:
-            timer.cancel()
+        if not self._follower.wait_until_loaded(self._closing, _LOADED_SECONDS):
+            why = f": {self._follower.trouble}" if self._follower.trouble else ""
+            raise KafkaNotReachable(f"topic {self._names.groups} was not read within 15 s{why}")
         return self._follower.groups
 
     def _check_target(self, topic: str) -> None:
@@ -292,14 +284,12 @@ class DelayProducer:
         return chosen.partition
 
     def _require(self, topic: str, why: str) -> int:
-        """The number of its partitions, asked again every 30 s."""
-        asked_at, count = self._partitions.get(topic, (0.0, 0))
-        if not count or time.monotonic() - asked_at > _LOOK_AGAIN_SECONDS:
-            count = self._admin.partitions([topic]).get(topic, 0)
-            if not count:
-                raise TopicNotReady(f"topic {topic} does not exist ({why})")
-            self._partitions[topic] = (time.monotonic(), count)
-        return count
+        """The number of its partitions; one that is missing is asked for again by the next message."""
+        try:
+            return self._existing.require(topic)
+        except TopicNotReady:
+            self._existing.forget(topic)
+            raise TopicNotReady(f"topic {topic} does not exist ({why})") from None
 
     def _produce(
         self,
@@ -334,7 +324,7 @@ class DelayProducer:
             raise KafkaNotReachable(f"sending to {topic}: no report in time; it may have been stored all the same")
         result = outcome[0]
         if isinstance(result, KafkaError):
-            self._partitions.pop(topic, None)
+            self._existing.forget(topic)
             raise translate(result, f"sending to {topic}")
         return Position(topic, result.partition() or 0, result.offset() or 0)
 

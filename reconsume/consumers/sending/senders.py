@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.writing.send_back import OnDone
+from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["PlainSender", "SendBack", "Sender", "as_offset"]
+__all__ = ["PlainSender", "Sender", "as_offset"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,6 @@ class Sender:
         """The consumer is about to be closed: use it no more."""
 
 
-SendBack = Callable[[SendBackRequest, bytes | None, bytes | None, OnDone], None]
-"""`SendBackWriter.send_back`, or what stands in for it."""
-
-
 def as_offset(queue: ProcessQueue, point: CommitPoint) -> TopicPartition:
     """The commit point in Kafka's words."""
     return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
@@ -61,20 +57,18 @@ class PlainSender(Sender):
     """The send-back first; when it is acknowledged its offset may be committed. A crash between repeats it.
 
     Args:
-        send_back: writes a send-back.
-        flush: waits so many seconds for send-backs and gives how many are not acknowledged.
+        writer: writes send-backs.
         consumer: commits.
     """
 
-    def __init__(self, send_back: SendBack, flush: Callable[[float], int], consumer: Consumer) -> None:
-        self._send_back = send_back
-        self._flush = flush
+    def __init__(self, writer: SendBackWriter, consumer: Consumer) -> None:
+        self._writer = writer
         self._consumer = consumer
 
     def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Write the send-back, for whatever partition."""
         del queue
-        self._send_back(request, message.key, message.body, on_done)
+        self._writer.send_back(request, message.key, message.body, on_done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what was not committed yet; the answer comes with a later poll."""
@@ -85,7 +79,7 @@ class PlainSender(Sender):
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for send-backs on their way, then commit."""
-        settled = not self._flush(seconds)
+        settled = not self._writer.flush(seconds)
         # Also what was committed before: the answer to that may not have come yet.
         pending = {queue: point for queue in queues if (point := queue.commit_point()) is not None}
         answers = self._commit(pending, asynchronous=False)

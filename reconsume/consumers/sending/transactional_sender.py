@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from confluent_kafka import TopicPartition
 
-from reconsume.bridge.writing.exactly_once import Failed, OutcomeUnknown
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
@@ -29,11 +29,6 @@ _AGAIN_SECONDS: Final = 0.5
 _BRIEFLY_SECONDS: Final = 0.05
 _PATIENCE_SECONDS: Final = 60.0
 """For a transaction that another thread writes."""
-
-WriteBoth = Callable[[Sequence[Failed], Sequence[TopicPartition], Any], None]
-"""`ExactlyOnceWriter.send_back`, or what stands in for it."""
-WasCommitted = Callable[[Sequence[TopicPartition]], bool]
-"""`ExactlyOnceWriter.was_committed`."""
 
 
 class _Pending(NamedTuple):
@@ -64,8 +59,7 @@ class TransactionalSender(Sender):
     Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/test_consumer_model.py.
 
     Args:
-        write: writes both in one transaction.
-        was_committed: tells what became of one whose outcome was not known.
+        writer: writes both in one transaction, and tells what became of one whose outcome was not known.
         group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
             confluent-kafka lets no other in while it polls.
         committed: is told what was committed.
@@ -73,14 +67,12 @@ class TransactionalSender(Sender):
 
     def __init__(
         self,
-        write: WriteBoth,
-        was_committed: WasCommitted,
+        writer: ExactlyOnceWriter,
         group_metadata: Callable[[], Any],
         committed: Callable[[Sequence[TopicPartition]], None],
     ) -> None:
         self._committed = committed
-        self._write = write
-        self._was_committed = was_committed
+        self._writer = writer
         self._unresolved: _Unresolved | None = None
         self._group_metadata = group_metadata
         self._changed = threading.Condition()
@@ -217,7 +209,7 @@ class TransactionalSender(Sender):
             # What is out of reach of the metadata must wait until the messages before it are done.
             return not self._pending
         try:
-            self._write(
+            self._writer.send_back(
                 [Failed(one.request, one.message.key, one.message.body) for one in batch],
                 [as_offset(queue, point) for queue, point in points.items()],
                 metadata,
@@ -243,7 +235,7 @@ class TransactionalSender(Sender):
         with self._changed:
             ours = [as_offset(queue, point) for queue, point in points.items() if queue not in self._forgotten]
         try:
-            committed = self._was_committed(ours) if ours else False
+            committed = self._writer.was_committed(ours) if ours else False
         except (KafkaNotReachable, PartitionLost) as error:
             logger.warning("%s", error)
             return False

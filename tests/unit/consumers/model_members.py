@@ -94,7 +94,7 @@ class Transactions(ExactlyOnceWriter):
         self.before: Meanwhile | None = None
         self.after: Meanwhile | None = None
 
-    def write(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], generation: int) -> None:
+    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], generation: int) -> None:
         fate = self.fate.pop(0) if self.fate else "is committed"
         before, self.before = self.before, None
         if before is not None:
@@ -261,10 +261,10 @@ class Member:
         if exactly_once:
             self.writer = together = Transactions(kafka, self.known)
             metadata = client.consumer_group_metadata
-            self.sender = SteppedSender(together.write, together.was_committed, metadata, self.known.note)
+            self.sender = SteppedSender(together, metadata, self.known.note)
         else:
             self.writer = apart = PlainWriter(kafka)
-            self.sender = PlainSender(apart.send_back, apart.flush, cast("Any", client))
+            self.sender = PlainSender(cast("Any", apart), cast("Any", client))
         names, clock = TopicNames(), lambda: kafka.now
         service = OrderlyService if orderly else ConcurrentlyService
         self.service = service(

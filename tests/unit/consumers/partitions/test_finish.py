@@ -81,10 +81,17 @@ class Refused:
     error: KafkaError
 
 
+class Written:
+    """Everything that was sent back."""
+
+    def flush(self, _seconds: float) -> int:
+        return 0
+
+
 def loop_of(group: Group, await_seconds: float = 60) -> ConsumeLoop:
     service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
     service.pool = cast("Any", group)
-    sender = PlainSender(lambda *_: None, lambda _seconds: 0, cast("Any", group))
+    sender = PlainSender(cast("Any", Written()), cast("Any", group))
     limits = Limits(1_000, 1_000_000, 2_000, 900_000, await_seconds)
     loop = doubles.loop_of(group, service, sender, limits=limits)
     loop.partitions.assigned(cast("Any", group), [FLIGHTS])
@@ -157,7 +164,7 @@ def test_the_consumer_is_closed_even_if_the_last_commit_fails() -> None:
 
     group = Group()
     loop = loop_of(group)
-    loop._sender = loop.partitions.sender = Broken(lambda *_: None, lambda _seconds: 0, cast("Any", group))
+    loop._sender = loop.partitions.sender = Broken(cast("Any", Written()), cast("Any", group))
     with pytest.raises(RuntimeError, match="no commit"):
         loop.end()
     assert group.events[-1] == "close"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -25,7 +25,7 @@ Written = tuple[list[str], dict[tuple[str, int], tuple[int, KeptProgress]], obje
 
 @dataclass
 class Kafka:
-    """Has the signature of ExactlyOnceWriter.send_back.
+    """An ExactlyOnceWriter that does as it is told.
 
     Attributes:
         errors: what the next transactions fail with.
@@ -35,6 +35,7 @@ class Kafka:
         asked: of which partitions they were.
         known: what the sender has told of its commits.
         open: while it is cleared, transactions wait.
+        lost: happens before a look-up finds a partition lost.
     """
 
     errors: list[Exception] = field(default_factory=list)
@@ -46,11 +47,12 @@ class Kafka:
     tried: int = 0
     open: threading.Event = field(default_factory=threading.Event)
     generation: int = 1
+    lost: Callable[[], None] = lambda: None
 
     def metadata(self) -> int:
         return self.generation
 
-    def write(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], metadata: Any) -> None:
+    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], metadata: Any) -> None:
         self.tried += 1
         assert self.open.wait(10)
         unknown = None
@@ -71,6 +73,8 @@ class Kafka:
     def was_committed(self, offsets: Sequence[TopicPartition]) -> bool:
         self.asked.append({(one.topic, one.partition) for one in offsets})
         answer = self.answers.pop(0)
+        if isinstance(answer, PartitionLost):
+            self.lost()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -101,7 +105,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture
 def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
-    one = TransactionalSender(kafka.write, kafka.was_committed, kafka.metadata, kafka.noted)
+    one = TransactionalSender(cast("Any", kafka), kafka.metadata, kafka.noted)
     with polled(one):
         yield one
         kafka.open.set()
@@ -215,15 +219,12 @@ def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committ
     kafka.answers = [PartitionLost("somebody else has committed for some of them"), committed]
     gone, kept = queue_of(1), queue_of(1, partition=1)
 
-    def was_committed(offsets: Sequence[TopicPartition]) -> bool:
-        try:
-            return kafka.was_committed(offsets)
-        except PartitionLost:
-            gone.drop()
-            one.forget([gone])
-            raise
+    def goes() -> None:
+        gone.drop()
+        one.forget([gone])
 
-    one = TransactionalSender(kafka.write, was_committed, kafka.metadata, kafka.noted)
+    kafka.lost = goes
+    one = TransactionalSender(cast("Any", kafka), kafka.metadata, kafka.noted)
     first, second = fail(one, gone, 0), fail(one, kept, 0)
     with polled(one):
         wait_until(lambda: second.told, what="the one that is still ours is sent back")
@@ -357,7 +358,7 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
             one.forget([queue])
         return 1
 
-    one = TransactionalSender(kafka.write, kafka.was_committed, metadata, kafka.noted)
+    one = TransactionalSender(cast("Any", kafka), metadata, kafka.noted)
     with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)
