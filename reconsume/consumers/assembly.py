@@ -172,7 +172,7 @@ class LoopBuilder:
             writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, known)
             self.closing.callback(writer.close)
             writer.register(self.stop)
-            transactional = TransactionalSender(writer, consumer.consumer_group_metadata, known.note)
+            transactional = TransactionalSender(writer, consumer.consumer_group_metadata, known)
             self.closing.callback(transactional.close)
             return transactional
         ordinary = SendBackWriter(base, names, self._groups, settings.client_id)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.errors import is_rebalance, translate
+from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
@@ -20,6 +21,7 @@ from reconsume.consumers.partitions.kept_progress import FreshPartitions
 from reconsume.consumers.partitions.offset_reset import OffsetReset
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
+from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["AssignedPartitions"]
 
@@ -189,21 +191,36 @@ class AssignedPartitions:
         self._resume(dropped)
         return dropped
 
-    def _ask_committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+    def _ask_committed(
+        self, partitions: Collection[Partition], seconds: float
+    ) -> Mapping[Partition, Commit | ReconsumeError]:
         """What the group has committed; what its coordinator has lost is committed again.
 
         Who was put out of the group cannot: it learns that in its next poll, so it must not try again without one.
         """
-        wheres = [(one.topic, one.partition) for one in partitions]
-        found = self.known.ask(lambda asked: self.consumer.committed(asked, timeout), wheres, self.stop)
-        if found.restored:
-            try:
-                self.consumer.commit(offsets=found.restored, asynchronous=False)
-            except KafkaException as error:
-                if not is_rebalance(error.args[0]):
-                    raise
-                logger.warning("%s", translate(error, f"restoring offsets of {_names(found.restored)}"))
-        return found.committed
+        doing = "asking what the group has committed"
+        try:
+            found = self.known.ask(lambda asked: self.consumer.committed(asked, seconds), partitions, self.stop)
+            if found.restored:
+                self._restore(found.restored)
+        except KafkaException as error:
+            return dict.fromkeys(partitions, translate(error, doing))
+        except ReconsumeError as error:
+            return dict.fromkeys(partitions, error)
+        return {
+            (one.topic, one.partition): Commit(one.offset, metadata_of(one) or "")
+            if one.error is None
+            else translate(one.error, f"{doing} of {one.topic}-{one.partition}")
+            for one in found.committed
+        }
+
+    def _restore(self, offsets: list[TopicPartition]) -> None:
+        try:
+            self.consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if not is_rebalance(error.args[0]):
+                raise
+            logger.warning("%s", translate(error, f"restoring offsets of {_names(offsets)}"))
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -47,10 +47,10 @@ class ClusterFacts:
 
 
 class Commit(NamedTuple):
-    """What a group has committed of a partition."""
+    """What a group has committed, or commits, of a partition: the offset to go on from, and a text beside it."""
 
     offset: int
-    metadata: str | None
+    metadata: str
 
 
 class KafkaAdmin(PatientClient):
@@ -310,7 +310,7 @@ def _commits(
     for one in found:
         if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise translate(one.error, doing)
-    return {(one.topic, one.partition): Commit(one.offset, metadata_of(one)) for one in found if one.offset >= 0}
+    return {(one.topic, one.partition): Commit(one.offset, metadata_of(one) or "") for one in found if one.offset >= 0}
 
 
 def _values(entries: Mapping[str, Any]) -> dict[str, str]:

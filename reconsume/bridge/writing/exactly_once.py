@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
 _SERVE_SECONDS: Final = 0.05
-_NOTHING: Final = Commit(-1, None)
+_NOTHING: Final = Commit(-1, "")
 _LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
 
@@ -267,7 +267,7 @@ class ExactlyOnceWriter:
             return self._admin.commits(self._group, partitions, stable=True)
 
         return {
-            (one.topic, one.partition): Commit(one.offset, one.metadata)
+            (one.topic, one.partition): Commit(one.offset, one.metadata or "")
             for one in self._known.ask_once(asking(self._admin, self._group, stable=True), partitions)
         }
 
@@ -330,8 +330,8 @@ def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit])
 
     What is done out of order changes the metadata alone.
     """
-    offset, metadata = committed.get((position.topic, position.partition), _NOTHING)
-    return offset > position.offset or (offset, metadata or "") == (position.offset, position.metadata or "")
+    found = committed.get((position.topic, position.partition), _NOTHING)
+    return found.offset > position.offset or found == (position.offset, position.metadata or "")
 
 
 def _produce(producer: Producer, one: _Copy, refused: list[KafkaError]) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -68,7 +68,7 @@ class PartitionFinder:
         saved = {where: point.offset for where in new if (point := self._offsets.get(*where)) is not None}
         first = self._first_offsets(new - saved.keys())
         if first:
-            self._offsets.save({where: CommitPoint(offset, "") for where, offset in first.items()})
+            self._offsets.save({where: Commit(offset, "") for where, offset in first.items()})
         self._starts = {**before, **saved, **first}
         return self._starts
 

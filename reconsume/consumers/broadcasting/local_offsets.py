@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final, Self
 
-from reconsume.consumers.partitions.process_queue import CommitPoint
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.delay_levels.errors import MalformedProperty, OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.names import encode_name
@@ -69,7 +69,7 @@ class LocalOffsets:
             lock.close()
             raise
 
-    def get(self, topic: str, partition: int) -> CommitPoint | None:
+    def get(self, topic: str, partition: int) -> Commit | None:
         """What was saved for a partition."""
         return self._offsets.get((topic, partition))
 
@@ -77,7 +77,7 @@ class LocalOffsets:
         """Whether anything was saved for a topic."""
         return any(one == topic for one, _ in self._offsets)
 
-    def save(self, points: Mapping[tuple[str, int], CommitPoint]) -> None:
+    def save(self, points: Mapping[tuple[str, int], Commit]) -> None:
         """Save these beside what was saved before.
 
         Raises:
@@ -125,7 +125,7 @@ def _lock(file: TextIOWrapper, directory: Path) -> None:
         ) from error
 
 
-def _read(file: Path) -> dict[tuple[str, int], CommitPoint]:
+def _read(file: Path) -> dict[tuple[str, int], Commit]:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -145,14 +145,14 @@ def _unreadable(file: Path, error: Exception) -> OffsetStoreUnusable:
     )
 
 
-def _as_text(offsets: Mapping[tuple[str, int], CommitPoint]) -> str:
+def _as_text(offsets: Mapping[tuple[str, int], Commit]) -> str:
     by_topic: dict[str, dict[str, Any]] = {}
     for (topic, partition), point in sorted(offsets.items()):
         by_topic.setdefault(topic, {})[str(partition)] = {"offset": point.offset, "metadata": point.metadata}
     return json.dumps({"version": _VERSION, "offsets": by_topic}, indent=1)
 
 
-def _from_text(text: str) -> dict[tuple[str, int], CommitPoint]:
+def _from_text(text: str) -> dict[tuple[str, int], Commit]:
     document = json.loads(text)
     if document["version"] != _VERSION:
         raise ValueError(f"version {document['version']!r} is not known")
@@ -163,5 +163,5 @@ def _from_text(text: str) -> dict[tuple[str, int], CommitPoint]:
             if type(offset) is not int or offset < 0 or type(metadata) is not str:
                 raise ValueError(f"{topic}-{partition}: {saved!r}")
             decode_progress(offset, metadata)
-            offsets[topic, int(partition)] = CommitPoint(offset, metadata)
+            offsets[topic, int(partition)] = Commit(offset, metadata)
     return offsets

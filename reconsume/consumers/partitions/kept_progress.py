@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
-
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka.membership import MembershipLost
-from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
-__all__ = ["FreshPartitions"]
+__all__ = ["Committed", "FreshPartitions"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +24,9 @@ _COMMITTED_SECONDS: Final = 3.0
 _AGAIN_MS: Final = 1_000.0
 _GIVE_UP_MS: Final = 120_000.0
 """Longer than the brokers wait for the end of a dead member's transaction."""
-_DOING: Final = "asking what is done above the committed offset"
 
-Committed = Callable[[list[TopicPartition], float], list[TopicPartition]]
-"""`Consumer.committed`."""
-Where = tuple[str, int]
-"""Topic and partition."""
+Committed = Callable[[Collection[Partition], float], Mapping[Partition, Commit | ReconsumeError]]
+"""Asks what the group has committed: of each partition that, or why it is not known."""
 
 
 class FreshPartitions:
@@ -52,18 +46,18 @@ class FreshPartitions:
     def __init__(self, committed: Committed, *, clock: Clock = monotonic_ms) -> None:
         self._committed = committed
         self._clock = clock
-        self._held: dict[Where, list[Sequence[Message]]] = {}
+        self._held: dict[Partition, list[Sequence[Message]]] = {}
         self._refused_since: float | None = None
         self._ask_at = 0.0
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, where: Where) -> None:
+    def add(self, where: Partition) -> None:
         """A partition that begins."""
         self._held[where] = []
 
-    def discard(self, where: Where) -> None:
+    def discard(self, where: Partition) -> None:
         """It is not ours any more, or nothing of it can be done; what is held of it comes again."""
         self._held.pop(where, None)
 
@@ -79,7 +73,7 @@ class FreshPartitions:
         """Whether messages of this partition are kept back now; more of them need not be read."""
         return bool(self._held.get((queue.topic, queue.partition)))
 
-    def learn(self, queues: Mapping[Where, ProcessQueue]) -> list[tuple[ProcessQueue, Sequence[Message]]]:
+    def learn(self, queues: Mapping[Partition, ProcessQueue]) -> list[tuple[ProcessQueue, Sequence[Message]]]:
         """Ask for the partitions of which messages are held; gives those that may begin now, in order.
 
         A question takes 3 s at most, and is asked again a second later.
@@ -95,14 +89,9 @@ class FreshPartitions:
         if self._clock() < self._ask_at:
             return []
         refusal, begun = None, []
-        try:
-            answers = self._committed([TopicPartition(*where) for where in waiting], _COMMITTED_SECONDS)
-        except KafkaException as error:
-            answers, refusal = [], translate(error, _DOING)
-        for answer in answers:
-            where = answer.topic, answer.partition
-            if answer.error is not None:
-                refusal = translate(answer.error, _DOING)
+        for where, answer in self._committed(waiting, _COMMITTED_SECONDS).items():
+            if isinstance(answer, ReconsumeError):
+                refusal = answer
             else:
                 _keep(queues[where], answer)
                 begun += [(queues[where], messages) for messages in self._held.pop(where)]
@@ -124,15 +113,14 @@ class FreshPartitions:
             raise MembershipLost(str(refusal))
 
 
-def _keep(queue: ProcessQueue, answer: TopicPartition) -> None:
+def _keep(queue: ProcessQueue, committed: Commit) -> None:
     """Have the queue leave out what is done."""
-    if answer.offset < 0:
+    if committed.offset < 0:
         return
-    metadata = metadata_of(answer)
-    queue.committed = CommitPoint(answer.offset, metadata or "")
+    queue.committed = committed
     try:
-        queue.keep(decode_progress(answer.offset, metadata), answer.offset)
+        queue.keep(decode_progress(*committed), committed.offset)
     except MalformedProperty as error:
         # Without it messages that are done may come again; nothing is lost.
-        queue.keep(KeptProgress(), answer.offset)
+        queue.keep(KeptProgress(), committed.offset)
         logger.warning("what was done above the committed offset is not known: %s", error)

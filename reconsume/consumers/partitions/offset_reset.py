@@ -11,13 +11,14 @@ from confluent_kafka import (
     OFFSET_END,
     OFFSET_STORED,
     Consumer,
-    KafkaError,
     KafkaException,
     TopicPartition,
 )
 
 from reconsume.bridge.kafka.errors import is_passing, translate
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.partitions.kept_progress import Committed
+from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["OffsetReset", "Start", "first_offset"]
 
@@ -55,7 +56,7 @@ class OffsetReset:
         consumer: asks.
         retry_topic: starts at its beginning.
         consume_from: for the other topics of a new group.
-        committed: as `Consumer.committed`, of what can be believed.
+        committed: tells what can be believed.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class OffsetReset:
         consumer: Consumer,
         retry_topic: str,
         consume_from: ConsumeFrom,
-        committed: Callable[[list[TopicPartition], float], list[TopicPartition]],
+        committed: Committed,
     ) -> None:
         self._consumer = consumer
         self._ask = committed
@@ -107,16 +108,11 @@ class OffsetReset:
 
     def _committed(self, topic: str, partition: int) -> int | None:
         """Negative if there is none; None if nobody says."""
-        refusal: KafkaError | KafkaException | None = None
-        try:
-            found = self._ask([TopicPartition(topic, partition)], _SECONDS)[0]
-            refusal = found.error
-        except KafkaException as error:
-            refusal = error
-        if refusal is None:
-            return found.offset
-        logger.warning("%s", translate(refusal, f"asking for the committed offset of {topic}-{partition}"))
-        return None
+        answer = self._ask([(topic, partition)], _SECONDS)[topic, partition]
+        if isinstance(answer, ReconsumeError):
+            logger.warning("%s", answer)
+            return None
+        return answer.offset
 
     def _first_and_end(self, topic: str, partition: int) -> tuple[int, int] | None:
         """As numbers: librdkafka 2.16 would ask by itself, and read on if the partition is lost before the answer."""

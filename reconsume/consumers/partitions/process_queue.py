@@ -5,25 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple, cast
+from typing import cast
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, sorted_offsets
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
 
-__all__ = ["BatchPart", "CommitPoint", "ProcessQueue", "parts_of"]
+__all__ = ["BatchPart", "ProcessQueue", "parts_of"]
 
 _ONE_READ = 1_000
 """So many offsets one more read may add after a queue was found to have room."""
-
-
-class CommitPoint(NamedTuple):
-    """What is committed for a partition: the offset to go on from, and what is known above it."""
-
-    offset: int
-    metadata: str
 
 
 class ProcessQueue:
@@ -54,7 +48,7 @@ class ProcessQueue:
         self.topic = topic
         self.partition = partition
         self.paused = False
-        self.committed: CommitPoint | None = None
+        self.committed: Commit | None = None
         self.message_queue: MessageQueue | None = None
         self._lock = threading.Lock()
         self._progress = OffsetProgress()
@@ -242,7 +236,7 @@ class ProcessQueue:
         """Whether results for this partition are of no use any more."""
         return self._dropped
 
-    def commit_point(self, also_finished: Collection[int] = ()) -> CommitPoint | None:
+    def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
         """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
         with self._lock:
             self._note_successes()
@@ -251,12 +245,12 @@ class ProcessQueue:
                 return None
             safe, done = after
             if not done and not self._failures:
-                return CommitPoint(safe, "")
+                return Commit(safe, "")
             failures = {one: times for one, times in self._failures.items() if one not in also_finished}
-            return CommitPoint(safe, encode_progress(safe, done, failures))
+            return Commit(safe, encode_progress(safe, done, failures))
 
     @property
-    def to_commit(self) -> CommitPoint | None:
+    def to_commit(self) -> Commit | None:
         """The commit point if it was not committed yet, else None."""
         point = self.commit_point()
         return point if point != self.committed else None

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 __all__ = ["PlainSender", "Sender", "as_offset"]
@@ -48,7 +49,7 @@ class Sender:
         """The consumer is about to be closed: use it no more."""
 
 
-def as_offset(queue: ProcessQueue, point: CommitPoint) -> TopicPartition:
+def as_offset(queue: ProcessQueue, point: Commit) -> TopicPartition:
     """The commit point in Kafka's words."""
     return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
 
@@ -91,9 +92,7 @@ class PlainSender(Sender):
             queue.committed = point if done else None
         return settled
 
-    def _commit(
-        self, points: Mapping[ProcessQueue, CommitPoint], *, asynchronous: bool
-    ) -> Sequence[TopicPartition] | None:
+    def _commit(self, points: Mapping[ProcessQueue, Commit], *, asynchronous: bool) -> Sequence[TopicPartition] | None:
         """The answers, none yet if asynchronous; None if it failed as a whole."""
         offsets = [as_offset(queue, point) for queue, point in points.items()]
         if not offsets:

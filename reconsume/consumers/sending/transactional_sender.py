@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
-from confluent_kafka import TopicPartition
-
+from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender, as_offset
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
@@ -40,7 +40,7 @@ class _Pending(NamedTuple):
 
 class _Unresolved(NamedTuple):
     batch: Sequence[_Pending]
-    points: Mapping[ProcessQueue, CommitPoint]
+    points: Mapping[ProcessQueue, Commit]
 
 
 class TransactionalSender(Sender):
@@ -62,16 +62,16 @@ class TransactionalSender(Sender):
         writer: writes both in one transaction, and tells what became of one whose outcome was not known.
         group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
             confluent-kafka lets no other in while it polls.
-        committed: is told what was committed.
+        known: is told what was committed.
     """
 
     def __init__(
         self,
         writer: ExactlyOnceWriter,
         group_metadata: Callable[[], Any],
-        committed: Callable[[Sequence[TopicPartition]], None],
+        known: KnownOffsets,
     ) -> None:
-        self._committed = committed
+        self._known = known
         self._writer = writer
         self._unresolved: _Unresolved | None = None
         self._group_metadata = group_metadata
@@ -268,8 +268,8 @@ class TransactionalSender(Sender):
         with self._changed:
             self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
 
-    def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, CommitPoint]) -> None:
-        self._committed([as_offset(queue, point) for queue, point in points.items()])
+    def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, Commit]) -> None:
+        self._known.note([as_offset(queue, point) for queue, point in points.items()])
         for queue, point in points.items():
             queue.committed = point
         for one in batch:

@@ -261,7 +261,7 @@ class Member:
         if exactly_once:
             self.writer = together = Transactions(kafka, self.known)
             metadata = client.consumer_group_metadata
-            self.sender = SteppedSender(together, metadata, self.known.note)
+            self.sender = SteppedSender(together, metadata, self.known)
         else:
             self.writer = apart = PlainWriter(kafka)
             self.sender = PlainSender(cast("Any", apart), cast("Any", client))

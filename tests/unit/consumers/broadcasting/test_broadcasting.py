@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.consumers import ConsumeConcurrentlyStatus, MessageModel, PushConsumer
 from reconsume.consumers.broadcasting.broadcasting import BroadcastSender, DropCounter
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.unit.consumers.doubles import Clock, chunk_of, service_of
 
@@ -37,7 +38,7 @@ def test_what_fails_or_times_out_is_dropped_counted_and_logged(
     service.expire(queue, timedelta(minutes=15).total_seconds() * 1000)
     service.consume(chunk_of(1, queue=queue, start=1))
     assert dropped.count == 2
-    assert queue.commit_point() == CommitPoint(2, "")
+    assert queue.commit_point() == Commit(2, "")
     offsets.close()
     assert "broadcasting: <Message flights-0@1> failed and is dropped (2 so far)" in caplog.text
 
@@ -56,7 +57,7 @@ def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refuse
     assert offsets.get("flights", 0) is None
     (tmp_path / "offsets.new").rmdir()
     sender.commit([queue])
-    assert offsets.get("flights", 0) == queue.committed == CommitPoint(2, "")
+    assert offsets.get("flights", 0) == queue.committed == Commit(2, "")
     (tmp_path / "offsets.json").unlink()
     sender.commit([queue])
     assert not (tmp_path / "offsets.json").exists(), "nothing has changed, so nothing is written"

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
-from reconsume.consumers.partitions.process_queue import CommitPoint
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import encode_progress
 
 HERE, THERE = ("flights", 0), ("trains", 12)
-POINT = CommitPoint(7, encode_progress(7, [9], {8: 2}))
+POINT = Commit(7, encode_progress(7, [9], {8: 2}))
 
 
 @pytest.mark.rule("BP-02")
 def test_what_was_saved_is_there_in_the_next_life_beside_what_was_saved_before(tmp_path: Path) -> None:
     first = LocalOffsets.open(tmp_path / "new" / "a")
     assert first.get(*HERE) is None
-    first.save({HERE: CommitPoint(1, ""), THERE: CommitPoint(2, "")})
+    first.save({HERE: Commit(1, ""), THERE: Commit(2, "")})
     first.save({HERE: POINT})
     first.close()
     second = LocalOffsets.open(tmp_path / "new" / "a")
-    assert (second.get(*HERE), second.get(*THERE)) == (POINT, CommitPoint(2, ""))
+    assert (second.get(*HERE), second.get(*THERE)) == (POINT, Commit(2, ""))
     assert (second.knows("flights"), second.knows("planes")) == (True, False)
     second.close()
 
@@ -88,14 +88,14 @@ def test_a_file_that_was_half_written_beside_it_changes_nothing(tmp_path: Path) 
 
 def test_a_save_that_fails_keeps_the_file_before_it_and_says_so(tmp_path: Path) -> None:
     offsets = LocalOffsets.open(tmp_path)
-    offsets.save({HERE: CommitPoint(1, "")})
+    offsets.save({HERE: Commit(1, "")})
     (tmp_path / "offsets.new").mkdir()
     with pytest.raises(OffsetStoreUnusable, match="offsets cannot be saved in "):
-        offsets.save({HERE: CommitPoint(2, "")})
-    assert offsets.get(*HERE) == CommitPoint(1, "")
+        offsets.save({HERE: Commit(2, "")})
+    assert offsets.get(*HERE) == Commit(1, "")
     (tmp_path / "offsets.new").rmdir()
-    offsets.save({HERE: CommitPoint(3, "")})
-    assert offsets.get(*HERE) == CommitPoint(3, "")
+    offsets.save({HERE: Commit(3, "")})
+    assert offsets.get(*HERE) == Commit(3, "")
     offsets.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.librdkafka.membership import MembershipLost
-from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.progress.metadata import encode_progress
 from tests.unit.consumers.doubles import loop_on, message_at
 
@@ -127,6 +127,25 @@ def test_a_partition_that_is_known_does_not_wait_for_another() -> None:
     assert (bench.begun, bench.coordinator.paused) == ([(1, 5)], {0})
     bench.turns(2)
     assert (bench.begun, bench.coordinator.asked) == ([(1, 5), (0, 5)], [[0, 1], [0], [0]])
+
+
+def test_a_cluster_that_does_not_tell_one_topic_from_another_is_asked_again() -> None:
+    """The committed offset looks lost, and whether its topic was made again is not known."""
+
+    def away(_topics: object) -> dict[str, str]:
+        raise KafkaNotReachable("away")
+
+    bench = Bench()
+    known = bench.loop.partitions.known
+    known._ids["flights"] = "1"
+    known.note([TopicPartition("flights", 0, 6)])
+    known._topic_ids = away
+    bench.reads(0, 5, 6)
+    bench.turns(2)
+    assert bench.begun == []
+    known._topic_ids = lambda topics: dict.fromkeys(topics, "2")
+    bench.turns(1)
+    assert bench.begun == [(0, 5), (0, 6)]
 
 
 def test_what_is_held_of_a_partition_that_goes_is_not_begun() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -16,8 +17,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.offset_reset import OffsetReset
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from tests.unit.consumers.doubles import RETRY_TOPIC
 
 LAST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
@@ -36,10 +39,10 @@ class Asked:
     committed_offset: int | None
     end: int | None = 100
 
-    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+    def committed(self, partitions: Collection[Partition], _seconds: float) -> dict[Partition, Commit | ReconsumeError]:
         if self.committed_offset is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return [TopicPartition(one.topic, one.partition, self.committed_offset) for one in partitions]
+            return dict.fromkeys(partitions, KafkaNotReachable("away"))
+        return dict.fromkeys(partitions, Commit(self.committed_offset, ""))
 
     def get_watermark_offsets(self, _where: TopicPartition, _timeout: float) -> tuple[int, int]:
         if self.end is None:

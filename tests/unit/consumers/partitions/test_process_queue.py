@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import CommitPoint, ProcessQueue
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import message_at, safe_offset
 
@@ -33,7 +34,7 @@ def test_the_smallest_unfinished_offset_is_committed() -> None:
 @pytest.mark.rule("CC-14")
 def test_an_offset_is_committed_once() -> None:
     queue, messages = queue_of(7, 8)
-    queue.committed = CommitPoint(7, "")
+    queue.committed = Commit(7, "")
     assert queue.to_commit is None
     queue.finish(messages[7])
     assert safe_offset(queue) == 8

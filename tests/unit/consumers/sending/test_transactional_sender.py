@@ -79,7 +79,7 @@ class Kafka:
             raise answer
         return answer
 
-    def noted(self, offsets: Sequence[TopicPartition]) -> None:
+    def note(self, offsets: Sequence[TopicPartition]) -> None:
         self.known |= {(one.topic, one.partition): one.offset for one in offsets}
 
     @property
@@ -105,7 +105,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture
 def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
-    one = TransactionalSender(cast("Any", kafka), kafka.metadata, kafka.noted)
+    one = TransactionalSender(cast("Any", kafka), kafka.metadata, cast("Any", kafka))
     with polled(one):
         yield one
         kafka.open.set()
@@ -224,7 +224,7 @@ def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committ
         one.forget([gone])
 
     kafka.lost = goes
-    one = TransactionalSender(cast("Any", kafka), kafka.metadata, kafka.noted)
+    one = TransactionalSender(cast("Any", kafka), kafka.metadata, cast("Any", kafka))
     first, second = fail(one, gone, 0), fail(one, kept, 0)
     with polled(one):
         wait_until(lambda: second.told, what="the one that is still ours is sent back")
@@ -358,7 +358,7 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
             one.forget([queue])
         return 1
 
-    one = TransactionalSender(cast("Any", kafka), metadata, kafka.noted)
+    one = TransactionalSender(cast("Any", kafka), metadata, cast("Any", kafka))
     with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)
