@@ -15,7 +15,7 @@ from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.kafka.clients import close_producer, make_producer, produce_patiently
 from reconsume.bridge.librdkafka.transactional_calls import commit
 from reconsume.bridge.writing import exactly_once as exactly_once_module
 from reconsume.bridge.writing import transactions
@@ -197,13 +197,12 @@ def test_what_is_refused_both_ways_is_not_committed(
     """However soon the brokers' answer comes: a call that is made meanwhile only hears that the transaction failed."""
     group, topic = here.name(f"refused-{soon}"), here.topic(f"refused-{soon}")
     if soon:
-        produce = exactly_once_module._produce
 
-        def and_wait(producer: Producer, *args: Any) -> None:
-            produce(producer, *args)
+        def and_wait(producer: Producer, *args: Any, **more: Any) -> None:
+            produce_patiently(producer, *args, **more)
             producer.flush(10)
 
-        monkeypatch.setattr(exactly_once_module, "_produce", and_wait)
+        monkeypatch.setattr(exactly_once_module, "produce_patiently", and_wait)
     here.produce(topic, b"one")
     writer = writer_for(here, group)
     with exactly_once(here, group) as consumer:

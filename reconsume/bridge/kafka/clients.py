@@ -29,6 +29,7 @@ __all__ = [
     "make_admin",
     "make_consumer",
     "make_producer",
+    "produce_patiently",
     "serve",
 ]
 
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Consumer)
 M = TypeVar("M")
+
+_FULL_SECONDS: Final = 0.05
 
 
 def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M:
@@ -132,6 +135,17 @@ def make_producer(settings: Mapping[str, Any]) -> Producer:
 def make_admin(settings: Mapping[str, Any]) -> AdminClient:
     """An admin client for the address in its settings."""
     return clients_of(settings).admin(settings)
+
+
+def produce_patiently(producer: Producer, *record: Any, **more: Any) -> None:
+    """`produce`; while the producer's queue is full, serve delivery reports and try again."""
+    while True:
+        try:
+            producer.produce(*record, **more)
+        except BufferError:
+            producer.poll(_FULL_SECONDS)
+        else:
+            return
 
 
 def discard_producer(producer: Producer) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.clients import clients_of, clock_of
+from reconsume.bridge.kafka.clients import clients_of, clock_of, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
 from reconsume.bridge.process.identity import Identity, stable_identity
 from reconsume.bridge.reading.known_offsets import KnownOffsets, asking
@@ -49,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
-_SERVE_SECONDS: Final = 0.05
 _NOTHING: Final = Commit(-1, "")
 _LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
@@ -210,9 +209,13 @@ class ExactlyOnceWriter:
     def _try(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
         refused: list[KafkaError] = []
 
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and is_refusal(error):
+                refused.append(error)
+
         def produce(producer: Producer) -> None:
-            for one in copies:
-                _produce(producer, one, refused)
+            for copy, key, value, partition in copies:
+                produce_patiently(producer, copy.topic, value, key, partition, told, headers=list(copy.headers))
 
         try:
             self._transactions.write(produce, positions, metadata, lambda: refused[0] if refused else None)
@@ -332,19 +335,3 @@ def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit])
     """
     found = committed.get((position.topic, position.partition), _NOTHING)
     return found.offset > position.offset or found == (position.offset, position.metadata or "")
-
-
-def _produce(producer: Producer, one: _Copy, refused: list[KafkaError]) -> None:
-    """The commit fails if a record does; why a record was refused is put in the list."""
-
-    def told(error: KafkaError | None, _message: Message) -> None:
-        if error is not None and is_refusal(error):
-            refused.append(error)
-
-    while True:
-        try:
-            producer.produce(one.copy.topic, one.value, one.key, one.partition, told, headers=list(one.copy.headers))
-        except BufferError:
-            producer.poll(_SERVE_SECONDS)
-        else:
-            return

@@ -20,6 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Producer
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
@@ -110,7 +111,10 @@ def _produce(settings: Settings, options: DemoOptions) -> int:
     count = 0
     with working("producing") as say:
         for count, row in enumerate(read_rows(options.input), start=1):
-            _produce_row(producer, row, options.key_column)
+            _require_column(row, options.key_column)
+            key = None if options.key_column is None else str(row[options.key_column])
+            produce_patiently(producer, ORIGIN, json.dumps(row), key)
+            producer.poll(0)
             if count % 5_000 == 0:
                 say(f"producing: {count:,} rows")
         producer.flush()
@@ -121,18 +125,6 @@ def _produce(settings: Settings, options: DemoOptions) -> int:
 def _require_column(row: Row, key: str | None) -> None:
     if key is not None and key not in row:
         raise ReconsumeError(f"--key {key}: there is no such column; the columns are {', '.join(row)}")
-
-
-def _produce_row(producer: Producer, row: Row, key: str | None) -> None:
-    _require_column(row, key)
-    while True:
-        try:
-            producer.produce(ORIGIN, value=json.dumps(row), key=None if key is None else str(row[key]))
-        except BufferError:
-            producer.poll(0.1)
-        else:
-            producer.poll(0)
-            return
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
-from reconsume.bridge.kafka.clients import discard_producer, make_producer
+from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, translate
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
@@ -19,7 +19,6 @@ from reconsume.bridge.scheduler.delivery.writers import (
     WRITING_POSITIONS,
     BatchAborted,
     WriterBroken,
-    produce_patiently,
 )
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
 from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
@@ -79,7 +78,8 @@ class AtLeastOnceWriter:
         try:
             for index, one in enumerate(batch):
                 if one.outcome not in UNWRITTEN:
-                    produce_patiently(self._producer, one, partial(self._note, index))
+                    record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, index)
+                    produce_patiently(self._producer, *record, note, headers=list(one.headers))
                 if index % _SERVE_EVERY == 0:
                     self._producer.poll(0)
             self._producer.flush()

@@ -17,6 +17,7 @@ from confluent_kafka import (
 )
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, refusing_topic, translate
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
@@ -29,6 +30,7 @@ from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
     START_SECONDS,
     InDoubt,
+    Produce,
     ShutOut,
     Transactions,
     Undone,
@@ -43,7 +45,6 @@ __all__ = [
     "BatchWriter",
     "TransactionalWriter",
     "WriterBroken",
-    "produce_patiently",
 ]
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 _ASK_AGAIN_MS: Final = 1_000.0
 WRITING_POSITIONS: Final = "writing positions"
 _REGISTERING: Final = "registering the transactional id"
+_ASKING: Final = "asking for the brokers' time"
 DELIVERING: Final = "delivering a batch"
 
 
@@ -189,34 +191,35 @@ class TransactionalWriter:
         """
         if self._time is None or monotonic_ms() < self._ask_at:
             return
-        try:
-            self._transactions.try_out(lambda producer: producer.produce(self._asked, on_delivery=self._on_stored()))
-        except Undone as error:
-            why = translate(error.cause, "asking for the brokers' time")
-            if not is_refusal(error.cause):
-                raise KafkaNotReachable(str(why)) from error
+        cause = self._try_out(lambda producer: producer.produce(self._asked, on_delivery=self._on_stored()), _ASKING)
+        if cause is not None:
+            why = translate(cause, _ASKING)
+            if not is_refusal(cause):
+                raise KafkaNotReachable(str(why))
             logger.warning("due times go by what is known until the next delivery: %s", why)
             self._time.is_in_doubt = False
-        except ShutOut as error:
-            raise WriterBroken(self._explain(error.cause, "asking for the brokers' time")) from error
-        except KafkaException as error:
-            raise self._explain(error.args[0], _REGISTERING) from error
         self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
 
     def _try_positions(self, positions: PositionLog) -> None:
         """Without the right to write them no batch would be committed; raises `KafkaRefused` with what to do."""
         self._position_refusal = None
+        trial = [positions.trial]
+        cause = self._try_out(lambda producer: self._produce_positions(producer, trial), WRITING_POSITIONS)
+        if cause is not None:
+            why = translate(self._position_refusal or cause, WRITING_POSITIONS)
+            raise KafkaNotReachable(str(why)) if self._position_refusal is None else why
+
+    def _try_out(self, produce: Produce, doing: str) -> KafkaError | None:
+        """Write records in a transaction that is aborted; gives why that did not work."""
         try:
-            self._transactions.try_out(lambda producer: self._produce_positions(producer, [positions.trial]))
+            self._transactions.try_out(produce)
         except Undone as error:
-            why = translate(self._position_refusal or error.cause, WRITING_POSITIONS)
-            if self._position_refusal is None:
-                raise KafkaNotReachable(str(why)) from error
-            raise why from error
+            return error.cause
         except ShutOut as error:
-            raise WriterBroken(self._explain(error.cause, WRITING_POSITIONS)) from error
+            raise WriterBroken(self._explain(error.cause, doing)) from error
         except KafkaException as error:
             raise self._explain(error.args[0], _REGISTERING) from error
+        return None
 
     def _produce_positions(self, producer: Producer, records: Iterable[PositionRecord]) -> None:
         def told(error: KafkaError | None, _message: Message) -> None:
@@ -294,7 +297,7 @@ class TransactionalWriter:
             try:
                 produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
             except BufferError:
-                produce_patiently(producer, batch[count], on_delivery)
+                produce_patiently(producer, topic, value, key, partition, on_delivery, headers=headers)
             except KafkaException as error:
                 self._is_first_refused = is_refusal(error.args[0])
                 raise
@@ -312,16 +315,3 @@ class TransactionalWriter:
         """Let go at once; an open transaction was aborted before."""
         self._transactions.close()
         self._trials.close()
-
-
-def produce_patiently(producer: Producer, one: Delivery, on_delivery: Any) -> None:
-    """Hand a record to librdkafka; while its queue is full, serve delivery reports and try again."""
-    while True:
-        try:
-            producer.produce(
-                one.topic, one.value, one.key, one.partition, headers=list(one.headers), on_delivery=on_delivery
-            )
-        except BufferError:
-            producer.poll(0.05)
-        else:
-            return
