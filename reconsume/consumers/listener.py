@@ -11,6 +11,7 @@ from typing import Final
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, whole_number
+from reconsume.delay_levels.wire.send_back_copy import Cause
 
 __all__ = [
     "ALL",
@@ -19,7 +20,9 @@ __all__ = [
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
     "Listener",
+    "NotNow",
     "OrderlyListener",
+    "SendBack",
     "acknowledged_count",
     "is_async",
     "suspend_ms",
@@ -93,6 +96,44 @@ OrderlyListener = Callable[
     ConsumeOrderlyStatus | Awaitable[ConsumeOrderlyStatus | None] | None,
 ]
 """A function or an `async def` for messages in order."""
+
+# Listeners of ours may raise these to say more than a status can. Users' listeners do not: they have the context.
+
+
+class NotNow(Exception):
+    """No outcome: the messages are given again later, which counts as no attempt.
+
+    Until then nothing else of their partition, or of their key, is begun.
+
+    Attributes:
+        until_ms: no sooner than this moment.
+        acknowledged: so many messages from the front of the batch succeeded all the same.
+    """
+
+    def __init__(self, until_ms: float, acknowledged: int = 0) -> None:
+        super().__init__(until_ms)
+        self.until_ms = until_ms
+        self.acknowledged = acknowledged
+
+
+class SendBack(Exception):
+    """The messages are sent back, also by an orderly listener: those behind them go on.
+
+    Attributes:
+        cause: what a dead letter shows.
+        level: 0 lets the group's levels decide, a higher one is taken as it is, a negative one asks for the
+            dead-letter topic.
+        acknowledged: so many messages from the front of the batch succeeded all the same.
+        one_by_one: the others are not sent back but given again at once, each alone.
+    """
+
+    def __init__(self, cause: Cause, level: int = 0, acknowledged: int = 0, *, one_by_one: bool = False) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+        self.level = level
+        self.acknowledged = acknowledged
+        self.one_by_one = one_by_one
+
 
 _SUSPEND_DEFAULT_MS: Final = 1_000
 _SUSPEND_SHORTEST_MS: Final = 10

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.consumers.listeners.listener_exceptions import NotNow
+from reconsume.consumers.listener import NotNow
 from reconsume.sidecar.push import delivery
 from reconsume.sidecar.push.app_gate import Entry
 from tests.integration.installation import Installation, installation

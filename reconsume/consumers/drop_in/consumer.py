@@ -235,12 +235,8 @@ class Consumer(DerivedConsumer):
     def _send_back_exactly_once(self, messages: list[Message], acknowledged: int, delay_level: int, why: Any) -> None:
         if not messages:
             return
-        first: dict[tuple[str, int], int] = {}
-        last: dict[tuple[str, int], int] = {}
-        for message in messages:
-            where = message.kafka[:2]
-            first[where] = min(first.get(where, message.kafka.offset), message.kafka.offset)
-            last[where] = max(last.get(where, -1), message.kafka.offset)
+        rising = sorted((message.kafka[:2], message.offset) for message in messages)
+        first, last = dict(reversed(rising)), dict(rising)
         offsets = [TopicPartition(*where, offset + 1) for where, offset in last.items()]
         try:
             self._client.send_back_exactly_once(

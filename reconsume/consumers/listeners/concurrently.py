@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
+from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, NotNow
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
-from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.listeners.waiting_room import WaitingRoom

@@ -20,11 +20,12 @@ from reconsume.consumers.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    NotNow,
+    SendBack,
     acknowledged_count,
     suspend_ms,
 )
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, ExceptionClasses, is_listed
-from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import is_cut_off
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeCall, ConsumeHooks

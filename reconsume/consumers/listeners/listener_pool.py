@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from operator import length_hint
 from queue import SimpleQueue
@@ -162,7 +162,7 @@ class AsyncListenerPool(Generic[T]):
     def __init__(
         self,
         at_once: int,
-        consume: Callable[[T], Awaitable[None]],
+        consume: Callable[[T], Coroutine[Any, Any, None]],
         at_end: Callable[[], Awaitable[None]] | None = None,
         new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
@@ -214,16 +214,13 @@ class AsyncListenerPool(Generic[T]):
     def _start(self) -> None:
         self._called = False  # before it looks: what comes after the look calls again
         while self._chunks and len(self._running) < self._at_once and not self._closing:
-            task = self._loop.create_task(self._run(self._chunks.popleft()))
+            task = self._loop.create_task(self._consume(self._chunks.popleft()))
             self._running.add(task)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._start()
-
-    async def _run(self, chunk: T) -> None:
-        await self._consume(chunk)
 
     async def _finish(self, seconds: float) -> bool:
         """Wait; what still runs then is cancelled, which is no outcome: its offsets stay uncommitted."""
@@ -271,7 +268,7 @@ def make_pool(
     listener: Callable[..., object],
     at_once: int,
     consume: Callable[[T], None],
-    consume_async: Callable[[T], Awaitable[None]],
+    consume_async: Callable[[T], Coroutine[Any, Any, None]],
 ) -> ListenerPool[T]:
     """The pool that fits the listener: threads, or an event loop for an `async def` one.
 

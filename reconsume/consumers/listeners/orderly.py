@@ -6,15 +6,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, suspend_ms
+from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, NotNow, SendBack, suspend_ms
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
-from reconsume.consumers.listeners.lane import Lane, LaneKey
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
-from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeCall
@@ -23,13 +21,42 @@ from reconsume.consumers.sending.send_back_log import UNLIMITED, given_again
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-__all__ = ["OrderlyService"]
+__all__ = ["Lane", "OrderlyService"]
 
 logger = logging.getLogger(__name__)
 
 _AGAIN_MS: Final = 5_000
 """After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+LaneKey = tuple[str, int, bytes | int | None]
+"""Topic and partition, and in key order the key; a message without a key is alone, under its offset."""
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """Messages that must be consumed one after the other.
+
+    Attributes:
+        waiting: not given to the listener yet, or to be given again.
+        consumed: succeeded with `auto_commit` off; a COMMIT finishes them, a ROLLBACK puts them back.
+        leaving: those whose send-back, to the dead-letter topic mostly, is not acknowledged yet.
+        queued: the pool has it.
+        working: a listener has its front.
+        suspended_until: moment in milliseconds.
+        one_by_one_to: messages up to this offset are given one by one: one of a batch is not worth a retry.
+    """
+
+    key: LaneKey
+    queue: ProcessQueue
+    waiting: deque[Message] = field(default_factory=deque)
+    consumed: list[Message] = field(default_factory=list)
+    leaving: int = 0
+    queued: bool = False
+    working: bool = False
+    suspended_until: float = 0.0
+    one_by_one_to: int = -1
 
 
 @dataclass(kw_only=True, eq=False)
@@ -264,12 +291,8 @@ class OrderlyService(ListenerService[Lane]):
             lane.leaving -= 1
             if error is not None:
                 self._put_back(lane, [self._count(lane, message)], wait_ms)
-        self._end_if_idle(lane)
-
-    def _end_if_idle(self, lane: Lane) -> None:
-        with self._changed:
-            idle = not lane.queued
-        if idle:
+            is_idle = not lane.queued
+        if is_idle:
             self._end(lane)
 
     def _count(self, lane: Lane, message: Message) -> Message:

@@ -40,12 +40,11 @@ class FreshPartitions:
 
     Args:
         committed: asks the group's coordinator.
-        clock: milliseconds that only grow.
     """
 
-    def __init__(self, committed: Committed, *, clock: Clock = monotonic_ms) -> None:
+    def __init__(self, committed: Committed) -> None:
         self._committed = committed
-        self._clock = clock
+        self._clock: Clock = monotonic_ms
         self._held: dict[Partition, list[Sequence[Message]]] = {}
         self._refused_since: float | None = None
         self._ask_at = 0.0

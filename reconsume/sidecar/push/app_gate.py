@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.consumers.listeners.listener_exceptions import NotNow
+from reconsume.consumers.listener import NotNow
 from reconsume.sidecar.push.cut_offs import CutOffs
 
 __all__ = ["AppGate", "Entry"]

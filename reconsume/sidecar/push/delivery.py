@@ -18,9 +18,10 @@ from reconsume.consumers.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    NotNow,
+    SendBack,
 )
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
-from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import cut_off
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy

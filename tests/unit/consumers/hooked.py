@@ -19,9 +19,8 @@ from reconsume.consumers import (
 )
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.lane import Lane
 from reconsume.consumers.listeners.listener_pool import Chunk
-from reconsume.consumers.listeners.orderly import OrderlyService
+from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.wire.properties import Header

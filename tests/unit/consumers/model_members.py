@@ -18,12 +18,10 @@ from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
-from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, NotNow
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.lane import Lane
-from reconsume.consumers.listeners.listener_exceptions import NotNow
 from reconsume.consumers.listeners.listener_pool import Chunk
-from reconsume.consumers.listeners.orderly import OrderlyService
+from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import BatchPart

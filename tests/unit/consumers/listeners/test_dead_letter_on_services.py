@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyContext
+from reconsume.consumers.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    SendBack,
+)
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.circuit_gate import CircuitGate
-from reconsume.consumers.listeners.listener_exceptions import SendBack
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed

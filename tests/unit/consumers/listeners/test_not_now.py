@@ -14,10 +14,11 @@ from reconsume.consumers.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    NotNow,
+    SendBack,
 )
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_call import Called
-from reconsume.consumers.listeners.listener_exceptions import NotNow, SendBack
 from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks

@@ -9,8 +9,7 @@ import pytest
 
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
-from reconsume.consumers.listeners.lane import Lane
-from reconsume.consumers.listeners.orderly import OrderlyService
+from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import UNLIMITED

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from reconsume.consumers.listeners.listener_exceptions import NotNow
+from reconsume.consumers.listener import NotNow
 from reconsume.sidecar.push.app_gate import AppGate, Entry
 from reconsume.sidecar.push.cut_offs import CutOffs
 from reconsume.sidecar.push.missing_routes import MissingRoutes
