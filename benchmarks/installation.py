@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -17,7 +19,18 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 
-__all__ = ["PAYLOAD", "fill", "fill_ordinary", "install", "produce_one", "read_all", "scheduler", "waiting_headers"]
+__all__ = [
+    "PAYLOAD",
+    "cpu_seconds",
+    "fill",
+    "fill_ordinary",
+    "install",
+    "make_stamped",
+    "produce_one",
+    "read_all",
+    "scheduler",
+    "waiting_headers",
+]
 
 PAYLOAD = b"x" * 200
 
@@ -48,12 +61,25 @@ def waiting_headers(origin: str, offset: int, group: str = "bench") -> list[tupl
     ]
 
 
-def fill(settings: Settings, topic: str, records: int, payload: bytes = PAYLOAD) -> None:
-    """Produce waiting records as fast as it goes."""
+def fill(
+    settings: Settings, topic: str, records: int, payload: bytes = PAYLOAD, groups: Sequence[str] = ("bench",)
+) -> None:
+    """Produce waiting records of some groups, in turns, as fast as it goes."""
     producer = Producer(settings.client_settings() | {"linger.ms": 20, "partitioner": "murmur2_random"})
     for number in range(records):
-        produce_one(producer, topic, number, payload)
+        produce_one(producer, topic, number, payload, groups[number % len(groups)])
     producer.flush()
+
+
+def make_stamped(settings: Settings, topic: str) -> None:
+    """Make a topic with one partition whose records have the brokers' timestamps."""
+    KafkaAdmin(settings.client_settings()).create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has taken so far, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def produce_one(
