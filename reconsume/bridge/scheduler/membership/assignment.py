@@ -79,7 +79,8 @@ class Assignment:
         return not (self._new or self._waiting or self._done_before)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Begin with partitions that Kafka gives."""
+        """Begin with partitions that Kafka gives; what is left of an earlier assignment that was not revoked goes."""
+        self.revoke({(one.topic, one.partition) for one in partitions})
         topics = {one.topic for one in partitions}
         self._owners.meet(topics)
         for topic in topics:

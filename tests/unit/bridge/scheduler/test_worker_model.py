@@ -269,6 +269,8 @@ class Routes:
     def due_ms(message: Message) -> float:
         return float(message.value() or b"")
 
+    def meet(self, _messages: object) -> None: ...
+
     def route(self, message: Message, *, inbox: bool) -> Delivery:
         assert not inbox
         return self._written(message, "delivered")
@@ -503,6 +505,24 @@ def test_the_model_finds_workers_that_go_by_the_coordinator_or_by_what_is_not_co
             machine.a_worker_turns(name, "commits")
     with pytest.raises(AssertionError):
         machine.what_is_delivered_is_what_is_committed()
+
+
+def test_the_model_gives_a_partition_twice_to_a_worker_that_still_asks_where_it_goes_on() -> None:
+    """An open transaction may hide its position, so its first records wait."""
+    machine = Workers()
+    where, other = (NAMES.delay(2_000), 0), (NAMES.delay(1_000), 1)
+    machine.another_worker_dies_in_a_transaction()
+    for _ in range(10):
+        machine.a_record_is_appended(where, 0)
+    machine.time_passes(2_500)
+    machine.the_coordinator_loses_all_offsets(other, anew=False)
+    machine.a_worker_turns("b", "breaks")
+    machine.a_worker_turns("b", "commits")
+    machine.a_partition_moves(where, told=False)
+    machine.a_partition_moves(where, told=False)
+    machine.a_worker_turns("b", "commits")
+    machine.teardown()
+    assert [offset for offset, _ in machine.kafka.delivered[where]] == list(range(10))
 
 
 def _after_an_earlier_version(machine: Workers) -> Where:
