@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin, TopicToMake
 from reconsume.bridge.process.settings import TopicSettings
 from tests.integration.installation import Installation, Record, scheduler, settings_for
 from tests.support.waiting import wait_until
@@ -20,26 +20,29 @@ pytestmark = pytest.mark.kafka
 logger = logging.getLogger(__name__)
 
 RECORDS = 5_000
+NEW_GROUPS = 300
 GROUPS = 300
 
 
 @dataclass
 class Calls:
-    """Questions about retry topics, and tries to make one.
+    """Questions about retry topics, and requests to make some.
 
     Attributes:
+        created: topics of those requests.
         seconds: how long each takes besides, as in a cluster that is far away.
     """
 
     describe: int = 0
     create: int = 0
+    created: int = 0
     seconds: float = 0.0
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     counted, distance = Calls(), threading.Event()
-    describe, create = KafkaAdmin._describe, KafkaAdmin._create
+    describe, create = KafkaAdmin._describe, KafkaAdmin._create_others
 
     def counting_describe(self: KafkaAdmin, topics: list[str], *more: Any) -> Any:
         if any(".RETRY." in topic for topic in topics):
@@ -47,13 +50,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             distance.wait(counted.seconds)
         return describe(self, topics, *more)
 
-    def counting_create(self: KafkaAdmin, topic: str, *more: Any) -> Any:
+    def counting_create(self: KafkaAdmin, topics: list[TopicToMake], *more: Any) -> Any:
         counted.create += 1
+        counted.created += len(topics)
         distance.wait(counted.seconds)
-        return create(self, topic, *more)
+        return create(self, topics, *more)
 
     monkeypatch.setattr(KafkaAdmin, "_describe", counting_describe)
-    monkeypatch.setattr(KafkaAdmin, "_create", counting_create)
+    monkeypatch.setattr(KafkaAdmin, "_create_others", counting_create)
     return counted
 
 
@@ -153,3 +157,20 @@ def test_a_topic_that_is_made_meanwhile_is_seen(one: Installation) -> None:
         return bool(one.retries(group))
 
     wait_until(comes, 30, "it comes")
+
+
+def test_topics_of_many_new_groups_are_made_together(bootstrap_servers: str, calls: Calls) -> None:
+    """One after the other they took 68 ms each."""
+    one = Installation(settings_for(bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    groups = [one.name(f"new-{number}") for number in range(NEW_GROUPS)]
+    flood(one, groups, 2 * NEW_GROUPS)
+    with scheduler(one.settings):
+        wait_until(lambda: calls.created >= NEW_GROUPS, 120, "all are made")
+        topics = [one.settings.names.retry(group) for group in groups]
+        wait_until(lambda: len(one.admin.partitions(topics)) == NEW_GROUPS, 60, "all are there")
+        wheres = [(topic, 0) for topic in topics]
+        wait_until(lambda: min(one.admin.end_offsets(wheres).values()) >= 2, 60, "all are delivered")
+    assert one.read(one.settings.names.quarantine) == []
+    assert calls.create <= NEW_GROUPS // 50

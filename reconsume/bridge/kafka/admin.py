@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -21,11 +21,12 @@ from confluent_kafka.admin import AclOperation, ConfigResource, NewPartitions, N
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.futures import AdminRequest
 from reconsume.bridge.kafka.patient_client import UNANSWERED, PatientClient
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
-__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition"]
+__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition", "TopicToMake"]
 
 Partition = tuple[str, int]
 
@@ -51,6 +52,15 @@ class Commit(NamedTuple):
 
     offset: int
     metadata: str
+
+
+class TopicToMake(NamedTuple):
+    """A topic as Kafka is asked to make it; -1 replicas is the cluster's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str]
 
 
 class KafkaAdmin(PatientClient):
@@ -175,11 +185,19 @@ class KafkaAdmin(PatientClient):
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
         """Make a topic and wait until it can be used; False if it was there already."""
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=dict(settings))
-        made = self._patiently(lambda: self._create(topic, new))
-        if made:
-            self._patiently(lambda: self._require_leaders(topic, partitions))
+        made = self.create_all([TopicToMake(topic, partitions, replication_factor, settings)])[topic]
+        if isinstance(made, ReconsumeError):
+            raise made
         return made
+
+    def create_all(self, topics: Sequence[TopicToMake]) -> dict[str, bool | ReconsumeError]:
+        """The same for many, in one request: for each whether it was made, or why it cannot be."""
+        found: dict[str, bool | ReconsumeError] = {}
+        self._patiently(lambda: self._create_others(topics, found))
+        made = {one.name: one.partitions for one in topics if found[one.name] is True}
+        if made:
+            self._patiently(lambda: self._require_leaders(made))
+        return found
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic so many partitions in all, and wait until they can be used."""
@@ -191,12 +209,25 @@ class KafkaAdmin(PatientClient):
             request.answer(topic)
         except KafkaException as error:
             raise self._explain(error, f"adding partitions to topic {topic}") from error
-        self._patiently(lambda: self._require_leaders(topic, partitions))
+        self._patiently(lambda: self._require_leaders({topic: partitions}))
 
-    def _create(self, topic: str, new: NewTopic) -> bool:
+    def _create_others(self, topics: Sequence[TopicToMake], found: dict[str, bool | ReconsumeError]) -> None:
+        """Ask for those of which nothing is found yet."""
+        others = [
+            NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(settings))
+            for name, partitions, replicas, settings in topics
+            if name not in found
+        ]
         request = self._request(
-            self._client.create_topics, [new], seconds=self._patience, operation_timeout=self._patience
+            self._client.create_topics, others, seconds=self._patience, operation_timeout=self._patience
         )
+        for topic in request:
+            try:
+                found[topic] = self._created(request, topic)
+            except KafkaRefused as error:
+                found[topic] = error
+
+    def _created(self, request: AdminRequest[str], topic: str) -> bool:
         try:
             request.answer(topic)
         except KafkaException as error:
@@ -208,15 +239,16 @@ class KafkaAdmin(PatientClient):
             raise self._explain(error, f"making topic {topic}") from error
         return True
 
-    def _require_leaders(self, topic: str, partitions: int) -> None:
+    def _require_leaders(self, partitions: Mapping[str, int]) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
-        request = self._request(self._client.describe_topics, TopicCollection([topic]), seconds=self._patience)
-        try:
-            described = request.answer(topic)
-        except KafkaException as error:
-            raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
-        if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < partitions:
-            raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
+        request = self._request(self._client.describe_topics, TopicCollection(list(partitions)), seconds=self._patience)
+        for topic, count in partitions.items():
+            try:
+                described = request.answer(topic)
+            except KafkaException as error:
+                raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
+            if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < count:
+                raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
 
     def end_offsets(
         self, partitions: Iterable[Partition], *, earliest: bool = False, uncommitted: bool = False

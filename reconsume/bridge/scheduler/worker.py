@@ -232,6 +232,7 @@ class Worker:
         runs: list[DueRun] = []
         batch: list[Delivery] = []
         route, unanswered = self._router.route, ""
+        self._router.meet(lambda: (message for run in due for _, message in run.records))
         for run in due:
             inbox = run.queue.topic == self._names.send_back
             before = len(batch)

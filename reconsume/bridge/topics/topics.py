@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin
+from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, TopicToMake
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
-__all__ = ["TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
+__all__ = ["NamedTopic", "TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,20 @@ class TopicPlan:
     differences: list[TopicDifference] = field(default_factory=list)
 
 
+class NamedTopic(NamedTuple):
+    """A topic that a record is for.
+
+    Attributes:
+        topic: in Kafka.
+        kind: `retry`, `dlq` or `topic`.
+        group: the consumer group of a retry or dead-letter topic, else empty.
+    """
+
+    topic: str
+    kind: str
+    group: str
+
+
 class TopicMaker:
     """Makes topics of ours as the settings and the cluster want them.
 
@@ -128,18 +142,27 @@ class TopicMaker:
         """Add the partitions that a topic lacks."""
         self._admin.add_partitions(wanted.name, wanted.partitions)
 
-    def make_for_group(self, topic: str, kind: str, group: str, groups: Groups) -> int:
-        """Make a group's retry or dead-letter topic and wait until it is there; gives its number of partitions.
+    def make_for_groups(self, named: Iterable[NamedTopic], groups: Groups) -> dict[str, int | ReconsumeError]:
+        """Make retry and dead-letter topics together; the partitions of each, or why it cannot be made.
 
         Raises:
-            KafkaNotReachable: it was made but is not to be seen yet; ask again.
+            KafkaNotReachable: no answer, or some are not to be seen yet; ask again.
         """
-        wanted = self.retry_topic(group, groups) if kind == "retry" else self.dead_letter_topic(group)
-        self.make(wanted)
-        found = self._admin.partitions([topic]).get(topic)
-        if found is None:
-            raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet")
-        return found
+        topics = [
+            self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)
+            for one in named
+        ]
+        outcomes = self._admin.create_all(
+            [TopicToMake(one.name, one.partitions, one.replication_factor, one.settings) for one in topics]
+        )
+        refused: dict[str, ReconsumeError] = {
+            topic: one for topic, one in outcomes.items() if isinstance(one, ReconsumeError)
+        }
+        made = outcomes.keys() - refused.keys()
+        found = self._admin.partitions(made) if made else {}
+        if missing := made - found.keys():
+            raise KafkaNotReachable(f"topic {min(missing)} was made and is not known to all brokers yet")
+        return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:
         """`%RETRY%<group>` with `retryQueueNums` partitions (RocketMQ: BR-06)."""

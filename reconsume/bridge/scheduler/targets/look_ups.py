@@ -52,6 +52,11 @@ class LookUps:
         self._left_ms = _BUDGET_MS
         self._refilled_at = clock()
 
+    def is_refused(self, topic: str) -> bool:
+        """Whether it was asked for a short while ago, and the answer was a failure."""
+        failure = self._failures.get(topic)
+        return failure is not None and self._clock() < failure.until_ms
+
     def run(self, topic: str, ask: Callable[[], T]) -> T:
         """The answer to a question about a topic, which may make it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -70,6 +70,10 @@ class Router:
     targets: Targets
     groups: Callable[[], Groups]
     timers: Timers
+
+    def meet(self, messages: Callable[[], Iterable[Message]]) -> None:
+        """A batch begins: targets of it that nobody knows are looked up, and made, together."""
+        self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
 
     def route(self, message: Message, *, inbox: bool) -> Delivery:
         """What to write for a record that is due; one that cannot be delivered goes to the quarantine.
@@ -175,6 +179,10 @@ class Router:
             failed_ms=message.timestamp()[1],
         )
         return self._to_lane(copy.topic, request.group, message, copy.headers, "sent_back", request.group)
+
+
+def _real_topic(headers: Headers) -> bytes | None:
+    return next((value for name, value in reversed(headers) if name == REAL_TOPIC), None)
 
 
 def _group_of(headers: Headers) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -12,9 +13,9 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps
-from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.bridge.topics.topics import NamedTopic, TopicMaker
 from reconsume.bridge.writing.lane_partitions import LanePartitions
-from reconsume.delay_levels.errors import IllegalName, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
@@ -22,6 +23,7 @@ __all__ = ["ListedTopics", "Target", "Targets", "Undeliverable"]
 
 _MOST_KNOWN: Final = 20_000
 """Headers name targets, and anybody may write headers."""
+_MADE_AT_ONCE: Final = 100
 _AT_ONCE: Final = 500
 """So many topics in one question; of more the answer takes long."""
 
@@ -90,6 +92,8 @@ class Targets:
     deletions: DeletedTopics = field(default_factory=DeletedTopics)
     look_ups: LookUps = field(default_factory=LookUps)
     listed: ListedTopics = field(default_factory=ListedTopics)
+    _coming: Callable[[], Iterable[bytes | None]] = field(default=tuple)
+    _missing: set[str] = field(default_factory=set)
     _known: OrderedDict[bytes, Target] = field(default_factory=OrderedDict)
     _lanes: dict[str, int] = field(default_factory=dict)
     _unsure: set[str] = field(default_factory=set)
@@ -99,6 +103,11 @@ class Targets:
 
     def __post_init__(self) -> None:
         self._lane_partitions = LanePartitions(self.groups)
+
+    def expect(self, coming: Callable[[], Iterable[bytes | None]]) -> None:
+        """A batch begins; these REAL_TOPIC headers are in it."""
+        self._coming = coming
+        self._missing.clear()
 
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
@@ -154,6 +163,7 @@ class Targets:
         refused: dict[str, ReconsumeError] = {}
         self._there = {**self._there, **self.admin.partitions(some, refused)}
         self._unsure -= some
+        self._missing |= some - self._there.keys() - refused.keys()
         for one, error in refused.items():
             self.look_ups.remember(one, error)
         if topic in refused:
@@ -161,6 +171,10 @@ class Targets:
         return self._there.get(topic)
 
     def _look_up(self, real_topic: bytes) -> Target:
+        named = self._named(real_topic)
+        return Target(named.topic, self._partitions(named.topic, lambda: self._find_or_make(named)), *named[1:])
+
+    def _named(self, real_topic: bytes) -> NamedTopic:
         try:
             name = real_topic.decode()
             topic = self.names.kafka_topic(name)
@@ -176,7 +190,7 @@ class Targets:
             raise Undeliverable(
                 f"REAL_TOPIC {name!r} is no %RETRY% or %DLQ% name and matches no pattern of allowed_real_topics"
             )
-        return Target(topic, self._partitions(topic, lambda: self._find_or_make(topic, kind, group)), kind, group)
+        return NamedTopic(topic, kind, group)
 
     def _is_allowed(self, name: str) -> bool:
         """Never one of our own topics: a record must not be able to come back as a delay, or as a setting."""
@@ -193,15 +207,49 @@ class Targets:
         self.deletions.saw(topic)
         return found
 
-    def _find_or_make(self, topic: str, kind: str, group: str) -> int:
-        found = self._found(topic)
-        if found is not None:
-            return found
-        if kind == "topic":
+    def _find_or_make(self, named: NamedTopic) -> int:
+        topic, others = named.topic, self._others()
+        if topic not in self._missing:
+            self._unsure |= {topic, *others}
+            found = self._found(topic)
+            if found is not None:
+                return found
+        self._missing.discard(topic)
+        if named.kind == "topic":
             raise TopicNotReady(f"topic {topic} does not exist; {self.names.remedy_if_missing(topic)}")
-        if kind == "retry":
+        if named.kind == "retry":
             self.deletions.missed(topic)
-        return self.maker.make_for_group(topic, kind, group, self.groups())
+        left = [others[one] for one in self._missing & others.keys() if self._may_be_made(others[one])]
+        outcomes = self.maker.make_for_groups([named, *left[:_MADE_AT_ONCE]], self.groups())
+        self._missing -= outcomes.keys()
+        for one, error in outcomes.items():
+            if isinstance(error, ReconsumeError):
+                self.look_ups.remember(one, error)
+        self._there = {**self._there, **{one: count for one, count in outcomes.items() if isinstance(count, int)}}
+        outcome = outcomes[topic]
+        if isinstance(outcome, ReconsumeError):
+            raise outcome
+        return outcome
+
+    def _others(self) -> dict[str, NamedTopic]:
+        """Of the batch in hand, by their Kafka topics: unknown ones, which are looked up and made with this one."""
+        found: dict[str, NamedTopic] = {}
+        for real_topic in dict.fromkeys(self._coming()):
+            if real_topic is not None and real_topic not in self._known:
+                with suppress(Undeliverable):
+                    named = self._named(real_topic)
+                    if named.topic not in self._there and len(found) < _AT_ONCE:
+                        found[named.topic] = named
+        return found
+
+    def _may_be_made(self, named: NamedTopic) -> bool:
+        """One that was looked up and is not there."""
+        if named.kind == "topic" or self.look_ups.is_refused(named.topic):
+            return False
+        with suppress(KafkaNotReachable):
+            self.deletions.missed(named.topic)
+            return True
+        return False
 
     def _find_or_make_lane(self, topic: str) -> int:
         found = self._found(topic)

@@ -126,6 +126,8 @@ class FakeRouter:
     def committed(self, batch: Sequence[Delivery]) -> None:
         self.met += [one.key for one in batch if one.outcome == "cancelled"]
 
+    def meet(self, _messages: object) -> None: ...
+
     def route(self, message: Message, *, inbox: bool) -> Delivery:
         assert not inbox
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")

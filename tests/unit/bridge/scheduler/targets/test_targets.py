@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps, LookUpsSpent
 from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets, Undeliverable
-from reconsume.bridge.topics.topics import WantedTopic
+from reconsume.bridge.topics.topics import NamedTopic, WantedTopic
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -56,12 +56,13 @@ class FakeAdmin:
             refused[self.refuses] = error
         return {one: 1 for one in wanted if one != self.refuses and not one.startswith(self.missing)}
 
-    def make_for_group(self, topic: str, *_: Any) -> int:
-        self.made.append(topic)
+    def make_for_groups(self, named: Sequence[NamedTopic], _groups: Groups) -> dict[str, int | ReconsumeError]:
+        topics = [one.topic for one in named]
+        self.made += topics
         self.now += self.takes_ms
-        if self.cannot_make is not None:
+        if isinstance(self.cannot_make, KafkaNotReachable):
             raise self.cannot_make
-        return 1
+        return dict.fromkeys(topics, self.cannot_make or 1)
 
     def targets(self, *allowed: str, listed: ListedTopics | None = None) -> Targets:
         me: Any = self
@@ -134,6 +135,33 @@ def test_a_topic_that_cannot_be_made_is_tried_again_after_5_s(admin: FakeAdmin) 
     assert len(admin.made) == 1, "an aborted batch is no reason to try again"
     admin.cannot_make, admin.now = None, admin.now + 1
     assert targets.find(b"%RETRY%bad").group == "bad"
+
+
+def test_unknown_targets_of_a_batch_are_looked_up_and_made_together(admin: FakeAdmin) -> None:
+    admin.missing = (NAMES.retry("g1"), NAMES.dead_letter("g1"), "nobody-has-it")
+    targets = admin.targets("nobody.*", "orders")
+    names = [*HEADERS, b"%DLQ%g11", b"nobody-has-it", b"orders", b"not allowed", b"\xff", None]
+    targets.expect(lambda: [name for name in names for _ in range(25)])
+    for header in HEADERS:
+        assert targets.find(header).partitions == 1
+    assert targets.find(b"%DLQ%g11").kind == "dlq"
+    assert targets.find(b"orders").kind == "topic"
+    assert (len(admin.asked), admin.asked[0]) == (1, 203)
+    assert sorted(admin.made) == sorted(
+        {NAMES.dead_letter("g11"), *(NAMES.retry(group) for group in GROUPS if group.startswith("g1"))}
+    )
+    with pytest.raises(Undeliverable, match="nobody-has-it does not exist"):
+        targets.find(b"nobody-has-it")
+
+
+def test_of_those_that_cannot_be_made_each_is_refused_for_itself(admin: FakeAdmin) -> None:
+    admin.missing, admin.cannot_make = (NAMES.retry("g"),), KafkaRefused("no right to make it")
+    targets = admin.targets()
+    targets.expect(lambda: HEADERS)
+    for header in HEADERS:
+        with pytest.raises(Undeliverable, match="no right to make it"):
+            targets.find(header)
+    assert (len(admin.asked), len(admin.made)) == (1, 200)
 
 
 def test_a_topic_of_the_user_is_seen_5_s_after_it_was_made(admin: FakeAdmin) -> None:
