@@ -40,6 +40,9 @@ OnDone = Callable[[SendBackFailed | None], None]
 OnWritten = Callable[[SendBackCopy, Message], None]
 """Called before that with the copy that was acknowledged, and the record, which tells when it was appended."""
 
+Refuse = Callable[[ReconsumeError], None]
+"""Called with why a copy is not stored."""
+
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
 _LOOK_AGAIN_SECONDS: Final = 60.0
@@ -50,11 +53,21 @@ def _nobody_asks(_copy: SendBackCopy, _record: Message) -> None:
     """Most callers only want to know that it was acknowledged."""
 
 
+class _Failed(NamedTuple):
+    """One send-back, and who is told of it."""
+
+    request: SendBackRequest
+    key: bytes | None
+    value: bytes | None
+    on_done: OnDone
+    on_written: OnWritten
+
+
 class _Waiting(NamedTuple):
     """A record whose topic has to be looked up, or that the producer's full queue did not take."""
 
     produce: Callable[[], None]
-    refuse: Callable[[ReconsumeError], None]
+    refuse: Refuse
 
 
 def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
@@ -133,31 +146,16 @@ class SendBackWriter:
         on_written: OnWritten = _nobody_asks,
     ) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
+        one = _Failed(request, key, value, on_done, on_written)
         try:
             copy = direct_copy(request, key, self._names, self._groups(), self._clock())
-            if copy is None:
-                on_done(None)
-                return
         except ReconsumeError as error:
-            self._as_ordinary_message(request, key, value, error, on_done, on_written)
+            self._as_ordinary_message(one, error)
             return
-
-        def acknowledged(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                on_written(copy, message)
-                on_done(None)
-            else:
-                self._existing.forget(copy.topic)
-                cause = translate(error, f"sending back to {copy.topic}")
-                self._as_ordinary_message(request, key, value, cause, on_done, on_written)
-
-        self._write(
-            copy.topic,
-            _Waiting(
-                lambda: self._produce(copy, key, value, acknowledged, request.group),
-                lambda error: self._as_ordinary_message(request, key, value, error, on_done, on_written),
-            ),
-        )
+        if copy is None:
+            on_done(None)
+        else:
+            self._send(one, copy, lambda error: self._as_ordinary_message(one, error))
 
     def flush(self, seconds: float) -> int:
         """Wait until all are acknowledged; gives how many are not."""
@@ -184,36 +182,34 @@ class SendBackWriter:
         self._thread.join()
         self._producer.close()
 
-    def _as_ordinary_message(
-        self,
-        request: SendBackRequest,
-        key: bytes | None,
-        value: bytes | None,
-        first: ReconsumeError,
-        on_done: OnDone,
-        on_written: OnWritten,
-    ) -> None:
+    def _as_ordinary_message(self, one: _Failed, first: ReconsumeError) -> None:
         if self._stop.is_set():
-            on_done(SendBackFailed(str(first)))
+            one.on_done(SendBackFailed(str(first)))
             return
-        copy = inbox_copy(request, self._names, self._clock())
+        copy = inbox_copy(one.request, self._names, self._clock())
+        self._send(one, copy, lambda second: one.on_done(_both(first, second)), first)
+
+    def _send(
+        self,
+        one: _Failed,
+        copy: SendBackCopy,
+        refuse: Callable[[ReconsumeError], None],
+        first: ReconsumeError | None = None,
+    ) -> None:
+        """Write one of the two copies; the first error is that of the other one."""
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                on_written(copy, message)
-                logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
-                on_done(None)
-            else:
-                second = translate(error, f"sending back to {copy.topic}")
-                on_done(_both(first, second))
+                one.on_written(copy, message)
+                if first is not None:
+                    logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
+                one.on_done(None)
+                return
+            if first is None:
+                self._existing.forget(copy.topic)
+            refuse(translate(error, f"sending back to {copy.topic}"))
 
-        self._write(
-            copy.topic,
-            _Waiting(
-                lambda: self._produce(copy, key, value, acknowledged),
-                lambda error: on_done(_both(first, error)),
-            ),
-        )
+        self._write(copy.topic, _Waiting(lambda: self._produce(copy, one.key, one.value, acknowledged), refuse))
 
     def _write(self, topic: str, one: _Waiting) -> None:
         """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
