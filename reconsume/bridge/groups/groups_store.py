@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import threading
+from typing import Final
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.compacted_topics import write_records
 from reconsume.bridge.process.settings import Settings
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.wire.allowed_topics import encode_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 
 __all__ = ["read_groups", "remove_group", "write_allowed_topics", "write_group", "write_system"]
 
-_SECONDS = 15.0
+_SECONDS: Final = 15.0
 
 
 def read_groups(settings: Settings) -> Groups:
     """The groups as the topic holds them now.
 
     Raises:
-        KafkaNotReachable: it could not be read within 15 s.
+        KafkaNotReachable: nothing came within 15 s.
+        KafkaRefused: rights are missing.
     """
-    # A follower waits for Kafka, and says why only in its log.
-    KafkaAdmin(settings.client_settings()).partitions([settings.names.groups])
-    follower = GroupsFollower(settings.client_settings(), settings.names.groups, Groups())
-    stop = threading.Event()
-    timer = threading.Timer(_SECONDS, stop.set)
-    timer.start()
-    follower.start()
-    try:
-        if not follower.wait_until_loaded(stop):
-            raise KafkaNotReachable(
-                f"topic {settings.names.groups} could not be read within {_SECONDS:.0f} s from "
-                f"{settings.bootstrap_servers}; `reconsume doctor` examines the connection"
-            )
-        return follower.groups
-    finally:
-        timer.cancel()
-        follower.close()
+    base, topic = settings.client_settings(), settings.names.groups
+    admin = KafkaAdmin(base)
+    ends = admin.end_offsets([(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))])
+    groups = Groups()
+    with RangeReader(base, topic, seconds=_SECONDS) as reader:
+        for message in reader.read({where: (0, end) for where, end in ends.items()}):
+            groups = groups.with_record(message.key(), message.value())
+    return groups
 
 
 def write_group(settings: Settings, config: SubscriptionGroupConfig) -> None:
