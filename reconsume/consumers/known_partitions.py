@@ -30,9 +30,5 @@ def with_known_partitions(
     if consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return settings
     admin = KafkaAdmin(settings.base, settings.client_id)
-
-    def ask() -> dict[str, int]:
-        existing = admin.topics() if subscriptions.has_patterns else admin.partitions(subscriptions, {})
-        return {topic: existing[topic] for topic in subscriptions.among(existing)}
-
-    return replace(settings, consume_from=replace(consume_from, known=wait_for_kafka(ask, stop)))
+    known = wait_for_kafka(lambda: subscriptions.existing(admin, {}), stop)
+    return replace(settings, consume_from=replace(consume_from, known=known))

@@ -74,7 +74,7 @@ class PartitionFinder:
 
     def _partitions(self) -> set[Partition]:
         wanted = self._subscriptions
-        existing = self._admin.topics() if wanted.has_patterns else self._admin.partitions(wanted)
+        existing = wanted.existing(self._admin)
         missing = set(wanted) - existing.keys()
         for topic in sorted(missing - self._missing):
             remedy = wanted.remedy_if_missing(topic)
@@ -82,7 +82,7 @@ class PartitionFinder:
                 "broadcasting: topic %s does not exist; %s; it is then read from its beginning", topic, remedy
             )
         self._missing = missing
-        return {(topic, number) for topic in wanted.among(existing) for number in range(existing[topic])}
+        return {(topic, number) for topic, count in existing.items() for number in range(count)}
 
     def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Of a topic that was read before, a partition without an offset is a new one."""

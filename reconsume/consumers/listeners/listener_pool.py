@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from operator import length_hint
 from queue import SimpleQueue
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from reconsume.consumers.listener import is_async
@@ -49,6 +49,7 @@ class ListenerPool(Protocol[C_contra]):
 
     def submit(self, chunk: C_contra) -> None:
         """Run a chunk when there is room."""
+        self.submit_all(iter((chunk,)))
 
     def submit_all(self, chunks: Iterator[C_contra]) -> None:
         """Run these, in order; threads take them from the iterator, which must bear that."""
@@ -63,7 +64,7 @@ class ListenerPool(Protocol[C_contra]):
         """Start no more chunks and wait for the running ones; False if some still run."""
 
 
-class ThreadListenerPool(Generic[T]):
+class ThreadListenerPool(ListenerPool[T]):
     """A fixed number of threads on one queue.
 
     An executor's future for each record would cost ten times what the queue does. And one thread is woken at a time: it
@@ -87,10 +88,6 @@ class ThreadListenerPool(Generic[T]):
         ]
         for thread in self._threads:
             thread.start()
-
-    def submit(self, chunk: T) -> None:
-        """Run a chunk when a thread is free."""
-        self.submit_all(iter((chunk,)))
 
     def submit_all(self, chunks: Iterator[T]) -> None:
         """Run these when threads are free: each takes the next one, so none waits behind a slow one.
@@ -147,7 +144,7 @@ class ThreadListenerPool(Generic[T]):
                 self._work.remove(chunks)
 
 
-class AsyncListenerPool(Generic[T]):
+class AsyncListenerPool(ListenerPool[T]):
     """One thread with an event loop; at most so many coroutines at once.
 
     The loop is woken once for all chunks that come together, and a chunk becomes a task when there is room for it.
@@ -177,10 +174,6 @@ class AsyncListenerPool(Generic[T]):
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="reconsume-listeners", daemon=True)
         self._thread.start()
-
-    def submit(self, chunk: T) -> None:
-        """Run a chunk when there is room."""
-        self.submit_all(iter((chunk,)))
 
     def submit_all(self, chunks: Iterator[T]) -> None:
         """Run these when there is room."""

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 def matching_topics(admin: KafkaAdmin, subscriptions: Subscriptions) -> RepeatedLook[list[str]]:
     """Looks for the topics that exist and are subscribed to."""
-    return RepeatedLook(lambda: subscriptions.among(admin.topics()), "topics that match a pattern")
+    return RepeatedLook(lambda: list(subscriptions.existing(admin)), "topics that match a pattern")
 
 
 class PatternConsumer(DerivedConsumer):

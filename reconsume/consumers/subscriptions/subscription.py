@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.namespaces import Namespace
 
@@ -98,6 +99,11 @@ class Subscriptions:
     def remedy_if_missing(self, topic: str) -> str:
         """What creates a Kafka topic that is subscribed to."""
         return self._names.remedy_if_missing(topic)
+
+    def existing(self, admin: KafkaAdmin, refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
+        """How many partitions each topic has that exists and is subscribed to; `refused` as of `KafkaAdmin`."""
+        found = admin.topics() if self._patterns else admin.partitions(self._topics, refused)
+        return {topic: found[topic] for topic in self.among(found)}
 
     def among(self, existing: Iterable[str]) -> list[str]:
         """Which of these topics are subscribed to."""
