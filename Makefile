@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-export PYTHONDONTWRITEBYTECODE ?= 1
+# Bytecode is kept, whatever the environment says: without it each test process compiles the whole package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Files that take long have the marker early and come first.
 BY_FILE := --dist=loadfile --no-loadscope-reorder

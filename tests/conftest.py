@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any, Final
@@ -20,6 +21,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if {"deploy", "journeys"} & set(item.path.relative_to(config.rootpath).parts):
             item.add_marker("more")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live until the end; the collector need not look at them again and again."""
+    gc.freeze()
 
 
 def _minutes(item: pytest.Item) -> int:

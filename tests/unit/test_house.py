@@ -5,24 +5,16 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-import reconsume
+from tests.support.source import PACKAGE, modules
 
-ROOT = Path(reconsume.__file__).parent
 MODULES_OF_A_FOLDER = 12
 LINES_OF_A_FILE = 350
 LINES_OF_A_FUNCTION = 50
 MODULES_WITH_CONFLUENT_KAFKA = 85
 """It only goes down."""
 NO_ROOM = ("__init__.py", "__main__.py")
-
-
-@cache
-def modules() -> dict[Path, ast.Module]:
-    """Every Python file of the package, parsed; paths are relative to the package."""
-    return {path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def public_classes(tree: ast.Module) -> Iterator[str]:
@@ -54,7 +46,7 @@ def test_every_package_says_what_it_holds() -> None:
 
 
 def test_every_file_can_be_read_at_once() -> None:
-    lengths = {str(path): len((ROOT / path).read_text("utf-8").splitlines()) for path in modules()}
+    lengths = {str(path): len((PACKAGE / path).read_text("utf-8").splitlines()) for path in modules()}
     assert {path: length for path, length in lengths.items() if length > LINES_OF_A_FILE} == {}
 
 
@@ -73,7 +65,7 @@ def test_every_function_fits_on_a_screen() -> None:
 
 def test_every_workaround_names_when_it_goes() -> None:
     room = Path("bridge/librdkafka")
-    texts = {path.name: (ROOT / path).read_text("utf-8") for path in modules() if path.parent == room}
+    texts = {path.name: (PACKAGE / path).read_text("utf-8") for path in modules() if path.parent == room}
     assert [name for name, text in texts.items() if name != "__init__.py" and "Remove when" not in text] == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 
+@cache
 def names(path: Path) -> set[str]:
     """Functions, classes and what is assigned at the top of a module."""
     found: set[str] = set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from pathlib import Path
 
 import promql_parser
 import pytest
@@ -22,8 +21,8 @@ from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.push.metrics import PushMetrics
+from tests.support.source import modules
 
-ROOT = Path(__file__).parents[4] / "reconsume"
 OUTCOMES = ("delivered", "dead_lettered", "sent_back", "rolled", "quarantined", "dropped", "cancelled")
 LEVELS = ["SEND_BACK", *(f"DELAY.{text}" for text in ("0s", *DEFAULT_LEVEL_TABLE.split()))]
 
@@ -98,8 +97,7 @@ def test_what_is_exported_stands_in_the_catalogue_with_its_kind_and_labels() -> 
 def test_no_metric_is_made_past_the_catalogue() -> None:
     makers = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
     found = []
-    for file in ROOT.rglob("*.py"):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+    for path, tree in modules().items():
         imported = {
             name.asname or name.name
             for node in ast.walk(tree)
@@ -109,7 +107,7 @@ def test_no_metric_is_made_past_the_catalogue() -> None:
         called = {
             node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
-        found += [file.name for _ in (imported & called & makers)]
+        found += [path.name for _ in (imported & called & makers)]
     assert set(found) == {"spec.py"}
 
 

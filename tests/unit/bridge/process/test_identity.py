@@ -21,10 +21,7 @@ from reconsume.testing import InMemoryKafka
 
 HOLD = """
 import os, signal, sys
-from reconsume.bridge.writing.exactly_once import transactional_identity
 from reconsume.bridge.process.identity import stable_identity
-from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.testing import InMemoryKafka
 held = stable_identity("scheduler", sys.argv[1])
 print(held.name, flush=True)
 if len(sys.argv) > 2 and os.fork() == 0:

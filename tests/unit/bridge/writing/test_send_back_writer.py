@@ -86,7 +86,8 @@ def writer_with(lookups: Lookups) -> SendBackWriter:
 
 
 @pytest.fixture
-def writer(lookups: Lookups) -> Iterator[SendBackWriter]:
+def writer(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> Iterator[SendBackWriter]:
+    monkeypatch.setattr("reconsume.bridge.writing.send_back._AGAIN_SECONDS", 0.05)
     one = writer_with(lookups)
     yield one
     lookups.answer.set()

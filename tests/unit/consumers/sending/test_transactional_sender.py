@@ -104,7 +104,8 @@ def kafka() -> Iterator[Kafka]:
 
 
 @pytest.fixture
-def sender(kafka: Kafka) -> Iterator[TransactionalSender]:
+def sender(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[TransactionalSender]:
+    monkeypatch.setattr("reconsume.consumers.sending.transactional_sender._AGAIN_SECONDS", 0.05)
     one = TransactionalSender(cast("Any", kafka), kafka.metadata, cast("Any", kafka))
     with polled(one):
         yield one

@@ -219,15 +219,17 @@ def test_look_ups_of_one_batch_take_half_a_second_and_half_of_the_time(admin: Fa
     assert 16 * number <= 500 + 16 + 40 * 50
 
 
-def test_what_is_remembered_is_bounded(admin: FakeAdmin) -> None:
+def test_what_is_remembered_is_bounded(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconsume.bridge.scheduler.targets.targets._MOST_KNOWN", 200)
+    monkeypatch.setattr("reconsume.bridge.scheduler.targets.look_ups._MOST_FAILURES", 100)
     admin.missing, admin.cannot_make = (NAMES.retry("bad"),), KafkaRefused("no")
     targets = admin.targets()
-    for number in range(25_000):
+    for number in range(250):
         assert targets.find(f"%RETRY%g{number}".encode()).partitions == 1
         with pytest.raises(Undeliverable):
             targets.find(f"%RETRY%bad{number}".encode())
-    assert len(targets._known) == 20_000
-    assert len(targets.look_ups._failures) == 10_000
+    assert len(targets._known) == 200
+    assert len(targets.look_ups._failures) == 100
 
 
 def test_what_is_listed_needs_no_question_and_tells_of_added_partitions(admin: FakeAdmin) -> None:

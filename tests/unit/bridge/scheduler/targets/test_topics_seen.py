@@ -13,7 +13,8 @@ def batch(topics: range, records: int = 5_000) -> list[Delivery]:
 
 
 def replaced(seen: TopicsSeen, topics: range, batches: int) -> int:
-    return sum(seen.are_too_many(batch(topics)) for _ in range(batches))
+    one = batch(topics)
+    return sum(seen.are_too_many(one) for _ in range(batches))
 
 
 def test_a_producer_that_few_of_its_topics_are_used_of_is_replaced_once() -> None:
@@ -30,4 +31,5 @@ def test_a_producer_is_kept_while_it_uses_most_of_its_topics_or_has_seen_few() -
 def test_a_producer_with_little_to_do_is_kept() -> None:
     seen = TopicsSeen()
     seen.are_too_many(batch(range(5_000)))
-    assert not any(seen.are_too_many(batch(range(50), 10)) for _ in range(100))
+    few = batch(range(50), 10)
+    assert not any(seen.are_too_many(few) for _ in range(100))
