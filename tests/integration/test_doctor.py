@@ -338,6 +338,7 @@ def test_the_command_prints_json_and_its_exit_code_tells(ward: Ward) -> None:
                 "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
                 "RECONSUME_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
                 "RECONSUME_TOPICS__DELAY_PARTITIONS": "1",
+                "RECONSUME_TOPICS__BULK_PARTITIONS": "0",
             },
         )
         assert "Traceback" not in ran.stderr

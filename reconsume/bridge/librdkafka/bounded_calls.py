@@ -8,6 +8,8 @@ from queue import Empty, SimpleQueue
 
 __all__ = ["BoundedCalls"]
 
+_Result = SimpleQueue[BaseException | None]
+
 
 class BoundedCalls:
     """Runs one call at a time in a thread of its own, and gives up on one that does not end.
@@ -17,22 +19,23 @@ class BoundedCalls:
 
     Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
     is left behind with its thread and its producer: before the commit it is undone for certain, a commit without an
-    answer is in doubt. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
-    tests/unit/bridge/kafka/test_clients.py.
+    answer is in doubt. Each call has a result of its own, so one that nobody waits for any more is not taken for that
+    of the next. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
+    tests/unit/bridge/kafka/test_clients.py, tests/unit/bridge/librdkafka/test_bounded_calls.py.
 
     Remove when: each step of a transaction in librdkafka ends within its timeout, also after a broker was killed.
     """
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._results: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], None], _Result] | None] = SimpleQueue()
         threading.Thread(target=self._work, name="reconsume-transactions", daemon=True).start()
 
     def run(self, call: Callable[[], None], seconds: float) -> None:
         """Raises what the call raises, or `TimeoutError`; after that this object must not be used again."""
-        self._calls.put(call)
+        result: _Result = SimpleQueue()
+        self._calls.put((call, result))
         try:
-            error = self._results.get(timeout=seconds)
+            error = result.get(timeout=seconds)
         except Empty:
             raise TimeoutError from None
         if error is not None:
@@ -40,7 +43,7 @@ class BoundedCalls:
 
     def leave(self, last: Callable[[], None]) -> None:
         """After a call that was given up: should it end at last, do this, and end the thread."""
-        self._calls.put(last)
+        self._calls.put((last, SimpleQueue()))
         self._calls.put(None)
 
     def close(self) -> None:
@@ -48,10 +51,11 @@ class BoundedCalls:
         self._calls.put(None)
 
     def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (asked := self._calls.get()) is not None:
+            call, result = asked
             try:
                 call()
             except BaseException as error:  # noqa: BLE001 - raised again in `run`
-                self._results.put(error)
+                result.put(error)
             else:
-                self._results.put(None)
+                result.put(None)
