@@ -96,7 +96,9 @@ def written_today() -> dict[str, Any]:
         ).to_json(),
         "GROUPS: %SYS%": SystemConfig().to_json(),
         "GROUPS: %SYS% with topic settings": SystemConfig(
-            topic_settings=PublishedTopicSettings(max_message_bytes=6_000_000, retention_days=30, replication_factor=2)
+            topic_settings=PublishedTopicSettings(
+                max_message_bytes=6_000_000, retention_days=30, replication_factor=2, bulk_partitions=3
+            )
         ).to_json(),
         "GROUPS: %SYS%.allowedRealTopics": encode_allowed([r"orders\..*", "bezahlt-ü"]),
         "metadata of DELAY.0s": encode_done(100, [101, 109, 130]),

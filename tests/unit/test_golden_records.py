@@ -101,6 +101,8 @@ def test_published_topic_settings_are_read(format_kept: dict[str, Any]) -> None:
         assert published is not None
         assert (published.max_message_bytes, published.retention_days) == (6_000_000, 30)
         assert (published.replication_factor, published.delay_partitions) == (2, 4)
+        assert published.bulk_partitions == (3 if "bulkPartitions" in groups.system.to_json() else 2)
+        assert groups.normal_partitions == 4
 
 
 def test_published_patterns_are_read(format_kept: dict[str, Any]) -> None:
