@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.errors import is_rebalance, translate
 from reconsume.bridge.librdkafka.undecodable import metadata_of
-from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.bridge.reading.known_offsets import Answer, KnownOffsets
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.partitions.kept_progress import FreshPartitions
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 _MOMENT_SECONDS: Final = 0.0002
 _MOMENTS: Final = 20
+_ASKING: Final = "asking what the group has committed"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -100,7 +101,7 @@ class AssignedPartitions:
         for one in partitions:
             refusal = error or one.error
             if refusal is None:
-                self.known.note([one])
+                self.known.note({(one.topic, one.partition): Commit(one.offset, one.metadata or "")})
             queue = self.queues.get((one.topic, one.partition))
             if refusal is not None and queue is not None:
                 logger.warning("%s", translate(refusal, f"committing offsets of {one.topic}-{one.partition}"))
@@ -191,28 +192,20 @@ class AssignedPartitions:
         self._resume(dropped)
         return dropped
 
-    def _ask_committed(
-        self, partitions: Collection[Partition], seconds: float
-    ) -> Mapping[Partition, Commit | ReconsumeError]:
+    def _ask_committed(self, partitions: Collection[Partition], seconds: float) -> Mapping[Partition, Answer]:
         """What the group has committed; what its coordinator has lost is committed again.
 
         Who was put out of the group cannot: it learns that in its next poll, so it must not try again without one.
         """
-        doing = "asking what the group has committed"
         try:
-            found = self.known.ask(lambda asked: self.consumer.committed(asked, seconds), partitions, self.stop)
+            found = self.known.ask(lambda asked: _committed(self.consumer, asked, seconds), partitions, self.stop)
             if found.restored:
-                self._restore(found.restored)
+                self._restore([TopicPartition(*where, *one) for where, one in found.restored.items()])
         except KafkaException as error:
-            return dict.fromkeys(partitions, translate(error, doing))
+            return dict.fromkeys(partitions, translate(error, _ASKING))
         except ReconsumeError as error:
             return dict.fromkeys(partitions, error)
-        return {
-            (one.topic, one.partition): Commit(one.offset, metadata_of(one) or "")
-            if one.error is None
-            else translate(one.error, f"{doing} of {one.topic}-{one.partition}")
-            for one in found.committed
-        }
+        return found.committed
 
     def _restore(self, offsets: list[TopicPartition]) -> None:
         try:
@@ -221,6 +214,16 @@ class AssignedPartitions:
             if not is_rebalance(error.args[0]):
                 raise
             logger.warning("%s", translate(error, f"restoring offsets of {_names(offsets)}"))
+
+
+def _committed(consumer: Consumer, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
+    found = consumer.committed([TopicPartition(*where) for where in partitions], seconds)
+    return {
+        (one.topic, one.partition): Commit(one.offset, metadata_of(one) or "")
+        if one.error is None
+        else translate(one.error, f"{_ASKING} of {one.topic}-{one.partition}")
+        for one in found
+    }
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed
 from reconsume.bridge.writing.send_back import SendBackWriter
@@ -61,7 +62,7 @@ def exactly_once(one: Installation, group: str, topic: str) -> Callable[[int], N
 
     def send_back(offset: int) -> None:
         consumer.poll(0)
-        where = [TopicPartition(topic, 0, offset + 1)]
+        where = {(topic, 0): Commit(offset + 1, "")}
         try:
             writer.send_back(
                 [Failed(request(group, topic, offset), None, b"%d" % offset)], where, consumer.consumer_group_metadata()

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import Commit, KafkaAdmin
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer, produce_patiently
 from reconsume.bridge.librdkafka.transactional_calls import commit
@@ -127,7 +127,7 @@ def test_a_member_that_was_put_out_of_the_group_is_fenced_by_the_brokers(here: I
         wait_until(stolen, what="another member has the partition")
         writer = writer_for(here, group)
         with pytest.raises(PartitionLost, match="the group has rebalanced"):
-            writer.send_back([failed(group, topic)], [TopicPartition(topic, 0, 1)], stale)
+            writer.send_back([failed(group, topic)], {(topic, 0): Commit(1, "")}, stale)
         with pytest.raises(PartitionLost):
             consumer.send_message_back(message)
         writer.close()
@@ -146,7 +146,7 @@ def test_a_consumer_that_is_no_member_is_not_let_through_unfenced(here: Installa
         writer = writer_for(here, group)
         # What a consumer has before it has joined, and from the moment it has left: the brokers let it pass.
         with pytest.raises(PartitionLost, match="no member"):
-            writer.send_back([failed(group, topic)], [TopicPartition(topic, 0, 1)], other.consumer_group_metadata())
+            writer.send_back([failed(group, topic)], {(topic, 0): Commit(1, "")}, other.consumer_group_metadata())
         writer.close()
     assert here.waiting(1_000, group) == []
     assert here.committed(group, topic) is None
@@ -209,12 +209,12 @@ def test_what_is_refused_both_ways_is_not_committed(
         consumer.subscribe([topic])
         Reading(consumer).until(1)
         too_large = failed(group, topic, b"x" * 3_000_000)
-        where = [TopicPartition(topic, 0, 1, "kept beside it")]
+        where = {(topic, 0): Commit(1, "kept beside it")}
         with pytest.raises(SendBackFailed, match=r"MSG_SIZE_TOO_LARGE.*; then .*MSG_SIZE_TOO_LARGE"):
             writer.send_back([too_large, failed(group, topic)], where, consumer.consumer_group_metadata())
         assert here.committed(group, topic) is None
         writer.send_back([failed(group, topic)], where, consumer.consumer_group_metadata())
-        committed = consumer.committed(where, 10)[0]
+        committed = consumer.committed([TopicPartition(topic, 0)], 10)[0]
         assert (committed.offset, committed.metadata) == (1, "kept beside it")
     writer.close()
 
@@ -235,30 +235,32 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
     def away(*_args: Any, **_more: Any) -> None:
         raise KafkaNotReachable("no answer")
 
-    def ask(*positions: TopicPartition) -> bool:
+    def ask(*offsets: int, beside: str = "") -> bool:
+        """Of the first partition, and of the second."""
+        commits = {(topic, partition): Commit(offset, beside) for partition, offset in enumerate(offsets)}
         with pytest.raises(OutcomeUnknown, match="has not ended") as raised:
-            writer.send_back([failed(group, topic)], positions, consumer.consumer_group_metadata())
-        assert raised.value.positions == list(positions)
-        return writer.was_committed(positions)
+            writer.send_back([failed(group, topic)], commits, consumer.consumer_group_metadata())
+        assert raised.value.offsets == commits
+        return writer.was_committed(commits)
 
     with exactly_once(here, group) as consumer:
         consumer.subscribe([topic])
         Reading(consumer).until(4)
         monkeypatch.setattr(transactions, "commit", no_answer)
-        assert ask(TopicPartition(topic, 0, 1))
+        assert ask(1)
         monkeypatch.setattr(transactions, "commit", nothing)
         # What is done out of order changes the metadata alone.
-        assert not ask(TopicPartition(topic, 0, 1, "done ahead"))
-        assert not ask(TopicPartition(topic, 0, 2))
+        assert not ask(1, beside="done ahead")
+        assert not ask(2)
         with monkeypatch.context() as nobody_tells:
             nobody_tells.setattr(KafkaAdmin, "commits", away)
             with pytest.raises(KafkaNotReachable):
-                ask(TopicPartition(topic, 0, 2))
+                ask(2)
         # As if another member had the first partition, and had gone on there.
         with pytest.raises(PartitionLost, match="another member"):
-            ask(TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1))
+            ask(1, 1)
         monkeypatch.setattr(transactions, "commit", no_answer)
-        assert ask(TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 1))
+        assert ask(2, 1)
     writer.close()
     committed_is(here, group, topic, 2)
     assert len(here.waiting(1_000, group)) == 2

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, OutcomeUnknown
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
@@ -139,13 +140,13 @@ def test_two_that_have_one_id_all_the_same_do_not_shut_each_other_out_for_ever(h
     shut_out = 0
     for offset in range(1, 6):
         for consumer, writer in members:
-            positions = [TopicPartition(topic, 0, offset)]
+            offsets = {(topic, 0): Commit(offset, "")}
             try:
-                writer.send_back([], positions, consumer.consumer_group_metadata())
+                writer.send_back([], offsets, consumer.consumer_group_metadata())
             except OutcomeUnknown:
                 shut_out += 1
-                assert not writer.was_committed(positions)
-                writer.send_back([], positions, consumer.consumer_group_metadata())
+                assert not writer.was_committed(offsets)
+                writer.send_back([], offsets, consumer.consumer_group_metadata())
     assert shut_out == 2, "each once: who registers to look something up shuts the other one out"
     for consumer, writer in members:
         writer.close()

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter, WriterBroken
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
@@ -57,13 +58,13 @@ def consumers_way(here: Installation, conf: Mapping[str, Any], group: str) -> tu
 
     def write(failed: Position, consumer: Consumer) -> None:
         request = SendBackRequest(group, [], Stored.first_copy(failed, 0))
-        positions = [TopicPartition(failed.topic, failed.partition, failed.offset + 1)]
+        offsets = {(failed.topic, failed.partition): Commit(failed.offset + 1, "")}
         metadata = consumer.consumer_group_metadata()
         while True:
             try:
-                writer.send_back([Failed(request, None, b"%d" % failed.offset)], positions, metadata)
+                writer.send_back([Failed(request, None, b"%d" % failed.offset)], offsets, metadata)
             except OutcomeUnknown:
-                if writer.was_committed(positions):
+                if writer.was_committed(offsets):
                     return
             except KafkaNotReachable:
                 continue

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from confluent_kafka import OFFSET_INVALID, TopicPartition
-
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["STEADY_MS", "CommittedOffsets", "KnownOffsets", "asking"]
+__all__ = ["STEADY_MS", "Answer", "CommittedOffsets", "KnownOffsets"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,41 +23,28 @@ STEADY_MS: Final = 1_000.0
 """A broker loads some ten thousand commits in that time."""
 _AGAIN_SECONDS: Final = 0.5
 _EXAMPLES: Final = 5
+_NOTHING: Final = Commit(-1, "")
 
-Ask = Callable[[list[TopicPartition]], list[TopicPartition]]
-"""What the group has committed of these; a negative offset where that is nothing."""
+Answer = Commit | ReconsumeError
+"""What the group has committed of a partition, a negative offset where that is nothing; or why it is not known."""
+Ask = Callable[[Collection[Partition]], Mapping[Partition, Answer]]
+"""Asks for some partitions; of those that are left out nothing is committed."""
 TopicIds = Callable[[Collection[str]], Mapping[str, str]]
 """The id of each topic that exists."""
-Fallen = dict[Partition, tuple[TopicPartition, TopicPartition]]
+Fallen = dict[Partition, tuple[Commit, Commit]]
 """What is known, and the lower answer."""
-
-
-def asking(admin: KafkaAdmin, group: str, *, stable: bool = False) -> Ask:
-    """Ask as one who is no member of the group; `stable` as of `KafkaAdmin.commits`."""
-
-    def ask(asked: list[TopicPartition]) -> list[TopicPartition]:
-        wheres = [(one.topic, one.partition) for one in asked]
-        found = admin.commits(group, wheres, stable=stable)
-        return [
-            TopicPartition(*where, found[where].offset, found[where].metadata or "")
-            if where in found
-            else TopicPartition(*where, OFFSET_INVALID)
-            for where in wheres
-        ]
-
-    return ask
 
 
 class CommittedOffsets(NamedTuple):
     """Committed offsets of a group.
 
     Attributes:
-        committed: of each partition that was asked for; a negative offset where that is nothing.
+        committed: of each partition that was asked for.
         restored: those of which Kafka says less; somebody should commit them again.
     """
 
-    committed: list[TopicPartition]
-    restored: list[TopicPartition]
+    committed: Mapping[Partition, Answer]
+    restored: Mapping[Partition, Commit]
 
 
 class KnownOffsets:
@@ -101,7 +86,7 @@ class KnownOffsets:
         self._patience_ms = patience_ms
         self._steady_ms = steady_ms
         self._clock = clock
-        self._known: dict[Partition, TopicPartition] = {}
+        self._known: dict[Partition, Commit] = {}
         self._steady: set[Partition] = set()
         self._said: dict[Partition, tuple[int, float]] = {}
         self._ids: dict[str, str] = {}
@@ -116,20 +101,19 @@ class KnownOffsets:
             except ReconsumeError as error:
                 logger.debug("offsets are not kept in mind: %s", error)
 
-    def note(self, committed: Iterable[TopicPartition]) -> None:
+    def note(self, committed: Mapping[Partition, Commit]) -> None:
         """Take note of what a member has committed itself; negative offsets say nothing."""
-        found = [one for one in committed if one.offset >= 0]
+        found = _known(committed)
         self._keep(found)
         with self._lock:
-            self._steady.update((one.topic, one.partition) for one in found)
+            self._steady.update(found)
 
-    def read(self, committed: Iterable[TopicPartition]) -> None:
+    def read(self, answers: Mapping[Partition, Answer]) -> None:
         """Take note of what the coordinator says; negative offsets say nothing."""
-        found, now = [one for one in committed if one.offset >= 0], self._clock()
+        found, now = _known(answers), self._clock()
         self._keep(found)
         with self._lock:
-            for one in found:
-                where = one.topic, one.partition
+            for where, one in found.items():
                 if where in self._steady:
                     continue
                 said, since = self._said.get(where, (-1, now))
@@ -138,26 +122,27 @@ class KnownOffsets:
                     self._steady.add(where)
                     del self._said[where]
 
-    def _keep(self, found: Sequence[TopicPartition]) -> None:
-        self.meet(one.topic for one in found)
+    def _keep(self, found: Mapping[Partition, Commit]) -> None:
+        self.meet(topic for topic, _ in found)
         with self._lock:
-            for one in found:
-                before = self._known.get((one.topic, one.partition))
-                if one.topic in self._ids and (before is None or one.offset >= before.offset):
-                    self._known[one.topic, one.partition] = one
+            for where, one in found.items():
+                before = self._known.get(where)
+                if where[0] in self._ids and (before is None or one.offset >= before.offset):
+                    self._known[where] = one
 
-    def ask(self, ask: Ask, partitions: Iterable[Partition], stop: threading.Event) -> CommittedOffsets:
+    def ask(self, ask: Ask, partitions: Collection[Partition], stop: threading.Event) -> CommittedOffsets:
         """What is committed of these partitions, as far as it can be believed.
 
         Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
         raises. After a stop nothing is to be restored: the coordinator may be about to find it.
         """
-        wanted, before = list(partitions), None
+        before = None
         begun = changed = self._clock()
         while True:
-            answers, fallen = self._asked(ask, wanted, anew=before is None)
-            said, now = {where: one.offset for where, one in answers.items()}, self._clock()
-            self.read(one for where, one in answers.items() if where not in fallen)
+            answers, fallen = self._asked(ask, partitions, anew=before is None)
+            said = {where: one.offset if isinstance(one, Commit) else None for where, one in answers.items()}
+            now = self._clock()
+            self.read({where: one for where, one in answers.items() if where not in fallen})
             changed = changed if before in (None, said) else now
             waited = now - (changed if fallen else begun)
             if not (fallen or self._is_unsteady(answers)) or waited >= self._patience_ms or stop.is_set():
@@ -167,16 +152,17 @@ class KnownOffsets:
             before = said
             stop.wait(_AGAIN_SECONDS)
         if stop.is_set():
-            return CommittedOffsets(self._overruled(answers, fallen), [])
+            return CommittedOffsets(self._overruled(answers, fallen), {})
         if fallen:
             logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
-        return CommittedOffsets(self._overruled(answers, fallen), [ours for ours, _ in fallen.values()])
+        restored = {where: ours for where, (ours, _) in fallen.items()}
+        return CommittedOffsets(self._overruled(answers, fallen), restored)
 
-    def _is_unsteady(self, answers: Mapping[Partition, TopicPartition]) -> bool:
+    def _is_unsteady(self, answers: Iterable[Partition]) -> bool:
         with self._lock:
             return any(where in self._said and where[0] in self._ids for where in answers)
 
-    def ask_once(self, ask: Ask, partitions: Iterable[Partition]) -> list[TopicPartition]:
+    def ask_once(self, ask: Ask, partitions: Collection[Partition]) -> Mapping[Partition, Answer]:
         """The same without waiting, for one thread that asks again by itself.
 
         Raises:
@@ -193,24 +179,29 @@ class KnownOffsets:
         return self._overruled(answers, fallen)
 
     def _asked(
-        self, ask: Ask, partitions: Iterable[Partition], *, anew: bool
-    ) -> tuple[dict[Partition, TopicPartition], Fallen]:
+        self, ask: Ask, partitions: Collection[Partition], *, anew: bool
+    ) -> tuple[Mapping[Partition, Answer], Fallen]:
         """The answers, and those that went back; asked anew, it is looked whether their topics were made again."""
-        answers = {(one.topic, one.partition): one for one in ask([TopicPartition(*where) for where in partitions])}
-        fallen = _fallen(self._known_of(answers), answers)
+        answers = dict.fromkeys(partitions, _NOTHING) | dict(ask(partitions))
+        fallen = self._fallen(answers)
         if anew and fallen and self._forget_made_again({topic for topic, _ in fallen}):
-            fallen = _fallen(self._known_of(answers), answers)
+            fallen = self._fallen(answers)
         return answers, fallen
 
-    def _overruled(self, answers: Mapping[Partition, TopicPartition], fallen: Fallen) -> list[TopicPartition]:
+    def _overruled(self, answers: Mapping[Partition, Answer], fallen: Fallen) -> Mapping[Partition, Answer]:
         """What holds: the answers, and in place of those that went back what is known."""
         held = {**answers, **{where: ours for where, (ours, _) in fallen.items()}}
-        self._keep([one for one in held.values() if one.offset >= 0])
-        return list(held.values())
+        self._keep(_known(held))
+        return held
 
-    def _known_of(self, partitions: Iterable[Partition]) -> dict[Partition, TopicPartition]:
+    def _fallen(self, answers: Mapping[Partition, Answer]) -> Fallen:
         with self._lock:
-            return {where: self._known[where] for where in partitions if where in self._known}
+            known = {where: self._known[where] for where in answers if where in self._known}
+        return {
+            where: (ours, theirs)
+            for where, ours in known.items()
+            if isinstance(theirs := answers[where], Commit) and theirs.offset < ours.offset
+        }
 
     def _forget_made_again(self, topics: Collection[str]) -> set[str]:
         """Which of these topics were.
@@ -230,12 +221,8 @@ class KnownOffsets:
         return made_again
 
 
-def _fallen(known: Mapping[Partition, TopicPartition], answers: Mapping[Partition, TopicPartition]) -> Fallen:
-    return {
-        where: (one, answers[where])
-        for where, one in known.items()
-        if answers[where].error is None and answers[where].offset < one.offset
-    }
+def _known(answers: Mapping[Partition, Answer]) -> dict[Partition, Commit]:
+    return {where: one for where, one in answers.items() if isinstance(one, Commit) and one.offset >= 0}
 
 
 def _told(fallen: Fallen) -> str:

@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -17,7 +17,7 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import clients_of, clock_of, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
 from reconsume.bridge.process.identity import Identity, stable_identity
-from reconsume.bridge.reading.known_offsets import KnownOffsets, asking
+from reconsume.bridge.reading.known_offsets import Answer, KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.send_back import direct_copy
@@ -43,27 +43,30 @@ from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
 
-__all__ = ["ExactlyOnceWriter", "Failed", "OutcomeUnknown", "transactional_identity"]
+__all__ = ["ExactlyOnceWriter", "Failed", "Offsets", "OutcomeUnknown", "transactional_identity"]
 
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000
-_NOTHING: Final = Commit(-1, "")
 _LAYOUT: Final = b"CGMDv2"
 _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
+
+
+Offsets = Mapping[Partition, Commit]
+"""What is committed of each partition."""
 
 
 class OutcomeUnknown(KafkaNotReachable):
     """A transaction got no answer: `was_committed` tells what became of it.
 
     Attributes:
-        positions: the offsets that it was to commit.
+        offsets: that it was to commit.
     """
 
-    def __init__(self, positions: Sequence[TopicPartition], error: ReconsumeError) -> None:
+    def __init__(self, offsets: Offsets, error: ReconsumeError) -> None:
         super().__init__(f"{error}; whether the transaction counts is not known yet")
-        self.positions = positions
+        self.offsets = offsets
 
 
 class Failed(NamedTuple):
@@ -147,14 +150,14 @@ class ExactlyOnceWriter:
             else:
                 return
 
-    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], group_metadata: Any) -> None:
+    def send_back(self, failed: Sequence[Failed], offsets: Offsets, group_metadata: Any) -> None:
         """Write all copies and commit the offsets, in one transaction; returns when it is committed.
 
         What is refused goes through the inbox, in a second transaction, all of it (RocketMQ: SB-04, SB-05).
 
         Args:
             failed: the messages; none just commits the offsets.
-            offsets: of each partition the next one to read, with `metadata` to keep beside it.
+            offsets: to be committed.
             group_metadata: the consumer's own, taken before it was asked whether it still has these partitions.
 
         Raises:
@@ -169,12 +172,11 @@ class ExactlyOnceWriter:
                 "go on with poll(): the message comes again, here or in another member (exactly_once needs "
                 "subscribe(): with assign() alone nobody is a member)"
             )
-        positions = list(offsets)
         try:
-            self._write(self._direct(failed), positions, group_metadata)
+            self._write(self._direct(failed), offsets, group_metadata)
         except _BY_THE_INBOX as first:
             try:
-                self._write(self._inbox(failed), positions, group_metadata)
+                self._write(self._inbox(failed), offsets, group_metadata)
             except _BY_THE_INBOX as second:
                 raise SendBackFailed(f"{first}; then {second}") from second
             logger.warning("%s; the scheduler has taken it through %s", first, self._names.send_back)
@@ -197,17 +199,18 @@ class ExactlyOnceWriter:
         self._existing.require(self._names.send_back)
         return [_Copy(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
 
-    def _write(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
+    def _write(self, copies: Sequence[_Copy], offsets: Offsets, metadata: Any) -> None:
         try:
-            self._try(copies, positions, metadata)
+            self._try(copies, offsets, metadata)
         except ReconsumeError:
             # Of a topic that is gone librdkafka may say nothing but that it got no answer.
             for one in copies:
                 self._existing.forget(one.copy.topic)
             raise
 
-    def _try(self, copies: Sequence[_Copy], positions: list[TopicPartition], metadata: Any) -> None:
+    def _try(self, copies: Sequence[_Copy], offsets: Offsets, metadata: Any) -> None:
         refused: list[KafkaError] = []
+        positions = [TopicPartition(*where, *one) for where, one in offsets.items()]
 
         def told(error: KafkaError | None, _message: Message) -> None:
             if error is not None and is_refusal(error):
@@ -224,7 +227,7 @@ class ExactlyOnceWriter:
         except (InDoubt, ShutOut) as unknown:
             self._was_shut_out = unknown.cause.code() in SHUT_OUT
             why = translate(unknown.cause, self._doing)
-            raise OutcomeUnknown(positions, KafkaNotReachable(str(why))) from unknown
+            raise OutcomeUnknown(offsets, KafkaNotReachable(str(why))) from unknown
         except KafkaException as error:
             raise self._not_registered(error) from error
 
@@ -240,13 +243,13 @@ class ExactlyOnceWriter:
     def _not_registered(self, error: KafkaException) -> ReconsumeError:
         return translate(error, f"registering the transactional id {self._transactional_id}")
 
-    def was_committed(self, positions: Sequence[TopicPartition]) -> bool:
+    def was_committed(self, offsets: Offsets) -> bool:
         """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
 
         A new producer with the same transactional id makes the brokers end what the old one has left open.
 
         Args:
-            positions: what it was to change; of partitions that this consumer has had ever since, as far as it knows.
+            offsets: what it was to change; of partitions that this consumer has had ever since, as far as it knows.
 
         Raises:
             KafkaNotReachable: it is still not known.
@@ -255,8 +258,8 @@ class ExactlyOnceWriter:
         self._started()
         if self._was_shut_out:
             self._go_on_under_another_id()
-        committed = self._commits([(one.topic, one.partition) for one in positions])
-        covered = [_is_covered(one, committed) for one in positions]
+        committed = self._commits(offsets.keys())
+        covered = [_is_covered(one, committed.get(where)) for where, one in offsets.items()]
         if any(covered) and not all(covered):
             # A transaction changes all or nothing, so somebody else has committed for some of them.
             raise PartitionLost(
@@ -264,15 +267,13 @@ class ExactlyOnceWriter:
             )
         return any(covered)
 
-    def _commits(self, partitions: Sequence[Partition]) -> Mapping[Partition, Commit]:
+    def _commits(self, partitions: Collection[Partition]) -> Mapping[Partition, Answer]:
         """To a coordinator that has lost offsets each transaction looks undone."""
-        if self._known is None:
-            return self._admin.commits(self._group, partitions, stable=True)
 
-        return {
-            (one.topic, one.partition): Commit(one.offset, one.metadata or "")
-            for one in self._known.ask_once(asking(self._admin, self._group, stable=True), partitions)
-        }
+        def ask(asked: Collection[Partition]) -> Mapping[Partition, Commit]:
+            return self._admin.commits(self._group, asked, stable=True)
+
+        return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:
         """Two that have one id, as after a copy of a machine, would shut each other out for ever.
@@ -328,10 +329,9 @@ def _is_member(group_metadata: Any) -> bool:
     return layout != _LAYOUT or int.from_bytes(rest[:4], sys.byteorder, signed=True) > 0
 
 
-def _is_covered(position: TopicPartition, committed: Mapping[Partition, Commit]) -> bool:
+def _is_covered(offset: Commit, committed: Answer | None) -> bool:
     """Whether this is what stands there, or the group has gone on from it.
 
     What is done out of order changes the metadata alone.
     """
-    found = committed.get((position.topic, position.partition), _NOTHING)
-    return found.offset > position.offset or found == (position.offset, position.metadata or "")
+    return isinstance(committed, Commit) and (committed.offset > offset.offset or committed == offset)

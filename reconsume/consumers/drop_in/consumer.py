@@ -10,6 +10,7 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.bridge.librdkafka.undecodable import mend_headers
 from reconsume.bridge.reading.stale_records import StaleRecords
@@ -237,7 +238,7 @@ class Consumer(DerivedConsumer):
             return
         rising = sorted((message.kafka[:2], message.offset) for message in messages)
         first, last = dict(reversed(rising)), dict(rising)
-        offsets = [TopicPartition(*where, offset + 1) for where, offset in last.items()]
+        offsets = {where: Commit(offset + 1, "") for where, offset in last.items()}
         try:
             self._client.send_back_exactly_once(
                 messages[acknowledged:], delay_level, why, offsets, lambda: self._ownership.metadata(self, first)

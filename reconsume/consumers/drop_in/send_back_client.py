@@ -9,12 +9,16 @@ from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from typing import Any, Final, cast
 
-from confluent_kafka import TopicPartition
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.reading.record_reader import read_again
-from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown, transactional_identity
+from reconsume.bridge.writing.exactly_once import (
+    ExactlyOnceWriter,
+    Failed,
+    Offsets,
+    OutcomeUnknown,
+    transactional_identity,
+)
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.message import Message
@@ -163,7 +167,7 @@ class SendBackClient:
         messages: Sequence[Message],
         delay_level: int,
         cause: Cause | None,
-        offsets: Sequence[TopicPartition],
+        offsets: Offsets,
         owned_metadata: Callable[[], Any],
     ) -> None:
         """Send all back and commit the offsets in one transaction; waits while no broker answers.
@@ -181,7 +185,7 @@ class SendBackClient:
         """
         transactions = self._transactional_writer()
         failed, groups = [self._failed(message, delay_level, cause) for message in messages], self._groups()
-        unresolved: Sequence[TopicPartition] | None = None
+        unresolved: Offsets | None = None
         while True:
             try:
                 with self._transaction_lock:
@@ -190,7 +194,7 @@ class SendBackClient:
                         transactions.send_back(failed, offsets, owned_metadata())
             except OutcomeUnknown as error:
                 logger.warning("%s", error)
-                unresolved = error.positions
+                unresolved = error.offsets
             except KafkaNotReachable as error:
                 logger.warning("%s; trying again", error)
                 if self._stop.wait(_AGAIN_SECONDS):

@@ -10,6 +10,7 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.reading.known_offsets import Answer
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
@@ -25,8 +26,8 @@ _AGAIN_MS: Final = 1_000.0
 _GIVE_UP_MS: Final = 120_000.0
 """Longer than the brokers wait for the end of a dead member's transaction."""
 
-Committed = Callable[[Collection[Partition], float], Mapping[Partition, Commit | ReconsumeError]]
-"""Asks what the group has committed: of each partition that, or why it is not known."""
+Committed = Callable[[Collection[Partition], float], Mapping[Partition, Answer]]
+"""Asks what the group has committed."""
 
 
 class FreshPartitions:

@@ -14,7 +14,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["PlainSender", "Sender", "as_offset"]
+__all__ = ["PlainSender", "Sender"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +47,6 @@ class Sender:
 
     def close(self) -> None:
         """The consumer is about to be closed: use it no more."""
-
-
-def as_offset(queue: ProcessQueue, point: Commit) -> TopicPartition:
-    """The commit point in Kafka's words."""
-    return TopicPartition(queue.topic, queue.partition, point.offset, point.metadata)
 
 
 class PlainSender(Sender):
@@ -94,7 +89,7 @@ class PlainSender(Sender):
 
     def _commit(self, points: Mapping[ProcessQueue, Commit], *, asynchronous: bool) -> Sequence[TopicPartition] | None:
         """The answers, none yet if asynchronous; None if it failed as a whole."""
-        offsets = [as_offset(queue, point) for queue, point in points.items()]
+        offsets = [TopicPartition(queue.topic, queue.partition, *point) for queue, point in points.items()]
         if not offsets:
             return ()
         try:

@@ -11,11 +11,11 @@ from weakref import WeakSet
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, Offsets, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.senders import Sender, as_offset
+from reconsume.consumers.sending.senders import Sender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
@@ -211,7 +211,7 @@ class TransactionalSender(Sender):
         try:
             self._writer.send_back(
                 [Failed(one.request, one.message.key, one.message.body) for one in batch],
-                [as_offset(queue, point) for queue, point in points.items()],
+                _offsets(points),
                 metadata,
             )
         except OutcomeUnknown as error:
@@ -233,7 +233,7 @@ class TransactionalSender(Sender):
             return True
         batch, points = self._unresolved
         with self._changed:
-            ours = [as_offset(queue, point) for queue, point in points.items() if queue not in self._forgotten]
+            ours = _offsets({queue: point for queue, point in points.items() if queue not in self._forgotten})
         try:
             committed = self._writer.was_committed(ours) if ours else False
         except (KafkaNotReachable, PartitionLost) as error:
@@ -269,8 +269,12 @@ class TransactionalSender(Sender):
             self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
 
     def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, Commit]) -> None:
-        self._known.note([as_offset(queue, point) for queue, point in points.items()])
+        self._known.note(_offsets(points))
         for queue, point in points.items():
             queue.committed = point
         for one in batch:
             one.on_done(None)
+
+
+def _offsets(points: Mapping[ProcessQueue, Commit]) -> Offsets:
+    return {(queue.topic, queue.partition): point for queue, point in points.items()}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from confluent_kafka import TopicPartition
-
+from reconsume.bridge.kafka.admin import Commit
 from tests.unit.consumers.model_kafka import PARTITIONS, Kafka, Where
 from tests.unit.consumers.model_members import Member, PlainWriter, SteppedSender, Transactions
 
@@ -177,7 +176,7 @@ class Group:
     def loses_offsets(self, *, lost: bool) -> None:
         """Right after the members have asked for them; the group is gone too, and its partitions move."""
         self.tell()
-        commits = [TopicPartition(*one, *at) for one, at in self.kafka.committed.items()]
+        commits = {one: Commit(*at) for one, at in self.kafka.committed.items()}
         for member in self.members.values():
             member.client.answer()
             member.known.note(commits)

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, Offsets, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
@@ -92,7 +92,7 @@ class Transactions(ExactlyOnceWriter):
         self.before: Meanwhile | None = None
         self.after: Meanwhile | None = None
 
-    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], generation: int) -> None:
+    def send_back(self, failed: Sequence[Failed], offsets: Offsets, generation: int) -> None:
         fate = self.fate.pop(0) if self.fate else "is committed"
         before, self.before = self.before, None
         if before is not None:
@@ -103,7 +103,7 @@ class Transactions(ExactlyOnceWriter):
             raise SendBackFailed(fate)
         if fate == "is undone without an answer":
             raise OutcomeUnknown(offsets, KafkaNotReachable(fate))
-        if not self._kafka.commit(generation, offsets):
+        if not self._kafka.commit(generation, [TopicPartition(*where, *one) for where, one in offsets.items()]):
             raise PartitionLost("the group has rebalanced")
         self._kafka.sent_back.update(one.value or b"" for one in failed)
         after, self.after = self.after, None
@@ -112,11 +112,11 @@ class Transactions(ExactlyOnceWriter):
         if fate == "is committed without an answer":
             raise OutcomeUnknown(offsets, KafkaNotReachable(fate))
 
-    def was_committed(self, positions: Sequence[TopicPartition]) -> bool:
+    def was_committed(self, offsets: Offsets) -> bool:
         if self.away:
             self.away -= 1
             raise KafkaNotReachable("away")
-        return super().was_committed(positions)
+        return super().was_committed(offsets)
 
     def _started(self, seconds: float = 0) -> None:
         """There is no producer."""

@@ -26,10 +26,11 @@ from functools import partial
 from typing import ClassVar, Final
 
 import hypothesis.strategies as st
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from reconsume.bridge.kafka.admin import Commit
 from tests.unit.consumers.model_group import NAMES, Group
 from tests.unit.consumers.model_kafka import PARTITIONS, Where
 from tests.unit.consumers.model_members import TIMEOUT_MS
@@ -264,7 +265,7 @@ def test_who_is_put_out_before_it_has_restored_offsets_polls_on() -> None:
         raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
 
     def happens() -> None:
-        group.members["b"].known.note([TopicPartition(*where, *group.kafka.committed[where])])
+        group.members["b"].known.note({where: Commit(*group.kafka.committed[where])})
         group.kafka.told.clear()
         group.is_put_out("b")
 

@@ -7,13 +7,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.reading.known_offsets import Answer, KnownOffsets
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 LANE = ("reconsume.DELAY.1s", 0)
 OTHER = ("reconsume.DELAY.2s", 3)
+NOTHING = -1
 
 
 @dataclass
@@ -30,21 +31,18 @@ class Coordinator:
     now: float = 0.0
     asked: int = 0
 
-    def committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    def committed(self, partitions: Collection[Partition]) -> dict[Partition, Commit]:
         self.now += 1_000
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return [
-            TopicPartition(one.topic, one.partition, answer.get((one.topic, one.partition), OFFSET_INVALID))
-            for one in partitions
-        ]
+        return {where: Commit(answer[where], "") for where in partitions if where in answer}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
     def known(self, **offsets: int) -> KnownOffsets:
         known = KnownOffsets(self.topic_ids, patience_ms=10_000, clock=lambda: self.now)
-        known.note([TopicPartition(*{"lane": LANE, "other": OTHER}[name], at, "m") for name, at in offsets.items()])
+        known.note({{"lane": LANE, "other": OTHER}[name]: Commit(at, "m") for name, at in offsets.items()})
         return known
 
 
@@ -56,33 +54,38 @@ class NoWait(threading.Event):
         return self.is_set()
 
 
+def offset_of(answer: Answer) -> int:
+    assert isinstance(answer, Commit)
+    return answer.offset
+
+
 def asked(coordinator: Coordinator, known: KnownOffsets, stop: threading.Event | None = None) -> list[tuple[int, bool]]:
     """What is believed of both partitions, and whether it was restored."""
     found = known.ask(coordinator.committed, [LANE, OTHER], stop or NoWait())
-    return [(one.offset, one in found.restored) for one in found.committed]
+    return [(offset_of(one), where in found.restored) for where, one in found.committed.items()]
 
 
 def test_a_first_answer_is_believed_when_it_is_given_twice() -> None:
     """To who has just started a coordinator that is loading looks as any other."""
     coordinator = Coordinator([{LANE: 3}, {LANE: 5}, {LANE: 7}])
     known = coordinator.known()
-    assert asked(coordinator, known) == [(7, False), (OFFSET_INVALID, False)]
+    assert asked(coordinator, known) == [(7, False), (NOTHING, False)]
     assert coordinator.asked == 4
     coordinator.answers = [{LANE: 9}]
-    assert asked(coordinator, known) == [(9, False), (OFFSET_INVALID, False)]
+    assert asked(coordinator, known) == [(9, False), (NOTHING, False)]
     assert coordinator.asked == 5, "no first one any more"
 
 
 def test_nothing_committed_is_believed_at_once() -> None:
     coordinator = Coordinator([{}])
-    assert asked(coordinator, coordinator.known()) == [(OFFSET_INVALID, False)] * 2
+    assert asked(coordinator, coordinator.known()) == [(NOTHING, False)] * 2
     assert coordinator.asked == 1
 
 
 def test_what_was_read_before_counts_as_the_first_answer() -> None:
     coordinator = Coordinator([{LANE: 7}])
     known = coordinator.known()
-    known.read([TopicPartition(*LANE, 7)])
+    known.read({LANE: Commit(7, "")})
     assert asked(coordinator, known)[0] == (7, False)
     assert coordinator.asked == 1
 
@@ -111,8 +114,8 @@ def test_what_is_lost_for_good_is_restored_with_its_metadata(caplog: pytest.LogC
     coordinator = Coordinator([{OTHER: 60}])
     known = coordinator.known(lane=110, other=55)
     found = known.ask(coordinator.committed, [LANE, OTHER], NoWait())
-    assert [(one.offset, one.metadata) for one in found.restored] == [(110, "m")]
-    assert {one.topic: one.offset for one in found.committed} == {LANE[0]: 110, OTHER[0]: 60}
+    assert found.restored == {LANE: (110, "m")}
+    assert found.committed == {LANE: (110, "m"), OTHER: (60, "")}
     assert coordinator.now == pytest.approx(11_000, abs=1_000), "not before the coordinator had its time"
     assert [one.levelname for one in caplog.records] == ["WARNING", "ERROR"]
     assert "reconsume.DELAY.1s-0 was committed at 110 and is said to be at 0" in caplog.text
@@ -121,7 +124,7 @@ def test_what_is_lost_for_good_is_restored_with_its_metadata(caplog: pytest.LogC
 def test_a_stop_does_not_wait_for_the_coordinator() -> None:
     coordinator, stop = Coordinator([{}]), NoWait()
     stop.set()
-    assert asked(coordinator, coordinator.known(lane=110), stop) == [(110, False), (OFFSET_INVALID, False)]
+    assert asked(coordinator, coordinator.known(lane=110), stop) == [(110, False), (NOTHING, False)]
     assert coordinator.asked == 1, "and writes nothing: it may be about to find it"
 
 
@@ -129,18 +132,18 @@ def test_a_topic_that_was_made_again_begins_anew() -> None:
     coordinator = Coordinator([{OTHER: 55}])
     known = coordinator.known(lane=110, other=55)
     coordinator.ids[LANE[0]] = "2"
-    assert asked(coordinator, known) == [(OFFSET_INVALID, False), (55, False)]
+    assert asked(coordinator, known) == [(NOTHING, False), (55, False)]
     assert coordinator.asked == 1, "nothing to wait for"
-    known.note([TopicPartition(*LANE, 4)])
+    known.note({LANE: Commit(4, "")})
     assert asked(coordinator, known)[0] == (4, True)
 
 
 def test_offsets_only_grow_and_say_nothing_where_there_are_none() -> None:
     coordinator = Coordinator([{LANE: 110}])
     known = coordinator.known(lane=110)
-    known.note([TopicPartition(*LANE, 90), TopicPartition(*OTHER, OFFSET_INVALID)])
-    assert asked(coordinator, known) == [(110, False), (OFFSET_INVALID, False)]
-    known.note([TopicPartition(*LANE, 130)])
+    known.note({LANE: Commit(90, ""), OTHER: Commit(NOTHING, "")})
+    assert asked(coordinator, known) == [(110, False), (NOTHING, False)]
+    known.note({LANE: Commit(130, "")})
     assert asked(coordinator, known)[0] == (130, True)
 
 
@@ -149,20 +152,32 @@ def test_of_a_topic_that_cannot_be_told_from_a_later_one_nothing_is_kept_in_mind
         raise KafkaNotReachable("away")
 
     known = KnownOffsets(away)
-    known.note([TopicPartition(*LANE, 110)])
+    known.note({LANE: Commit(110, "")})
     assert asked(Coordinator([{LANE: 3}]), known)[0] == (3, False)
 
 
 def test_no_answer_is_no_lower_answer() -> None:
-    def away(_partitions: list[TopicPartition]) -> list[TopicPartition]:
+    def away(_partitions: Collection[Partition]) -> dict[Partition, Commit]:
         raise KafkaNotReachable("away")
 
     with pytest.raises(KafkaNotReachable):
         Coordinator([{}]).known(lane=110).ask(away, [LANE], NoWait())
 
 
+def test_a_partition_of_which_the_coordinator_tells_nothing_holds_up_no_other() -> None:
+    """Its answer is another error each time, and the other partition's time goes on."""
+    coordinator = Coordinator([{}])
+
+    def committed(partitions: Collection[Partition]) -> dict[Partition, Answer]:
+        return {**coordinator.committed(partitions), OTHER: KafkaNotReachable("unstable")}
+
+    found = coordinator.known(lane=110, other=55).ask(committed, [LANE, OTHER], NoWait())
+    assert found.restored == {LANE: (110, "m")}
+    assert isinstance(found.committed[OTHER], KafkaNotReachable)
+
+
 def asked_once(coordinator: Coordinator, known: KnownOffsets) -> list[int]:
-    return [one.offset for one in known.ask_once(coordinator.committed, [LANE, OTHER])]
+    return [offset_of(one) for one in known.ask_once(coordinator.committed, [LANE, OTHER]).values()]
 
 
 def test_who_does_not_wait_is_told_that_the_coordinator_may_find_them_again() -> None:
@@ -191,7 +206,7 @@ def test_a_coordinator_that_loses_offsets_again_has_its_time_again() -> None:
     known = coordinator.known(lane=110)
     with pytest.raises(KafkaNotReachable):
         asked_once(coordinator, known)
-    assert asked_once(coordinator, known) == [110, OFFSET_INVALID]
+    assert asked_once(coordinator, known) == [110, NOTHING]
     coordinator.now += 60_000
     with pytest.raises(KafkaNotReachable):
         asked_once(coordinator, known)
@@ -201,4 +216,4 @@ def test_who_does_not_wait_does_not_for_a_topic_that_was_made_again() -> None:
     coordinator = Coordinator([{OTHER: 55}])
     known = coordinator.known(lane=110, other=55)
     coordinator.ids[LANE[0]] = "2"
-    assert asked_once(coordinator, known) == [OFFSET_INVALID, 55]
+    assert asked_once(coordinator, known) == [NOTHING, 55]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.progress.metadata import encode_progress
@@ -138,7 +139,7 @@ def test_a_cluster_that_does_not_tell_one_topic_from_another_is_asked_again() ->
     bench = Bench()
     known = bench.loop.partitions.known
     known._ids["flights"] = "1"
-    known.note([TopicPartition("flights", 0, 6)])
+    known.note({("flights", 0): Commit(6, "")})
     known._topic_ids = away
     bench.reads(0, 5, 6)
     bench.turns(2)

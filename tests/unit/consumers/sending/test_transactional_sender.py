@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TopicPartition
 
-from reconsume.bridge.writing.exactly_once import Failed, OutcomeUnknown
+from reconsume.bridge.writing.exactly_once import Failed, Offsets, OutcomeUnknown
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
@@ -52,7 +51,7 @@ class Kafka:
     def metadata(self) -> int:
         return self.generation
 
-    def send_back(self, failed: Sequence[Failed], offsets: Sequence[TopicPartition], metadata: Any) -> None:
+    def send_back(self, failed: Sequence[Failed], offsets: Offsets, metadata: Any) -> None:
         self.tried += 1
         assert self.open.wait(10)
         unknown = None
@@ -63,15 +62,13 @@ class Kafka:
         if any(one.value in self.refused for one in failed):
             raise SendBackFailed("too large")
         origins = [one.request.stored.origin_message_id for one in failed]
-        positions = {
-            (one.topic, one.partition): (one.offset, decode_progress(one.offset, one.metadata)) for one in offsets
-        }
+        positions = {where: (one.offset, decode_progress(*one)) for where, one in offsets.items()}
         self.written.append((origins, positions, metadata))
         if unknown is not None:
             raise unknown
 
-    def was_committed(self, offsets: Sequence[TopicPartition]) -> bool:
-        self.asked.append({(one.topic, one.partition) for one in offsets})
+    def was_committed(self, offsets: Offsets) -> bool:
+        self.asked.append(set(offsets))
         answer = self.answers.pop(0)
         if isinstance(answer, PartitionLost):
             self.lost()
@@ -79,8 +76,8 @@ class Kafka:
             raise answer
         return answer
 
-    def note(self, offsets: Sequence[TopicPartition]) -> None:
-        self.known |= {(one.topic, one.partition): one.offset for one in offsets}
+    def note(self, offsets: Offsets) -> None:
+        self.known |= {where: one.offset for where, one in offsets.items()}
 
     @property
     def sent(self) -> list[str]:
@@ -200,7 +197,7 @@ def test_what_succeeded_is_committed_in_a_transaction_too(kafka: Kafka, sender: 
 def test_what_may_have_been_written_is_looked_up_before_anything_else_is(
     *, committed: bool, kafka: Kafka, sender: TransactionalSender
 ) -> None:
-    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.errors = [OutcomeUnknown({}, KafkaNotReachable("no answer"))]
     kafka.answers = [KafkaNotReachable("away"), committed]
     queue = queue_of(2)
     first = fail(sender, queue, 0)
@@ -216,7 +213,7 @@ def test_what_may_have_been_written_is_looked_up_before_anything_else_is(
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "undone"])
 def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committed: bool, kafka: Kafka) -> None:
     """Their next owners may have committed there, so what stands there now is no answer."""
-    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.errors = [OutcomeUnknown({}, KafkaNotReachable("no answer"))]
     kafka.answers = [PartitionLost("somebody else has committed for some of them"), committed]
     gone, kept = queue_of(1), queue_of(1, partition=1)
 
@@ -238,7 +235,7 @@ def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committ
 def test_nothing_is_asked_of_a_transaction_whose_partitions_are_all_gone(
     kafka: Kafka, sender: TransactionalSender
 ) -> None:
-    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.errors = [OutcomeUnknown({}, KafkaNotReachable("no answer"))]
     kafka.open.clear()
     gone = queue_of(1)
     results = fail(sender, gone, 0)
@@ -266,7 +263,7 @@ def test_an_offset_that_stands_there_already_is_not_committed_again(kafka: Kafka
 
 
 def test_at_a_shutdown_what_is_not_known_is_left(kafka: Kafka, sender: TransactionalSender) -> None:
-    kafka.errors = [OutcomeUnknown([], KafkaNotReachable("no answer"))]
+    kafka.errors = [OutcomeUnknown({}, KafkaNotReachable("no answer"))]
     kafka.answers = [KafkaNotReachable("away")] * 1_000
     queue = queue_of(1)
     results = fail(sender, queue, 0)
