@@ -173,4 +173,4 @@ def test_topics_of_many_new_groups_are_made_together(bootstrap_servers: str, cal
         wheres = [(topic, 0) for topic in topics]
         wait_until(lambda: min(one.admin.end_offsets(wheres).values()) >= 2, 60, "all are delivered")
     assert one.read(one.settings.names.quarantine) == []
-    assert calls.create <= NEW_GROUPS // 50
+    assert calls.create <= NEW_GROUPS // 10
