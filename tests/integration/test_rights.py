@@ -15,7 +15,7 @@ import pytest
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.cli.commands.topics import apply_plan, make_plan
 from reconsume.consumers import (
@@ -259,9 +259,12 @@ def as_resender(case: Case) -> bool:
 
 
 def as_admin(case: Case) -> bool:
+    lane = case.settings.names.delay(0)
+    one_more = TopicSettings(delay_partitions=1, bulk_partitions=case.here.admin.partitions([lane])[lane])
+    settings = case.settings.model_copy(update={"topics": one_more})
     with suppress_noted(case.complaints):
-        write_group(case.settings, SubscriptionGroupConfig(group_name=case.group))
-        apply_plan(case.settings, make_plan(case.settings), as_json=True)
+        write_group(settings, SubscriptionGroupConfig(group_name=case.group))
+        apply_plan(settings, make_plan(settings), as_json=True)
         collect_status(case.settings)
         return True
     return False
