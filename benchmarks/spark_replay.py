@@ -14,8 +14,8 @@ from benchmarks.installation import fill, install
 from benchmarks.ratios import ROUNDS, Measured, in_turns, spread
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.cli.spark.session import local_session
-from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_replay
+from reconsume.spark_connectors.source import TopicSource
 
 RECORDS = 200_000
 
@@ -28,7 +28,7 @@ def measure_replay(spark: SparkSession, bootstrap_servers: str, records: int) ->
     for topic in (dead, copy):
         admin.create(topic, 4, -1, {"message.timestamp.type": "LogAppendTime"})
     fill(settings, dead, records)
-    source = read_raw(spark, bootstrap_servers, topics=[dead]).select("key", "value", "headers")
+    source = TopicSource.of(spark, bootstrap_servers).raw([dead]).select("key", "value", "headers")
     sink = {"kafka.bootstrap.servers": bootstrap_servers, "topic": copy}
     with tempfile.TemporaryDirectory() as folder:
         plans = [_plan(spark, bootstrap_servers, f"{folder}/{number}", dead) for number in range(ROUNDS + 1)]

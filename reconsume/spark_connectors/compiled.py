@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
 from pyspark.sql import SparkSession
 
-from reconsume.spark_connectors.connector import check_session
+__all__ = ["small_methods"]
 
-__all__ = ["in_small_methods", "small_methods"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 _LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
 _LARGEST_BYTES: Final = "8000"
 """Java interprets a method with more bytecode for ever. Spark's own limit is 65535: steps with many columns and
@@ -36,15 +32,3 @@ def small_methods(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(_LIMIT)
         else:
             spark.conf.set(_LIMIT, before)
-
-
-def in_small_methods(work: F) -> F:
-    """The same, for all that a function has Spark do; its first argument is the session."""
-
-    @wraps(work)
-    def run(spark: SparkSession, *args: Any, **kwargs: Any) -> Any:
-        check_session(spark)
-        with small_methods(spark):
-            return work(spark, *args, **kwargs)
-
-    return cast("F", run)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from types import NoneType
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_types, texts, type_name, whole_number
-from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.connector import check_session
+from reconsume.delay_levels.foreign_values import texts, type_name, whole_number
 from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed
+from reconsume.spark_connectors.source import DEFAULT_PREFIX, TopicSource
 
 __all__ = [
-    "check_source",
     "create_views",
     "read_dead_letters",
     "read_delays",
     "read_kinds",
     "read_messages",
-    "read_raw",
     "read_retries",
 ]
-
-_STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
-_DEFAULT_PREFIX: Final = "reconsume."
 
 
 def read_messages(
@@ -49,15 +40,13 @@ def read_messages(
         options: of Spark's Kafka source, such as `startingTimestamp`, `minPartitions` or `kafka.security.protocol`;
             they win over ours (from the beginning, `read_committed`).
     """
-    topics = texts(topics, "topics")
-    names = TopicNames(_DEFAULT_PREFIX)
+    topics, source = texts(topics, "topics"), TopicSource.of(spark, bootstrap_servers, options=options)
     for topic in topics:
-        if names.is_scheduled(topic) or topic.startswith(f"{_DEFAULT_PREFIX}RETRY."):
+        if source.names.is_scheduled(topic) or topic.startswith(f"{DEFAULT_PREFIX}RETRY."):
             raise IllegalSetting(
                 f"topic {topic!r} is one of reconsume's own: use read_delays, read_retries, read_kinds"
             )
-    raw = read_raw(spark, bootstrap_servers, topics=topics, streaming=streaming, options=options)
-    return typed(raw, _DEFAULT_PREFIX, "message")
+    return typed(source.raw(topics, streaming=streaming), DEFAULT_PREFIX, "message")
 
 
 def read_retries(
@@ -65,16 +54,15 @@ def read_retries(
     bootstrap_servers: str,
     groups: Iterable[str] | None = None,
     *,
-    topic_prefix: str = _DEFAULT_PREFIX,
+    topic_prefix: str = DEFAULT_PREFIX,
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Records of `%RETRY%<group>`: of these groups, by default of all that there are."""
-    names = TopicNames(topic_prefix)
-    topics = None if groups is None else [names.retry(group) for group in texts(groups, "groups", "['departures']")]
-    pattern = kind_pattern(topic_prefix, "retry")
-    raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
-    return typed(raw, topic_prefix)
+    source, topics = TopicSource.of(spark, bootstrap_servers, topic_prefix, options), None
+    if groups is not None:
+        topics = [source.names.retry(group) for group in texts(groups, "groups", "['departures']")]
+    return typed(source.raw(topics, kind_pattern(topic_prefix, "retry"), streaming=streaming), topic_prefix)
 
 
 def read_dead_letters(
@@ -83,7 +71,7 @@ def read_dead_letters(
     groups: Iterable[str] | None = None,
     *,
     topics: Iterable[str] | None = None,
-    topic_prefix: str = _DEFAULT_PREFIX,
+    topic_prefix: str = DEFAULT_PREFIX,
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -104,11 +92,10 @@ def read_dead_letters(
     """
     if groups is not None and topics is not None:
         raise IllegalSetting("give either groups or topics: topics are read in place of the groups' own")
-    names, foreign = TopicNames(topic_prefix), topics is not None
+    source, foreign = TopicSource.of(spark, bootstrap_servers, topic_prefix, options), topics is not None
     if groups is not None:
-        topics = [names.dead_letter(group) for group in texts(groups, "groups", "['departures']")]
-    pattern = kind_pattern(topic_prefix, "dead_letter")
-    raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
+        topics = [source.names.dead_letter(group) for group in texts(groups, "groups", "['departures']")]
+    raw = source.raw(topics, kind_pattern(topic_prefix, "dead_letter"), streaming=streaming)
     return typed(raw, topic_prefix, "dead_letter", foreign=foreign)
 
 
@@ -117,20 +104,17 @@ def read_delays(
     bootstrap_servers: str,
     delays_ms: Iterable[int] | None = None,
     *,
-    topic_prefix: str = _DEFAULT_PREFIX,
+    topic_prefix: str = DEFAULT_PREFIX,
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Records of the delay topics: of these durations in milliseconds, by default of all that there are."""
-    names = TopicNames(topic_prefix)
+    source, topics = TopicSource.of(spark, bootstrap_servers, topic_prefix, options), None
     if delays_ms is not None and (isinstance(delays_ms, str | bytes) or not isinstance(delays_ms, Iterable)):
         raise IllegalSetting(f"delays_ms must be a list of int, such as [10_000], got {type_name(type(delays_ms))}")
-    topics = None
     if delays_ms is not None:
-        topics = [names.delay(whole_number(delay, "each of delays_ms")) for delay in delays_ms]
-    pattern = kind_pattern(topic_prefix, "delay")
-    raw = read_raw(spark, bootstrap_servers, topics=topics, pattern=pattern, streaming=streaming, options=options)
-    return typed(raw, topic_prefix)
+        topics = [source.names.delay(whole_number(delay, "each of delays_ms")) for delay in delays_ms]
+    return typed(source.raw(topics, kind_pattern(topic_prefix, "delay"), streaming=streaming), topic_prefix)
 
 
 def read_kinds(
@@ -138,7 +122,7 @@ def read_kinds(
     bootstrap_servers: str,
     kinds: Iterable[str] = tuple(KINDS),
     *,
-    topic_prefix: str = _DEFAULT_PREFIX,
+    topic_prefix: str = DEFAULT_PREFIX,
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -147,46 +131,15 @@ def read_kinds(
     if unknown := [kind for kind in wanted if kind not in KINDS]:
         raise IllegalSetting(f"kind {unknown[0]!r} is unknown; there are: {', '.join(KINDS)}")
     pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
-    raw = read_raw(spark, bootstrap_servers, pattern=pattern, streaming=streaming, options=options)
-    return typed(raw, topic_prefix)
-
-
-def read_raw(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    *,
-    topics: Iterable[str] | None = None,
-    pattern: str | None = None,
-    streaming: bool = False,
-    options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """Spark's own columns of Kafka: these topics or, without them, all that match the Java regular expression.
-
-    Raises:
-        IllegalSetting: no topic, or one that Kafka cannot have.
-    """
-    check_source(spark, bootstrap_servers, options)
-    settings = {
-        "kafka.bootstrap.servers": bootstrap_servers,
-        "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
-    }
-    given = dict(options or {})
-    if not any(name.lower() in _STARTS for name in given):
-        settings["startingOffsets"] = "earliest"
-    if topics is not None:
-        settings["subscribe"] = ",".join(_checked(topics))
-    else:
-        settings["subscribePattern"] = pattern or ""
-    source = spark.readStream if streaming else spark.read
-    return source.format("kafka").options(**settings | given).load()
+    source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
+    return typed(source.raw(pattern=pattern, streaming=streaming), topic_prefix)
 
 
 def create_views(
     spark: SparkSession,
     bootstrap_servers: str,
     *,
-    topic_prefix: str = _DEFAULT_PREFIX,
+    topic_prefix: str = DEFAULT_PREFIX,
     options: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Temporary views for SQL: `reconsume_delays`, `reconsume_retries`, `reconsume_dead_letters`.
@@ -206,19 +159,3 @@ def create_views(
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     return list(frames)
-
-
-def check_source(spark: object, bootstrap_servers: object, options: object) -> None:
-    """Check what all readers take; raises `IllegalSetting`."""
-    check_session(spark)
-    check_types(locals(), bootstrap_servers=str, options=(Mapping, NoneType))
-
-
-def _checked(topics: Iterable[str]) -> list[str]:
-    found = texts(topics, "topics")
-    if not found:
-        raise IllegalSetting("no topic is given; name at least one")
-    for topic in found:
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic, re.ASCII):
-            raise IllegalSetting(f"topic {topic!r} is illegal in Kafka; use letters, digits, '.', '_' and '-'")
-    return found

@@ -29,6 +29,7 @@ from reconsume.spark_connectors.replay import (
 )
 from reconsume.spark_connectors.replay.execution import _write
 from reconsume.spark_connectors.replay.plan import records
+from reconsume.spark_connectors.source import TopicSource
 from tests.integration.installation import Installation
 from tests.spark.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
 from tests.support.waiting import wait_until
@@ -101,7 +102,10 @@ def test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing(
 def test_a_chunk_that_was_half_sent_is_completed(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 40)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
-    _write(records(spark, plan.folder).where(F.col("offset") % 3 == 1), bootstrap_servers, plan, None)
+    _write(
+        records(spark, plan.folder).where(F.col("offset") % 3 == 1),
+        TopicSource.of(spark, bootstrap_servers, plan.topic_prefix),
+    )
     some = sum(replayed(one).values())
     assert 0 < some < 40
     result = run_replay(spark, bootstrap_servers, plan)
@@ -115,7 +119,10 @@ def test_no_second_has_more_than_the_rate_however_many_offsets_a_bucket_has(
     one = with_dead_letters(bootstrap_servers, 50)
     made = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
     plan = replace(made, bucket=1_000)  # as that of a plan with ten million offsets
-    _write(records(spark, plan.folder).where(F.col("offset") % 5 == 1), bootstrap_servers, plan, None)
+    _write(
+        records(spark, plan.folder).where(F.col("offset") % 5 == 1),
+        TopicSource.of(spark, bootstrap_servers, plan.topic_prefix),
+    )
     before = {(record.partition, record.offset) for record in one.read(one.settings.names.delay(0))}
     assert 0 < len(before) < 50
     seen: list[ReplayProgress] = []

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy
-from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
-from reconsume.spark_connectors.readers import read_raw
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["Committed", "LevelTables", "Tolerances", "read_level_tables"]
 
@@ -85,15 +85,18 @@ def _wanted(policy: RetryPolicy, since_ms: int, level: Column, sent: Column) -> 
     return F.when(F.unix_millis(sent) >= (since_ms + _FOLLOWED_MS if since_ms else 0), lasts)
 
 
-def read_level_tables(
-    spark: SparkSession, bootstrap_servers: str, names: TopicNames, options: Mapping[str, str]
-) -> LevelTables:
-    """What the GROUPS topic says now; RocketMQ's own table where it says nothing."""
-    kept = {name: value for name, value in options.items() if name.startswith("kafka.")}
-    raw = read_raw(spark, bootstrap_servers, pattern=names.groups.replace(".", r"\."), options=kept)
+def read_level_tables(source: TopicSource, own: str | None) -> LevelTables:
+    """What the GROUPS topic says now; RocketMQ's own table where it says nothing.
+
+    Args:
+        source: what is read.
+        own: the level table in place of all that the topic says of levels; None takes that.
+    """
+    raw = source.of_clients().raw(pattern=source.names.groups.replace(".", r"\."))
     records = raw.select("partition", "offset", F.unix_millis("timestamp").alias("set_at"), "key", "value").collect()
     newest = {(row.key or b"").decode(errors="replace"): row for row in sorted(records, key=lambda row: row.offset)}
-    return _tables(newest)
+    tables = _tables(newest)
+    return tables if own is None else LevelTables(DelayLevels.parse(own), 0, {}, tables.without_retries)
 
 
 def _tables(newest: Mapping[str, Any]) -> LevelTables:

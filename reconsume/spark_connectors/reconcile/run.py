@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,10 +16,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
-from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.compiled import in_small_methods
-from reconsume.spark_connectors.readers import check_source
+from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.reconcile.facts import gather_facts
 from reconsume.spark_connectors.reconcile.judged import (
     Committed,
@@ -34,17 +31,17 @@ from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords,
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
 from reconsume.spark_connectors.reconcile.records.records import read_records
 from reconsume.spark_connectors.reconcile.records.second_look import (
-    Standing,
     forgive_deliveries_in_flight,
     note_lost_origins,
     standing,
 )
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["Reconciliation", "reconcile"]
 
-_LOOK_BACK: Final = dt.timedelta(hours=1)
+_LOOK_BACK_MS: Final = 3_600_000
 """What was sent back before a window may be delivered in it, so much late at most."""
 
 
@@ -72,7 +69,6 @@ class Reconciliation:
         self._kept.close()
 
 
-@in_small_methods
 def reconcile(
     spark: SparkSession,
     bootstrap_servers: str,
@@ -117,56 +113,120 @@ def reconcile(
         IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
             of another installation.
     """
-    check_source(spark, bootstrap_servers, options)
-    check_types(
-        locals(),
-        since=(dt.datetime, NoneType),
-        until=(dt.datetime, NoneType),
-        delay_levels=(str, NoneType),
-        tolerances=(Tolerances, NoneType),
-        origins=bool,
-        ledger=(str, os.PathLike, NoneType),
-    )
+    source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
+    check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
+    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool, ledger=(str, os.PathLike, NoneType))
     now, since = _window(since, until, ledger)
-    now_ms, since_ms = _ms(now), 0 if since is None else _ms(since)
-    with ExitStack() as kept:
-        source = _Source(spark, bootstrap_servers, topic_prefix, dict(options or {}), kept)
+    now_ms, since_ms = _ms(now), None if since is None else _ms(since)
+    with small_methods(spark), ExitStack() as kept:
         progress("reading the level table")
-        tables = source.level_tables(delay_levels)
+        tables = read_level_tables(source, delay_levels)
         grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
         progress("reading the topics")
-        start_ms = None if since is None else _ms(since - _LOOK_BACK) - tables.longest_ms
+        run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
         ends = None if grown is None or extents is None else extents(0)
-        pairs = whole = source.keep(source.pairs(now_ms, start_ms, grown))
-        facts = gather_facts(pairs, topic_prefix, committed or {}, now_ms)
-        deletions = source.deletions(now_ms, start_ms, grown, extents)
-        if grown is not None and grown.last_ms is not None:
-            deletions.tell_gaps(grown.folder)
-            # What was lost stays so.
-            facts = facts.with_handled(grown.handled())
-            pairs = grown.name_repeats(pairs) if facts.surplus else pairs
-        if facts.surplus:
-            facts = replace(facts, lanes=deletions.lanes(facts.firsts))
-        if facts.releases:
-            progress("following what was released from the quarantine")
-            settled = () if grown is None else grown.settled_releases()
-            pairs = follow_releases(pairs, now_ms, source.standing, settled)
-        progress("judging the attempts")
-        paired = pair_up(pairs, now_ms) if facts.surplus else pairs.withColumn("paired", F.lit(None).cast("string"))
-        judge = AttemptJudge(now_ms, tables, tolerances or Tolerances(), facts, since_ms)
-        rows = as_ledger(judge.judge(paired), topic_prefix, committed or {})
-        rows = source.keep(rows if since is None else _seen_since(rows, since_ms))
-        nowhere = _nowhere(scheduler_is_known=bool((committed or {}).get(topic_prefix + "scheduler")))
-        found = _has(rows, nowhere)
-        rows = source.looked_again(rows, now_ms, lost=found, origins=origins, progress=progress)
-        if found:
-            rows = source.keep(deletions.with_expired(rows, whole, nowhere))
-        whole.unpersist()
+        pairs = run.keep(run.pairs())
+        deletions = run.deletions()
+        rows = run.keep(run.judged(pairs, deletions, tolerances or Tolerances()))
+        rows = run.looked_again(rows, pairs, deletions, origins=origins)
+        pairs.unpersist()
         if grown is not None:
             progress(f"adding to the ledger in {grown.folder}")
             grown.append(rows, now_ms, topic_prefix, ends)
         findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
         return Reconciliation(rows, findings, notes, now, since, kept.pop_all())
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the steps of a reconcile have in common.
+
+    Attributes:
+        now_ms: send-backs before it are judged.
+        since_ms: of a window; None judges all that is read.
+        grown: the ledger that the run is added to; then only what it does not settle is read and judged.
+        kept: closed, it lets Spark forget what the run keeps.
+    """
+
+    source: TopicSource
+    now_ms: int
+    since_ms: int | None
+    tables: LevelTables
+    committed: Committed
+    extents: ExtentsSince | None
+    grown: GrownLedger | None
+    kept: ExitStack
+    progress: Callable[[str], None]
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Have Spark keep it until `kept` is closed."""
+        frame = frame.persist()
+        self.kept.callback(frame.unpersist)
+        return frame
+
+    @property
+    def _from_ms(self) -> int | None:
+        """From when on topics are read; None from their beginning."""
+        if self.grown is not None:
+            return self.grown.from_ms
+        return None if self.since_ms is None else self.since_ms - _LOOK_BACK_MS - self.tables.longest_ms
+
+    def pairs(self) -> DataFrame:
+        """Send-backs before `now_ms` and all deliveries, brought together."""
+        records = read_records(self.source if self._from_ms is None else self.source.since(self._from_ms))
+        if self.grown is not None:
+            records = self.grown.with_open(records)
+        # What a producer's clock says tells nothing of what came later.
+        upstream = (F.col("side") == "arrived") | F.col("by_producer") | (F.unix_millis("appended") < self.now_ms)
+        return pair_attempts(records.where(upstream))
+
+    def deletions(self) -> DeletedRecords:
+        """What is gone of the topics, of the time that was read."""
+        goes_on = self.grown is not None and self.grown.last_ms is not None
+        ends = self.grown.ends() if self.grown is not None and self.extents is not None else None
+        lossy = {name.lower(): value for name, value in self.source.options.items()}.get("failondataloss", "true")
+        return DeletedRecords(
+            self.source.names,
+            self.now_ms,
+            None if self.extents is None else partial(_missed, self.extents, self._from_ms or 0, ends),
+            from_beginning=self._from_ms is None,
+            in_window=self.since_ms is not None,
+            gaps=goes_on or lossy.lower() == "false",
+            goes_on=ends is not None,
+        )
+
+    def judged(self, pairs: DataFrame, deletions: DeletedRecords, tolerances: Tolerances) -> DataFrame:
+        """The ledger's rows, with what one look at the topics tells."""
+        facts = gather_facts(pairs, self.source.topic_prefix, self.committed, self.now_ms)
+        if self.grown is not None and self.grown.last_ms is not None:
+            deletions.tell_gaps(self.grown.folder)
+            # What was lost stays so.
+            facts = facts.with_handled(self.grown.handled())
+            pairs = self.grown.name_repeats(pairs) if facts.surplus else pairs
+        if facts.surplus:
+            facts = replace(facts, lanes=deletions.lanes(facts.firsts))
+        if facts.releases:
+            self.progress("following what was released from the quarantine")
+            settled = () if self.grown is None else self.grown.settled_releases()
+            pairs = follow_releases(pairs, self.now_ms, partial(standing, self.source), settled)
+        self.progress("judging the attempts")
+        no_pair = F.lit(None).cast("string")
+        paired = pair_up(pairs, self.now_ms) if facts.surplus else pairs.withColumn("paired", no_pair)
+        judge = AttemptJudge(self.now_ms, self.tables, tolerances, facts, self.since_ms or 0)
+        rows = as_ledger(judge.judge(paired), self.source.topic_prefix, self.committed)
+        return rows if self.since_ms is None else _seen_since(rows, self.since_ms)
+
+    def looked_again(self, rows: DataFrame, pairs: DataFrame, deletions: DeletedRecords, *, origins: bool) -> DataFrame:
+        """The rows, after a second look at what seems lost, and at the origin topics if that is wanted."""
+        nowhere = _nowhere(scheduler_is_known=bool(self.committed.get(self.source.names.scheduler_group)))
+        lost = _has(rows, nowhere)
+        if lost:
+            self.progress("looking once more for what seems lost")
+            rows = self.keep(forgive_deliveries_in_flight(self.source, rows, self.now_ms))
+        if origins:
+            self.progress("looking for the first copies")
+            rows = self.keep(note_lost_origins(self.source, rows))
+        return self.keep(deletions.with_expired(rows, pairs, nowhere)) if lost else rows
 
 
 def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
@@ -179,73 +239,6 @@ def _nowhere(*, scheduler_is_known: bool) -> Column:
     """Whether an attempt may be lost; of one that is overdue nobody knows without the scheduler's offsets."""
     lost = F.col("outcome") == "lost"
     return lost if scheduler_is_known else lost | F.array_contains("findings", "OVERDUE")
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where it is read."""
-
-    spark: SparkSession
-    bootstrap_servers: str
-    topic_prefix: str
-    options: Mapping[str, str]
-    kept: ExitStack
-
-    def keep(self, frame: DataFrame) -> DataFrame:
-        """Have Spark keep it until `kept` is closed."""
-        frame = frame.persist()
-        self.kept.callback(frame.unpersist)
-        return frame
-
-    def level_tables(self, own: str | None) -> LevelTables:
-        names = TopicNames(self.topic_prefix)
-        tables = read_level_tables(self.spark, self.bootstrap_servers, names, self.options)
-        return tables if own is None else LevelTables(DelayLevels.parse(own), 0, {}, tables.without_retries)
-
-    def pairs(self, now_ms: int, start_ms: int | None, grown: GrownLedger | None) -> DataFrame:
-        """Send-backs before `now_ms` and all deliveries, brought together; with a ledger, what it does not settle."""
-        if grown is not None:
-            start_ms = grown.from_ms
-        given = {**self.options, **_from(start_ms)}
-        records = read_records(self.spark, self.bootstrap_servers, self.topic_prefix, given)
-        if grown is not None:
-            records = grown.with_open(records)
-        # What a producer's clock says tells nothing of what came later.
-        upstream = (F.col("side") == "arrived") | F.col("by_producer") | (F.unix_millis("appended") < now_ms)
-        return pair_attempts(records.where(upstream))
-
-    def deletions(
-        self, now_ms: int, start_ms: int | None, grown: GrownLedger | None, extents: ExtentsSince | None
-    ) -> DeletedRecords:
-        """What is gone of the topics, of the time that was read."""
-        goes_on = grown is not None and grown.last_ms is not None
-        ends = grown.ends() if grown is not None and extents is not None else None
-        from_ms = grown.from_ms if grown is not None else start_ms
-        lossy = {name.lower(): value for name, value in self.options.items()}.get("failondataloss", "true")
-        return DeletedRecords(
-            TopicNames(self.topic_prefix),
-            now_ms,
-            None if extents is None else partial(_missed, extents, from_ms or 0, ends),
-            from_beginning=from_ms is None,
-            in_window=start_ms is not None,
-            gaps=goes_on or lossy.lower() == "false",
-            goes_on=ends is not None,
-        )
-
-    def standing(self, places: Collection[str]) -> Standing:
-        return standing(self.spark, self.bootstrap_servers, places, self.options)
-
-    def looked_again(
-        self, rows: DataFrame, now_ms: int, *, lost: bool, origins: bool, progress: Callable[[str], None]
-    ) -> DataFrame:
-        where = (self.spark, self.bootstrap_servers, self.topic_prefix)
-        if lost:
-            progress("looking once more for what seems lost")
-            rows = self.keep(forgive_deliveries_in_flight(*where, rows, now_ms, self.options))
-        if origins:
-            progress("looking for the first copies")
-            rows = self.keep(note_lost_origins(*where, rows, self.options))
-        return rows
 
 
 def _window(
@@ -271,12 +264,6 @@ def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Partition, int] |
     if ends is None:
         return extents(from_ms)
     return {place: one if one.first > ends.get(place, 0) else Extent(0, one.end) for place, one in extents(0).items()}
-
-
-def _from(start_ms: int | None) -> dict[str, str]:
-    if start_ms is None:
-        return {}
-    return {"startingTimestamp": str(max(0, start_ms)), "startingOffsetsByTimestampStrategy": "latest"}
 
 
 def _moment(name: str, value: dt.datetime | None) -> dt.datetime | None:

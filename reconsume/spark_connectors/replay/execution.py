@@ -24,13 +24,12 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
-from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.readers import check_source
 from reconsume.spark_connectors.replay.chunks import Bucket, Pace, ReplayChunk, chunk_size, chunks_of, parts_of
 from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
 from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
 from reconsume.spark_connectors.replay.selection import SEND
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "read_back", "run_replay"]
 
@@ -92,8 +91,8 @@ def run_replay(
         IllegalSetting: an argument cannot work, Spark retries tasks, or the plan lay still for too long.
         ReplayInterrupted: Spark failed, or another run of the plan began.
     """
-    check_source(spark, bootstrap_servers, options)
     check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
+    source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
     if rate is not None and not rate > 0:
         raise IllegalSetting(f"rate {rate}: use a number of records per second above 0")
     if not at_least_once:
@@ -106,22 +105,20 @@ def run_replay(
     run = uuid.uuid4().hex
     add_event(spark, plan.folder, run, "started")
     if any(event.run != run for event in read_events(spark, plan.folder)):
-        _settle(spark, bootstrap_servers, plan, settle_seconds, options)
+        _settle(source, plan, settle_seconds)
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
-        back = read_back(spark, bootstrap_servers, plan, options)
+        back = read_back(source, plan)
         back.write.mode("overwrite").parquet(f"{plan.folder}/sent/{run}")
     sent = spark.read.parquet(f"{plan.folder}/sent/{run}")
     buckets = _buckets(spark, plan, sent)
-    done = _send_all(spark, bootstrap_servers, plan, run, buckets, sent, rate, progress, options)
+    done = _send_all(source, plan, run, buckets, sent, rate, progress)
     add_event(spark, plan.folder, run, "finished", done)
     return ReplayResult(plan.plan_id, done, plan.to_send - done)
 
 
-def read_back(
-    spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None
-) -> DataFrame:
+def read_back(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     """What this and other plans have sent since this one was made: identity, when, by which plan, and how often."""
-    lane = read_lane(spark, bootstrap_servers, plan.topic_prefix, options, plan.since_ms)
+    lane = read_lane(source, plan.since_ms)
     replays = lane.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0))
     return replays.groupBy(
         F.col("origin_message_id").alias("message_id"), F.col("target").alias("real_topic"), "replay_id"
@@ -129,28 +126,26 @@ def read_back(
 
 
 def _send_all(
-    spark: SparkSession,
-    bootstrap_servers: str,
+    source: TopicSource,
     plan: ReplayPlan,
     run: str,
     buckets: list[Bucket],
     sent: DataFrame,
     rate: float | None,
     progress: Callable[[ReplayProgress], None],
-    options: Mapping[str, str] | None,
 ) -> int:
     done, pace = 0, Pace(rate)
     before = plan.to_send - sum(bucket.to_send for bucket in buckets)
     progress(ReplayProgress(0, before, plan.to_send))
-    for chunk in _chunks(spark, plan, buckets, sent, rate):
+    for chunk in _chunks(source.spark, plan, buckets, sent, rate):
         time.sleep(pace.wait_seconds(chunk.to_send, time.monotonic()))
-        if is_overtaken(read_events(spark, plan.folder), run):
+        if is_overtaken(read_events(source.spark, plan.folder), run):
             raise ReplayInterrupted(
                 f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
             )
         try:
             with explained("a chunk could not be sent"):
-                _write(_rows(spark, plan, chunk, sent), bootstrap_servers, plan, options)
+                _write(_rows(source.spark, plan, chunk, sent), source)
         except ReconsumeError as error:
             raise ReplayInterrupted(
                 f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
@@ -211,24 +206,17 @@ def _buckets(spark: SparkSession, plan: ReplayPlan, sent: DataFrame) -> list[Buc
     ]
 
 
-def _write(rows: DataFrame, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None) -> None:
-    settings = {name: value for name, value in (options or {}).items() if name.lower().startswith("kafka.")}
+def _write(rows: DataFrame, source: TopicSource) -> None:
+    settings = dict(source.of_clients().options)
     settings.pop("kafka.isolation.level", None)
-    rows.select("key", "value", "headers").write.format("kafka").options(
-        **{**settings, "kafka.bootstrap.servers": bootstrap_servers, "topic": TopicNames(plan.topic_prefix).delay(0)}
-    ).save()
+    settings |= {"kafka.bootstrap.servers": source.bootstrap_servers, "topic": source.names.delay(0)}
+    rows.select("key", "value", "headers").write.format("kafka").options(**settings).save()
 
 
-def _settle(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    plan: ReplayPlan,
-    settle_seconds: float,
-    options: Mapping[str, str] | None,
-) -> None:
+def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> None:
     """Wait until nothing comes any more from a run that was interrupted: its executors may outlive its driver."""
     last = -1
-    while (count := _count(read_back(spark, bootstrap_servers, plan, options), plan)) != last:
+    while (count := _count(read_back(source, plan), plan)) != last:
         last = count
         time.sleep(settle_seconds)
 

@@ -8,7 +8,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import NoneType
 from typing import Final
 
@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts
-from reconsume.delay_levels.wire.names import TopicNames, check_group
-from reconsume.spark_connectors.compiled import in_small_methods
+from reconsume.delay_levels.wire.names import check_group
+from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
-from reconsume.spark_connectors.readers import check_source, read_dead_letters, read_raw
+from reconsume.spark_connectors.readers import read_dead_letters
 from reconsume.spark_connectors.replay.selection import (
     SEND,
     STATUSES,
@@ -32,6 +32,7 @@ from reconsume.spark_connectors.replay.selection import (
     with_status,
 )
 from reconsume.spark_connectors.schema import typed
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["Histogram", "ReplayPlan", "histogram", "open_plan", "plan_from", "plan_replay", "read_lane", "records"]
 
@@ -124,7 +125,7 @@ def plan_replay(
         IllegalSetting: an argument cannot work, or the folder has a plan already.
         ReconsumeError: Spark failed; see `failures`.
     """
-    check_source(spark, bootstrap_servers, options)
+    source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), folder=(str, os.PathLike), where=str, target=str, max_replays=int)
     check_types(locals(), group=(str, NoneType), plan_id=(str, NoneType))
     topics = None if topics is None else texts(topics, "topics")
@@ -141,24 +142,17 @@ def plan_replay(
         topic_prefix=topic_prefix,
         max_replays=max_replays,
     )
-    with explained(f"plan {plan.plan_id} cannot be made"):
-        return plan_from(spark, bootstrap_servers, plan, everything, everything, group, options)
+    with explained(f"plan {plan.plan_id} cannot be made"), small_methods(spark):
+        return plan_from(source, plan, everything, everything, group)
 
 
-@in_small_methods
 def plan_from(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    plan: ReplayPlan,
-    candidates: DataFrame,
-    everything: DataFrame,
-    group: str | None,
-    options: Mapping[str, str] | None,
+    source: TopicSource, plan: ReplayPlan, candidates: DataFrame, everything: DataFrame, group: str | None
 ) -> ReplayPlan:
-    """Write the plan for these candidates, given all dead letters that are known."""
-    _check(spark, plan, group)
+    """Write the plan for these candidates, given all dead letters that are known; in `small_methods`."""
+    _check(source.spark, plan, group)
     chosen = with_identity(_filtered(candidates, plan.where), plan.target, group)
-    earlier = earlier_replays(read_lane(spark, bootstrap_servers, plan.topic_prefix, options))
+    earlier = earlier_replays(read_lane(source))
     known = with_identity(everything, plan.target, group)
     planned = with_status(chosen, known, earlier, plan.max_replays)
     planned = with_message(planned, plan.plan_id, plan.target).select(*_KEPT)
@@ -170,12 +164,12 @@ def plan_from(
     planned = planned.sortWithinPartitions("kafka_topic", "partition", "offset")
     # Small row groups, so that a chunk is read by several tasks and little else with it.
     planned.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(f"{plan.folder}/records")
-    written = records(spark, plan.folder)
+    written = records(source.spark, plan.folder)
     counts = {row["status"]: row["count"] for row in written.groupBy("status").count().collect()}
     found = {"counts": counts, "bucket": _bucket(written), "since_ms": _since_ms(written, plan.created_ms)}
     plan = ReplayPlan(**asdict(plan) | found)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
-    local_rows(spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{plan.folder}/plan")
+    local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{plan.folder}/plan")
     return plan
 
 
@@ -208,25 +202,17 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
     return Histogram(column, sorted(rows, key=lambda row: (order[row[0]], list(STATUSES).index(row[1]))))
 
 
-def read_lane(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    topic_prefix: str,
-    options: Mapping[str, str] | None,
-    since_ms: int | None = None,
-) -> DataFrame:
+def read_lane(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     """`DELAY.0s`, through which every replay goes, with what is beyond an open transaction.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
     not see it while a scheduler has a transaction open before it.
     """
-    lane = TopicNames(topic_prefix).delay(0)
     starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
-    more = {name: value for name, value in (options or {}).items() if name.lower() not in starts}
-    more["kafka.isolation.level"] = "read_uncommitted"
-    if since_ms is not None:
-        more |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
-    return typed(read_raw(spark, bootstrap_servers, topics=[lane], options=more), topic_prefix)
+    more = {name: value for name, value in source.options.items() if name.lower() not in starts}
+    lane = replace(source, options=more | {"kafka.isolation.level": "read_uncommitted"})
+    lane = lane if since_ms is None else lane.since(since_ms)
+    return typed(lane.raw([source.names.delay(0)]), source.topic_prefix)
 
 
 def _check(spark: SparkSession, plan: ReplayPlan, group: str | None) -> None:

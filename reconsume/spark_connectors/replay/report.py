@@ -14,6 +14,7 @@ from reconsume.spark_connectors.readers import read_kinds, read_messages
 from reconsume.spark_connectors.replay.execution import read_back
 from reconsume.spark_connectors.replay.plan import ReplayPlan, records
 from reconsume.spark_connectors.replay.selection import SEND
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["replay_report"]
 
@@ -31,14 +32,15 @@ def replay_report(
     was sent by another plan in the meantime; `copies` above 1 tells that Spark sent it more than once.
     """
     table = records(spark, plan.folder).drop("key", "value", "headers")
-    back = read_back(spark, bootstrap_servers, plan, options)
+    source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
+    back = read_back(source, plan)
     mine = back.where(F.col("replay_id") == plan.plan_id).select("message_id", "real_topic", "sent_at", "copies")
     others = (
         back.where(F.col("replay_id") != plan.plan_id)
         .groupBy("message_id", "real_topic")
         .agg(F.max("sent_at").alias("other_at"))
     )
-    seen = _seen(spark, bootstrap_servers, plan, options)
+    seen = _seen(source, plan)
     sends = F.col("status") == SEND
     outcome = (
         F.when(~sends, F.col("status"))
@@ -59,24 +61,18 @@ def replay_report(
     )
 
 
-def _seen(
-    spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, options: Mapping[str, str] | None
-) -> DataFrame:
+def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     """Where messages of this plan were seen beyond `DELAY.0s`."""
-    more = dict(options or {}) | {
-        "startingTimestamp": str(plan.since_ms),
-        "startingOffsetsByTimestampStrategy": "latest",
-    }
-    kinds = ("retry", "dead_letter", "quarantine")
-    ours = read_kinds(spark, bootstrap_servers, kinds, topic_prefix=plan.topic_prefix, options=more)
+    at, more = (source.spark, source.bootstrap_servers), source.since(plan.since_ms).options
+    ours = read_kinds(*at, ("retry", "dead_letter", "quarantine"), topic_prefix=plan.topic_prefix, options=more)
     of_group = F.when(F.col("kind") == "quarantine", F.col("target")).otherwise(
         F.concat(F.lit(RETRY_PREFIX), F.col("group"))
     )
     identity = F.col("origin_message_id").alias("message_id")
     found = ours.select("kind", "replay_id", identity, of_group.alias("real_topic"))
-    if plan.target == "origin" and (topics := _targets(spark, plan)):
+    if plan.target == "origin" and (topics := _targets(source.spark, plan)):
         # There the copy is a message of its own; the identity that the plan gave it stands in its headers.
-        copies = read_messages(spark, bootstrap_servers, topics, options=more)
+        copies = read_messages(*at, topics, options=more)
         given = HeaderColumns.of(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
         found = found.unionByName(copies.select("kind", "replay_id", given, F.col("topic").alias("real_topic")))
     return (

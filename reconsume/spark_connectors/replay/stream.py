@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import NoneType
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.delay_levels.foreign_values import check_types, texts
-from reconsume.spark_connectors.readers import check_source, read_dead_letters
+from reconsume.spark_connectors.compiled import small_methods
+from reconsume.spark_connectors.readers import read_dead_letters
 from reconsume.spark_connectors.replay.execution import run_replay
 from reconsume.spark_connectors.replay.plan import ReplayPlan, open_plan, plan_from
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["replay_stream"]
 
@@ -58,42 +62,31 @@ def replay_stream(
         topic_prefix: of the installation.
         options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
     """
-    check_source(spark, bootstrap_servers, options)
     check_types(
         locals(), folder=(str, os.PathLike), name=str, where=str, target=str, group=(str, NoneType), max_replays=int
     )
     check_types(locals(), rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
-    topics = None if topics is None else texts(topics, "topics")
-    groups = None if groups is None else texts(groups, "groups", "['departures']")
-    batch_options = {key: value for key, value in (options or {}).items() if key.lower().startswith("kafka.")}
+    chosen: dict[str, Any] = {
+        "groups": None if groups is None else texts(groups, "groups", "['departures']"),
+        "topics": None if topics is None else texts(topics, "topics"),
+        "topic_prefix": topic_prefix,
+    }
+    of_batch = TopicSource.of(spark, bootstrap_servers, topic_prefix, options).of_clients()
 
     def replay_batch(batch: DataFrame, number: int) -> None:
-        session = batch.sparkSession
-        at = f"{folder}/plans/{number}"
-        plan = open_plan(session, at)
+        source, at = replace(of_batch, spark=batch.sparkSession), f"{folder}/plans/{number}"
+        reader = (source.spark, bootstrap_servers)
+        plan = open_plan(source.spark, at)
         if plan is None:
-            everything = read_dead_letters(
-                session, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, options=batch_options
-            )
+            everything = read_dead_letters(*reader, **chosen, options=source.options)
             now = time.time_ns() // 1_000_000
             plan = ReplayPlan(at, f"{name}-{number}", now, where, target, topic_prefix, max_replays)
-            plan = plan_from(session, bootstrap_servers, plan, batch, everything, group, batch_options)
+            with small_methods(source.spark):
+                plan = plan_from(source, plan, batch, everything, group)
         run_replay(
-            session,
-            bootstrap_servers,
-            plan,
-            rate=rate,
-            at_least_once=at_least_once,
-            settle_seconds=settle_seconds,
-            options=batch_options,
+            *reader, plan, rate=rate, at_least_once=at_least_once, settle_seconds=settle_seconds, options=source.options
         )
 
-    stream = read_dead_letters(
-        spark, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, streaming=True, options=options
-    )
-    return (
-        stream.writeStream.foreachBatch(replay_batch)
-        .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
+    stream = read_dead_letters(spark, bootstrap_servers, **chosen, streaming=True, options=options)
+    writer = stream.writeStream.foreachBatch(replay_batch).option("checkpointLocation", f"{folder}/checkpoint")
+    return writer.trigger(availableNow=True).start()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
-from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.schema import typed
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["IDENTITY", "PRODUCERS_TIME", "place_of", "read_records"]
 
@@ -27,9 +26,7 @@ PRODUCERS_TIME: Final = 0
 """Kafka's number for `CreateTime`: a producer said what time it was, or another cluster of which this is a copy."""
 
 
-def read_records(
-    spark: SparkSession, bootstrap_servers: str, topic_prefix: str, options: Mapping[str, str]
-) -> DataFrame:
+def read_records(source: TopicSource) -> DataFrame:
     """All send-backs and what became of them, one row a record.
 
     Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); where and when it stands; `due`, `level`, `delay_ms`;
@@ -41,13 +38,12 @@ def read_records(
     A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
     where that record stands, its `cause` where it went.
     """
-    pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in KINDS)
-    raw = read_raw(spark, bootstrap_servers, pattern=pattern, options=options)
-    frame = typed(raw, topic_prefix, more=("timestampType",))
+    pattern = "|".join(kind_pattern(source.topic_prefix, kind) for kind in KINDS)
+    frame = typed(source.raw(pattern=pattern), source.topic_prefix, more=("timestampType",))
     upstream = F.col("kind").isin("delay", "inbox")
     in_quarantine, headers = F.col("kind") == "quarantine", HeaderColumns.of(F.col("headers"))
     # Nothing of it is computed for the others: these are nearly all.
-    source = F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN))
+    came_from = F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN))
     mark = F.when(in_quarantine, headers.integer(QUARANTINE_RELEASED))
     # A higher-order function would be interpreted by Spark, with all that goes into it.
     damage = F.concat_ws(", ", F.array_remove("malformed", "TIMER_DELIVER_MS"))
@@ -57,9 +53,9 @@ def read_records(
     ours = ~upstream | target.isNull() | goes_back
     return (
         frame.where(ours)
-        .withColumns({"source": source, "mark": mark, "damage": damage})
+        .withColumns({"source": came_from, "mark": mark, "damage": damage})
         .withColumn("damage", F.when(_nowhere(), "REAL_TOPIC").otherwise(F.col("damage")))
-        .select(*_columns(topic_prefix))
+        .select(*_columns(source.topic_prefix))
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.spark_connectors.readers import read_raw
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY, place_of, read_records
+from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["POSITION", "Standing", "forgive_deliveries_in_flight", "note_lost_origins", "standing"]
 
@@ -41,25 +41,14 @@ class Standing:
         return partition in self.begins and self.begins[partition] < int(offset)
 
 
-def forgive_deliveries_in_flight(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    topic_prefix: str,
-    ledger: DataFrame,
-    now_ms: int,
-    options: Mapping[str, str],
-) -> DataFrame:
+def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms: int) -> DataFrame:
     """Lost attempts whose delivery is written in a transaction that has not ended wait still.
 
     A reader of committed records stops before the oldest open transaction of a partition, and so misses deliveries
     of other workers behind it that are committed, offsets and all. Test: tests/spark/test_reconcile.py.
     """
-    uncommitted = {
-        "kafka.isolation.level": "read_uncommitted",
-        "startingTimestamp": str(now_ms - _IN_FLIGHT_MS),
-        "startingOffsetsByTimestampStrategy": "latest",
-    }
-    records = read_records(spark, bootstrap_servers, topic_prefix, {**options, **uncommitted})
+    uncommitted = source.since(now_ms - _IN_FLIGHT_MS).with_options(**{"kafka.isolation.level": "read_uncommitted"})
+    records = read_records(uncommitted)
     names = [F.col(name).alias(f"flying_{name}") for name in IDENTITY]
     flying = records.where("side = 'arrived'").select(*names).distinct().withColumn("flying", F.lit(True))
     same = [F.col(name).eqNullSafe(F.col(f"flying_{name}")) for name in IDENTITY]
@@ -72,15 +61,13 @@ def forgive_deliveries_in_flight(
     )
 
 
-def note_lost_origins(
-    spark: SparkSession, bootstrap_servers: str, topic_prefix: str, ledger: DataFrame, options: Mapping[str, str]
-) -> DataFrame:
+def note_lost_origins(source: TopicSource, ledger: DataFrame) -> DataFrame:
     """Adds the note `ORIGIN_GONE` to attempts of messages whose first copy is not on its topic any more.
 
     It reads the origin topics whole, and of these only where their records stand.
     """
     place = F.col("origin_message_id")
-    named = place.rlike(POSITION) & ~place.startswith(topic_prefix)
+    named = place.rlike(POSITION) & ~place.startswith(source.topic_prefix)
     messages = ledger.where(named).select(place.alias("gone_id")).distinct()
     topics = [
         row.topic
@@ -88,7 +75,7 @@ def note_lost_origins(
     ]
     if not topics:
         return ledger
-    raw = read_raw(spark, bootstrap_servers, pattern="|".join(map(re.escape, topics)), options=_kafka_only(options))
+    raw = source.of_clients().raw(pattern="|".join(map(re.escape, topics)))
     there = raw.select(F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string")))
     gone = messages.join(there.toDF("gone_id"), "gone_id", "left_anti").withColumn("gone", F.lit(True))
     noted = F.when(F.col("gone"), F.array_append("notes", F.lit("ORIGIN_GONE"))).otherwise(F.col("notes"))
@@ -96,12 +83,10 @@ def note_lost_origins(
     return joined.withColumn("notes", noted).select(*ledger.columns)
 
 
-def standing(
-    spark: SparkSession, bootstrap_servers: str, places: Collection[str], options: Mapping[str, str]
-) -> Standing:
+def standing(source: TopicSource, places: Collection[str]) -> Standing:
     """What stands at these places; it reads their topics whole."""
     topics = sorted({place.split("/")[0] for place in places})
-    raw = read_raw(spark, bootstrap_servers, pattern="|".join(map(re.escape, topics)), options=_kafka_only(options))
+    raw = source.of_clients().raw(pattern="|".join(map(re.escape, topics)))
     place = place_of("topic", "partition", "offset")
     wanted = F.when(place.isin(list(places)), F.struct(place, F.xxhash64("key", "value")))
     rows = raw.groupBy("topic", "partition").agg(F.min("offset").alias("begin"), F.collect_list(wanted).alias("found"))
@@ -111,8 +96,3 @@ def standing(
         begins[f"{row.topic}/{row.partition}"] = row.begin
         stamps |= {one[0]: one[1] for one in row.found}
     return Standing(stamps, begins)
-
-
-def _kafka_only(options: Mapping[str, str]) -> dict[str, str]:
-    """Without what says where to begin."""
-    return {name: value for name, value in options.items() if name.startswith("kafka.")}

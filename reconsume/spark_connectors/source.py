@@ -1,0 +1,93 @@
+"""Where readers read: a session, the brokers, an installation, and the options of Spark's Kafka source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types, texts
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.spark_connectors.connector import check_session
+
+__all__ = ["DEFAULT_PREFIX", "TopicSource"]
+
+DEFAULT_PREFIX: Final = "reconsume."
+_STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """Made of what users give by `of`; the options win over ours (from the beginning, `read_committed`)."""
+
+    spark: SparkSession
+    bootstrap_servers: str
+    names: TopicNames
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        bootstrap_servers: str,
+        topic_prefix: str = DEFAULT_PREFIX,
+        options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Check what all readers take; raises `IllegalSetting`."""
+        check_session(spark)
+        check_types(locals(), bootstrap_servers=str, options=(Mapping, NoneType))
+        return cls(spark, bootstrap_servers, TopicNames(topic_prefix), dict(options or {}))
+
+    @property
+    def topic_prefix(self) -> str:
+        """Of the installation."""
+        return self.names.prefix
+
+    def with_options(self, **more: str) -> Self:
+        """The same with other options, over those that it has."""
+        return replace(self, options={**self.options, **more})
+
+    def since(self, at_ms: int) -> Self:
+        """The same from that moment on."""
+        at = str(max(0, at_ms))
+        return self.with_options(startingTimestamp=at, startingOffsetsByTimestampStrategy="latest")
+
+    def of_clients(self) -> Self:
+        """The same with the settings of Kafka's clients alone: topics are read whole."""
+        kept = {name: value for name, value in self.options.items() if name.lower().startswith("kafka.")}
+        return replace(self, options=kept)
+
+    def raw(self, topics: Iterable[str] | None = None, pattern: str = "", *, streaming: bool = False) -> DataFrame:
+        """Spark's own columns of Kafka: these topics or, without them, all that match the Java regular expression.
+
+        Raises:
+            IllegalSetting: no topic, or one that Kafka cannot have.
+        """
+        settings = {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+        }
+        if not any(name.lower() in _STARTS for name in self.options):
+            settings["startingOffsets"] = "earliest"
+        if topics is not None:
+            settings["subscribe"] = ",".join(_checked(topics))
+        else:
+            settings["subscribePattern"] = pattern
+        source = self.spark.readStream if streaming else self.spark.read
+        return source.format("kafka").options(**settings | dict(self.options)).load()
+
+
+def _checked(topics: Iterable[str]) -> list[str]:
+    found = texts(topics, "topics")
+    if not found:
+        raise IllegalSetting("no topic is given; name at least one")
+    for topic in found:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic, re.ASCII):
+            raise IllegalSetting(f"topic {topic!r} is illegal in Kafka; use letters, digits, '.', '_' and '-'")
+    return found
