@@ -97,10 +97,9 @@ def demo(
     output: Output = "table",
 ) -> None:
     """Show the whole loop on this machine: a real Kafka, two schedulers, a consumer group that fails."""
-    from reconsume.cli.demo.run import DemoOptions, run_demo
+    from reconsume.cli.demo.run import run_demo
 
-    as_json = check_output(output)
-    if not run_demo(DemoOptions(input_file, key, fail_if, as_json)):
+    if not run_demo(input_file, key, fail_if, as_json=check_output(output)):
         raise typer.Exit(1)
 
 

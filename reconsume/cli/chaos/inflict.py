@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from reconsume.cli.chaos.cluster.brokers import Broker, ChaosCluster
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
@@ -15,6 +16,8 @@ from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad
 
 __all__ = ["Inflictor"]
+
+T = TypeVar("T")
 
 _WRONG_SECONDS: Final = 30.0
 _SLOW_SECONDS: Final = 0.2
@@ -46,31 +49,34 @@ class Inflictor:
         self._ways()[fault.kind](fault)
 
     def _ways(self) -> dict[FaultKind, Callable[[Fault], None]]:
-        schedulers, consumers = self.processes.schedulers, self.processes.consumers
-        sidecars, apps = self.processes.sidecars, self.processes.apps
+        processes, broker, operator, during = self.processes, self._broker, self.operator, self._during
         return {
-            FaultKind.SCHEDULER_KILLED: lambda fault: self._killed(schedulers, fault),
-            FaultKind.SCHEDULER_STOPPED: lambda fault: self._stopped(schedulers, fault),
-            FaultKind.SCHEDULERS_COME_AND_GO: lambda fault: self._come_and_go(schedulers, fault),
+            FaultKind.SCHEDULER_KILLED: lambda fault: self._killed(processes.schedulers, fault),
+            FaultKind.SCHEDULER_STOPPED: lambda fault: self._stopped(processes.schedulers, fault),
+            FaultKind.SCHEDULERS_COME_AND_GO: lambda fault: self._come_and_go(processes.schedulers, fault),
             FaultKind.CLOCK_AHEAD: lambda fault: self._wrong_clock(fault, _WRONG_SECONDS),
             FaultKind.CLOCK_BEHIND: lambda fault: self._wrong_clock(fault, -_WRONG_SECONDS),
-            FaultKind.CONSUMER_KILLED: lambda fault: self._killed(consumers, fault),
-            FaultKind.CONSUMER_STOPPED: lambda fault: self._stopped(consumers, fault),
-            FaultKind.CONSUMERS_COME_AND_GO: lambda fault: self._come_and_go(consumers, fault),
-            FaultKind.SIDECAR_KILLED: lambda fault: self._killed(sidecars, fault),
-            FaultKind.SIDECAR_STOPPED: lambda fault: self._stopped(sidecars, fault),
-            FaultKind.APP_KILLED: lambda fault: self._killed(apps, fault),
-            FaultKind.APP_STOPPED: lambda fault: self._stopped(apps, fault),
-            FaultKind.BROKER_RESTARTED: self._restarted,
-            FaultKind.BROKER_KILLED: self._broker_killed,
-            FaultKind.BROKER_AWAY: self._broker_killed,
-            FaultKind.BROKER_STOPPED: self._broker_stopped,
-            FaultKind.DISK_FULL: self._disk_full,
+            FaultKind.CONSUMER_KILLED: lambda fault: self._killed(processes.consumers, fault),
+            FaultKind.CONSUMER_STOPPED: lambda fault: self._stopped(processes.consumers, fault),
+            FaultKind.CONSUMERS_COME_AND_GO: lambda fault: self._come_and_go(processes.consumers, fault),
+            FaultKind.SIDECAR_KILLED: lambda fault: self._killed(processes.sidecars, fault),
+            FaultKind.SIDECAR_STOPPED: lambda fault: self._stopped(processes.sidecars, fault),
+            FaultKind.APP_KILLED: lambda fault: self._killed(processes.apps, fault),
+            FaultKind.APP_STOPPED: lambda fault: self._stopped(processes.apps, fault),
+            FaultKind.BROKER_RESTARTED: lambda fault: during(fault, broker(fault).kafka.shut_down, broker(fault).start),
+            FaultKind.BROKER_KILLED: lambda fault: during(fault, broker(fault).kafka.kill, broker(fault).start),
+            FaultKind.BROKER_AWAY: lambda fault: during(fault, broker(fault).kafka.kill, broker(fault).start),
+            FaultKind.BROKER_STOPPED: lambda fault: during(fault, broker(fault).hang, broker(fault).go_on),
+            FaultKind.DISK_FULL: lambda fault: during(fault, broker(fault).fill_disk, broker(fault).start),
             FaultKind.NETWORK_SLOW: self._network_slow,
-            FaultKind.NETWORK_CUT: self._network_cut,
-            FaultKind.NETWORK_SILENT: self._network_silent,
+            FaultKind.NETWORK_CUT: lambda fault: broker(fault).proxy.cut(),
+            FaultKind.NETWORK_SILENT: lambda fault: during(
+                fault, broker(fault).proxy.silence, broker(fault).proxy.speak
+            ),
             FaultKind.RIGHTS_TAKEN: self._rights_taken,
-            FaultKind.TOPIC_DELETED: self._topic_deleted,
+            FaultKind.TOPIC_DELETED: lambda fault: during(
+                fault, partial(operator.delete, fault.choice), operator.make_topics
+            ),
             FaultKind.LINKS_SLOW: self._links_slow,
             FaultKind.SIZES_REFUSED: self._poisoned,
             FaultKind.WRITING_TAKEN: self._writing_taken,
@@ -78,17 +84,18 @@ class Inflictor:
             FaultKind.LISTENERS_SLIP: self._poisoned,
         }
 
+    def _during(self, fault: Fault, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        begin()
+        self.rest(fault.seconds)
+        end()
+
     def _killed(self, victims: Sequence[UnderTest], fault: Fault) -> None:
         one = _choose(victims, fault)
-        one.kill()
-        self.rest(fault.seconds)
-        one.start()
+        self._during(fault, one.kill, one.start)
 
     def _stopped(self, victims: Sequence[UnderTest], fault: Fault) -> None:
         one = _choose(victims, fault)
-        one.stop()
-        self.rest(fault.seconds)
-        one.go_on()
+        self._during(fault, one.stop, one.go_on)
 
     def _come_and_go(self, victims: Sequence[UnderTest], fault: Fault) -> None:
         """One leaves or comes back every second; in the end all are there."""
@@ -105,69 +112,27 @@ class Inflictor:
             away.start()
 
     def _wrong_clock(self, fault: Fault, ahead: float) -> None:
-        clock = self.clocks[fault.choice % len(self.clocks)]
-        set_ahead(clock, ahead)
-        self.rest(fault.seconds)
-        set_ahead(clock, 0)
+        set_clock = partial(set_ahead, _choose(self.clocks, fault))
+        self._during(fault, partial(set_clock, ahead), partial(set_clock, 0))
 
     def _broker(self, fault: Fault) -> Broker:
-        return self.cluster.brokers[fault.choice % len(self.cluster.brokers)]
-
-    def _restarted(self, fault: Fault) -> None:
-        one = self._broker(fault)
-        one.kafka.shut_down()
-        one.start()
-
-    def _broker_killed(self, fault: Fault) -> None:
-        one = self._broker(fault)
-        one.kafka.kill()
-        self.rest(fault.seconds)
-        one.start()
-
-    def _broker_stopped(self, fault: Fault) -> None:
-        one = self._broker(fault)
-        one.hang()
-        self.rest(fault.seconds)
-        one.go_on()
-
-    def _disk_full(self, fault: Fault) -> None:
-        one = self._broker(fault)
-        one.fill_disk()
-        self.rest(fault.seconds)
-        one.start()
+        return _choose(self.cluster.brokers, fault)
 
     def _network_slow(self, fault: Fault) -> None:
-        proxy = self._broker(fault).proxy
-        proxy.slow_down(_SLOW_SECONDS)
-        self.rest(fault.seconds)
-        proxy.slow_down(0)
+        slow_down = self._broker(fault).proxy.slow_down
+        self._during(fault, partial(slow_down, _SLOW_SECONDS), partial(slow_down, 0))
 
-    def _network_cut(self, fault: Fault) -> None:
-        self._broker(fault).proxy.cut()
+    def _links_slow(self, fault: Fault) -> None:
+        def limit(bytes_per_second: int) -> None:
+            for one in self.cluster.brokers:
+                one.proxy.limit(bytes_per_second)
 
-    def _network_silent(self, fault: Fault) -> None:
-        proxy = self._broker(fault).proxy
-        proxy.silence()
-        self.rest(fault.seconds)
-        proxy.speak()
+        self._during(fault, partial(limit, _SLOW_LINK), partial(limit, 0))
 
     def _rights_taken(self, fault: Fault) -> None:
         topic = self.operator.take_reading(fault.choice)
         self.rest(fault.seconds)
         self.operator.give_back(topic)
-
-    def _topic_deleted(self, fault: Fault) -> None:
-        self.operator.delete(fault.choice)
-        self.rest(fault.seconds)
-        self.operator.make_topics()
-
-    def _links_slow(self, fault: Fault) -> None:
-        proxies = [one.proxy for one in self.cluster.brokers]
-        for proxy in proxies:
-            proxy.limit(_SLOW_LINK)
-        self.rest(fault.seconds)
-        for proxy in proxies:
-            proxy.limit(0)
 
     def _poisoned(self, fault: Fault) -> None:
         self.poison.produce(MIXES[fault.kind], fault.seconds)
@@ -178,5 +143,5 @@ class Inflictor:
         self.operator.give_back(topic)
 
 
-def _choose(victims: Sequence[UnderTest], fault: Fault) -> UnderTest:
+def _choose(victims: Sequence[T], fault: Fault) -> T:
     return victims[fault.choice % len(victims)]

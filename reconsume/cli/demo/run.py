@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.broker.kafka import LocalKafka, free_port
-from reconsume.cli.demo.application import FlightsApplication
+from reconsume.cli.demo.application import flights_application
 from reconsume.cli.demo.reconciliation import reconcile_in_spark
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.demo.tally import Tally
@@ -35,7 +34,7 @@ from reconsume.consumers.listeners import listener_call
 from reconsume.consumers.sending import send_back_log
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["DemoOptions", "print_report", "run_demo"]
+__all__ = ["print_report", "run_demo"]
 
 LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
 MAX_RECONSUME_TIMES: Final = 3
@@ -51,30 +50,17 @@ class DemoFailed(ReconsumeError):
     """A scheduler ended by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """What the command line said."""
-
-    input: Path | None
-    key: str | None
-    fail_if: str
-    as_json: bool
-
-    @property
-    def key_column(self) -> str | None:
-        """The column that becomes the key; our own rows have one."""
-        return self.key if self.key is not None or self.input is not None else "flight"
-
-
-def run_demo(options: DemoOptions) -> bool:
+def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json: bool) -> bool:
     """Run it and print the figures; whether nothing was lost, early or twice."""
+    # Our own rows have a column for the key.
+    key = "flight" if key is None and input_file is None else key
     # The listener fails on purpose, thousands of times; the log of that would hide the progress.
     for module in (listener_call, send_back_log):
         logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
-    condition = parse_condition(options.fail_if)
+    condition = parse_condition(fail_if)
     # A wrong file or column is told now, not when Kafka is up.
-    if (first := next(read_rows(options.input), None)) is not None:
-        _require_column(first, options.key_column)
+    if (first := next(read_rows(input_file), None)) is not None:
+        _require_column(first, key)
     with ExitStack() as stack:
         with working("starting Kafka") as say:
             kafka = stack.enter_context(LocalKafka(progress=say))
@@ -83,16 +69,17 @@ def run_demo(options: DemoOptions) -> bool:
         _make_topics(settings)
         for number in (1, 2):
             stack.enter_context(_scheduler(settings, number))
-        produced = _produce(settings, options)
+        produced = _produce(settings, input_file, key)
         report = _consume(settings, produced, condition)
         report["reconcile"] = reconcile_in_spark(settings)
-        print_report(report, as_json=options.as_json)
-    return not (report["lost"] or report["early"] or report["duplicates"]) and _agrees(report)
+        print_report(report, as_json=as_json)
+    return _is_well(report)
 
 
-def _agrees(report: dict[str, Any]) -> bool:
-    """Whether Spark, which counted by itself, found nothing wrong; without Spark there is nobody to disagree."""
-    return report["reconcile"] is None or report["reconcile"]["verdict"] == "ok"
+def _is_well(report: dict[str, Any]) -> bool:
+    """Whether nothing is wrong, by our count and by Spark's own; without Spark there is nobody to disagree."""
+    agrees = report["reconcile"] is None or report["reconcile"]["verdict"] == "ok"
+    return agrees and not (report["lost"] or report["early"] or report["duplicates"])
 
 
 def _make_topics(settings: Settings) -> None:
@@ -106,14 +93,13 @@ def _make_topics(settings: Settings) -> None:
     write_system(settings, system)
 
 
-def _produce(settings: Settings, options: DemoOptions) -> int:
+def _produce(settings: Settings, input_file: Path | None, key: str | None) -> int:
     producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
     with working("producing") as say:
-        for count, row in enumerate(read_rows(options.input), start=1):
-            _require_column(row, options.key_column)
-            key = None if options.key_column is None else str(row[options.key_column])
-            produce_patiently(producer, ORIGIN, json.dumps(row), key)
+        for count, row in enumerate(read_rows(input_file), start=1):
+            _require_column(row, key)
+            produce_patiently(producer, ORIGIN, json.dumps(row), None if key is None else str(row[key]))
             producer.poll(0)
             if count % 5_000 == 0:
                 say(f"producing: {count:,} rows")
@@ -162,7 +148,7 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
 
 
 def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
-    application = FlightsApplication(
+    application = flights_application(
         settings.bootstrap_servers,
         GROUP,
         topic=ORIGIN,
@@ -171,18 +157,14 @@ def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]
         max_reconsume_times=MAX_RECONSUME_TIMES,
     )
     tally = Tally(settings.names, ORIGIN, PROCESSED, GROUP)
-    application.start()
-    try:
-        with progress_bars() as progress:
-            settled = progress.add_task("processed or dead", total=produced)
-            waiting = progress.add_task("sent back and moved on", total=None)
-            for _ in _follow(settings, tally):
-                progress.update(settled, completed=tally.settled)
-                progress.update(waiting, completed=len(tally.moved), total=max(1, len(tally.sent_back)))
-                if len(tally.produced) == produced and tally.complete:
-                    break
-    finally:
-        application.close()
+    with application, progress_bars() as progress:
+        settled = progress.add_task("processed or dead", total=produced)
+        waiting = progress.add_task("sent back and moved on", total=None)
+        for _ in _follow(settings, tally):
+            progress.update(settled, completed=tally.settled)
+            progress.update(waiting, completed=len(tally.moved), total=max(1, len(tally.sent_back)))
+            if len(tally.produced) == produced and tally.complete:
+                break
     return tally.report()
 
 
@@ -215,9 +197,8 @@ def print_report(report: dict[str, Any], *, as_json: bool) -> None:
     print_table("what the topics hold", None, _rows(report))
     if report["reconcile"] is not None:
         _print_reconcile(report["reconcile"])
-    ok = not (report["early"] or report["lost"] or report["duplicates"]) and _agrees(report)
     good = Coloured("nothing lost, nothing early, nothing twice", "green")
-    tell(good if ok else Coloured("something is wrong; see above", "red"))
+    tell(good if _is_well(report) else Coloured("something is wrong; see above", "red"))
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[object, object]]:

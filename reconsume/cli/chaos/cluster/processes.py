@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -63,24 +63,19 @@ class UnderTest:
         """SIGTERM, and wait; one that does not go within a minute is killed."""
         if self._process is not None:
             self._process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+            self.kill()
 
     def stop(self) -> None:
         """SIGSTOP."""
-        self._signal(signal.SIGSTOP)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, number)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
 
 @dataclass
