@@ -74,13 +74,15 @@ asyncio.run(main())
 
 _SIDECAR = """
 import sys
+from prometheus_client import CollectorRegistry
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.push.settings import PushSettings
-from reconsume.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.push.subscription import PushSubscription
 servers, prefix, topic, url, group, order = sys.argv[1:]
 settings = PushSettings(group=group, topics={topic: "*"}, url=url, order=order)
 conf = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}
-part = make_subscription(settings, conf, Life(), topic_prefix=prefix)
+part = PushSubscription(settings, conf, Life(), PushMetrics(CollectorRegistry()), prefix)
 part.start()
 sys.stdin.read()
 part.close(5)

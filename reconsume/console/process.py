@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from prometheus_client import ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 import reconsume
 from reconsume.bridge.http.management import LogLevel, ManagementServer
@@ -47,7 +47,7 @@ class Console:
         self._settings = settings
         self._on_start = on_start
         self._log_level = log_level
-        self._metrics = ConsoleMetrics()
+        self._metrics = ConsoleMetrics(CollectorRegistry())
         ProcessCollector(registry=self._metrics.registry)
         metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
         app = make_app(settings, cluster or KafkaCluster(settings), self._metrics, clock)

@@ -59,25 +59,17 @@ class Life:
         """How many deliveries have begun and not ended."""
         return self._in_flight
 
-    def entered(self) -> None:
-        """A delivery begins."""
-        with self._changed:
-            self._in_flight += 1
-
-    def left(self) -> None:
-        """A delivery has ended, whatever its outcome."""
-        with self._changed:
-            self._in_flight -= 1
-            self._changed.notify_all()
-
     @contextmanager
     def delivery(self) -> Iterator[None]:
         """Around each delivery."""
-        self.entered()
+        with self._changed:
+            self._in_flight += 1
         try:
             yield
         finally:
-            self.left()
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify_all()
 
     def wait_drained(self, seconds: float) -> bool:
         """Wait until no delivery is in flight; False if some still are after so long."""
@@ -100,9 +92,6 @@ class ProcessPart(Protocol):
         Raises:
             ReconsumeError: it cannot; the process ends.
         """
-
-    def quiesce(self) -> None:
-        """Begin nothing new that was not asked for by the app; do not wait."""
 
     def close(self, seconds: float) -> None:
         """End in order, within so long; what is not finished then stays uncommitted."""

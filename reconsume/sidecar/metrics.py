@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
 
 __all__ = ["SidecarMetrics"]
 
 
-@dataclass(slots=True)
 class SidecarMetrics:
-    """Labels are of few values, never topics, keys or partitions."""
+    """Labels are of few values, never topics, keys or partitions.
 
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    requests: Counter = field(init=False)
-    seconds: Histogram = field(init=False)
-    send_backs: Counter = field(init=False)
-    waiting: Gauge = field(init=False)
+    Args:
+        registry: where they are scraped from.
+    """
 
-    def __post_init__(self) -> None:
-        self.requests = metric("reconsume_sidecar_requests").counter(self.registry)
-        self.seconds = metric("reconsume_sidecar_request_duration_seconds").histogram(self.registry)
-        self.send_backs = metric("reconsume_sidecar_send_backs").counter(self.registry)
-        self.waiting = metric("reconsume_sidecar_waiting_send_backs").gauge(self.registry)
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.requests = metric("reconsume_sidecar_requests").counter(registry)
+        self.seconds = metric("reconsume_sidecar_request_duration_seconds").histogram(registry)
+        self.send_backs = metric("reconsume_sidecar_send_backs").counter(registry)
+        self.waiting = metric("reconsume_sidecar_waiting_send_backs").gauge(registry)

@@ -139,14 +139,7 @@ class SidecarSettings(_Strict):
     @classmethod
     def _dead_letter_on_from_json(cls, value: object) -> object:
         """The environment has no tables: this one is JSON there."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise ValueError(
-                f'this text is not JSON ({error}); write a table such as {{"departures": ["ValueError"]}}'
-            ) from None
+        return _from_json(value, 'a table such as {"departures": ["ValueError"]}')
 
     @field_validator("groups")
     @classmethod
@@ -203,10 +196,15 @@ class ProcessSettings(Settings):
 
     @field_validator("subscriptions", mode="before")
     @classmethod
-    def _subscriptions_are_no_text(cls, value: object) -> object:
-        """A variable of the environment that is no JSON."""
-        if isinstance(value, str):
-            raise ValueError(  # noqa: TRY004 - pydantic makes a message of this one
-                'this text is not JSON; write a list such as [{"group": "departures", "topics": ["flights"]}]'
-            )
+    def _subscriptions_from_json(cls, value: object) -> object:
+        """Likewise."""
+        return _from_json(value, 'a list such as [{"group": "departures", "topics": ["flights"]}]')
+
+
+def _from_json(value: object, example: str) -> object:
+    if not isinstance(value, str):
         return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"this text is not JSON ({error}); write {example}") from None

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from reconsume.sidecar.life_cycle import Life, ProcessPart
 from reconsume.sidecar.push.app_gate import AppGate
+from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.settings import PushSettings
-from reconsume.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.push.subscription import PushSubscription
 from tests.integration.installation import Installation
 from tests.support.waiting import wait_until
 
@@ -188,7 +190,7 @@ def pushing(here: Installation, group: str, topic: str | None, url: str, **more:
     life = Life()
     settings = PushSettings(group=group, topics={} if topic is None else {topic: "*"}, url=url, **more)
     conf = here.settings.client_settings() | {"auto.offset.reset": "earliest", "heartbeat.interval.ms": 500}
-    part = make_subscription(settings, conf, life, topic_prefix=here.settings.topic_prefix)
+    part = PushSubscription(settings, conf, life, PushMetrics(CollectorRegistry()), here.settings.topic_prefix)
     part.start()
     try:
         wait_until(lambda: set(part.checks().values()) == {None}, 60, "it has started")

@@ -13,6 +13,7 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
@@ -112,7 +113,7 @@ def make_api(backend: Backend, metrics: SidecarMetrics, threads: Threads) -> Fas
 
 def openapi_text() -> str:
     """The OpenAPI document, as `docs/openapi.json` keeps it."""
-    api = make_api(_NoBackend(), SidecarMetrics(), None)  # type: ignore[arg-type]  # nothing of it is called
+    api = make_api(_NoBackend(), SidecarMetrics(CollectorRegistry()), None)  # type: ignore[arg-type]  # nothing of it is called
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -88,9 +88,6 @@ class ApiPart:
         self._server.start()
         self._thread.start()
 
-    def quiesce(self) -> None:
-        """Nothing ends: the app beside needs send-backs for what it has in hand."""
-
     def close(self, seconds: float) -> None:
         """Take no further request, finish those that have begun, and what they have left to Kafka."""
         self._stop.set()

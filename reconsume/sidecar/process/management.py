@@ -19,7 +19,7 @@ from reconsume.sidecar.guarding.callers import ANYBODY, Callers, unauthorized
 from reconsume.sidecar.life_cycle import Life, Phase
 from reconsume.sidecar.problems import Problem
 
-__all__ = ["Management", "Probes"]
+__all__ = ["Management"]
 
 _LONGEST_DRAIN_SECONDS: Final = 3600.0
 _MOST_DRAINS: Final = WORKERS // 2
@@ -36,48 +36,26 @@ _REASONS: Final = {
 }
 
 
-class Probes:
-    """What the probes of Kubernetes are answered.
-
-    Args:
-        life: of the process.
-        checks: gives what is wrong, by name; None where all is well.
-        is_alive: False asks for a restart.
-    """
-
-    def __init__(
-        self, life: Life, checks: Callable[[], Mapping[str, str | None]], is_alive: Callable[[], bool]
-    ) -> None:
-        self._life = life
-        self._checks = checks
-        self._is_alive = is_alive
-
-    def started(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the app beside may start: it stays so until the end."""
-        return self._life.phase is not Phase.STARTING, {}
-
-    def alive(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the process does its work; Kafka that is away is no reason for a restart."""
-        return self._is_alive(), {}
-
-    def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Whether to send requests here; an app that fails is never a reason against it."""
-        checks = dict(self._checks())
-        return self._life.phase is Phase.RUNNING and not any(checks.values()), {
-            "checks": {name: wrong or "ok" for name, wrong in checks.items()}
-        }
-
-    @property
-    def phase(self) -> str:
-        """Of the process."""
-        return self._life.phase.value
-
-
 class Management(WsgiServer):
     """The port of a sidecar.
 
+    `/startupz`, `/livez` and `/readyz` are for the probes of Kubernetes: the app beside may start when the parts have
+    begun, and that stays so; only what a restart mends is reported as dead, so Kafka that is away is not; an app that
+    fails never makes the process unready.
+
     `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.
     `/loglevel` is a scheduler's.
+
+    Args:
+        settings: where it listens.
+        registry: of the metrics.
+        life: of the process.
+        checks: gives what is wrong, by name; None where all is well.
+        is_alive: False asks for a restart.
+        quiesce: begins the end.
+        token: opens `/quiesce` and `/drain` to other machines.
+        from_network: whether those need no token.
+        log_level: None leaves that path out.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -88,8 +66,9 @@ class Management(WsgiServer):
         settings: ManagementSettings,
         registry: CollectorRegistry,
         life: Life,
-        probes: Probes,
         *,
+        checks: Callable[[], Mapping[str, str | None]],
+        is_alive: Callable[[], bool],
         quiesce: Callable[[], None],
         token: str | None,
         from_network: bool,
@@ -97,7 +76,8 @@ class Management(WsgiServer):
     ) -> None:
         self._metrics = make_wsgi_app(registry)
         self._life = life
-        self._probes = probes
+        self._checks = checks
+        self._is_alive = is_alive
         self._quiesce = quiesce
         self._token = token
         self._from_network = from_network
@@ -111,11 +91,8 @@ class Management(WsgiServer):
         if path == "/metrics":
             return self._metrics(environ, start)  # type: ignore[no-any-return]  # wsgiref has no types for apps
         query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
-        probes = {"/startupz": self._probes.started, "/livez": self._probes.alive, "/readyz": self._probes.ready}
-        if path in probes:
-            well, more = probes[path]()
-            body = {"status": "ok" if well else "not yet", "phase": self._probes.phase}
-            return _json(start, _OK if well else _NOT_NOW, body | (more if "verbose" in query else {}))
+        if path in ("/startupz", "/livez", "/readyz"):
+            return self._probe(start, path, verbose="verbose" in query)
         if path in ("/quiesce", "/drain"):
             refusal = self._refusal(environ)
             if refusal is not None:
@@ -124,10 +101,24 @@ class Management(WsgiServer):
         paths = "/startupz, /livez, /readyz, /metrics, /loglevel, /quiesce and /drain"
         return _json(start, 404, {"error": f"there are {paths}"})
 
+    def _probe(self, start: Start, path: str, *, verbose: bool) -> Iterable[bytes]:
+        phase, checks = self._life.phase, dict[str, str | None]()
+        if path == "/startupz":
+            well = phase is not Phase.STARTING
+        elif path == "/livez":
+            well = self._is_alive()
+        else:
+            checks = dict(self._checks())
+            well = phase is Phase.RUNNING and not any(checks.values())
+        body: dict[str, Any] = {"status": "ok" if well else "not yet", "phase": phase.value}
+        if verbose and path == "/readyz":
+            body["checks"] = {name: wrong or "ok" for name, wrong in checks.items()}
+        return _json(start, _OK if well else _NOT_NOW, body)
+
     def _end(self, start: Start, path: str, query: Mapping[str, list[str]]) -> Iterable[bytes]:
         if path == "/quiesce":
             self._quiesce()
-            return _json(start, _OK, {"phase": self._probes.phase, "inFlight": self._life.in_flight})
+            return _json(start, _OK, {"phase": self._life.phase.value, "inFlight": self._life.in_flight})
         text = query.get("wait", ["0"])[-1]
         try:
             seconds = float(text)

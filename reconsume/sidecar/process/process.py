@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from prometheus_client import CollectorRegistry
+
 from reconsume.bridge.http.management import LogLevel
 from reconsume.sidecar.life_cycle import Life, ProcessPart
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.process.api_part import ApiPart
-from reconsume.sidecar.process.management import Management, Probes
+from reconsume.sidecar.process.management import Management
 from reconsume.sidecar.push.metrics import PushMetrics
-from reconsume.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.push.subscription import PushSubscription
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["Sidecar"]
@@ -46,22 +48,17 @@ class Sidecar:
         self._on_start = on_start
         self._log_level = log_level
         self._life = Life()
-        self._metrics = SidecarMetrics()
-        self._api = ApiPart(settings, self._metrics)
-        pushed = PushMetrics(self._metrics.registry) if settings.subscriptions else None
-        self._parts: Sequence[ProcessPart] = (
-            self._api,
-            *(
-                make_subscription(
-                    one,
-                    settings.client_settings(),
-                    self._life,
-                    topic_prefix=settings.topic_prefix,
-                    metrics=pushed,
-                )
-                for one in settings.subscriptions
-            ),
-        )
+        self._metrics = SidecarMetrics(CollectorRegistry())
+        self._parts: list[ProcessPart] = [api := ApiPart(settings, self._metrics)]
+        self._api = api
+        if settings.subscriptions:
+            common = (
+                settings.client_settings(),
+                self._life,
+                PushMetrics(self._metrics.registry),
+                settings.topic_prefix,
+            )
+            self._parts += [PushSubscription(one, *common) for one in settings.subscriptions]
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop, then end in order: nothing new, what is in hand, what Kafka has to acknowledge.
@@ -88,8 +85,6 @@ class Sidecar:
         if not self._life.is_quiescing:
             logger.info("quiescing: no further delivery begins, %d are in flight", self._life.in_flight)
         self._life.quiesce()
-        for part in self._parts:
-            part.quiesce()
 
     def _serve_management(self) -> Management:
         sidecar = self._settings.sidecar
@@ -97,7 +92,8 @@ class Sidecar:
             self._settings.management,
             self._metrics.registry,
             self._life,
-            Probes(self._life, self._checks, self._is_alive),
+            checks=self._checks,
+            is_alive=self._is_alive,
             quiesce=self.quiesce,
             token=sidecar.read_token(),
             from_network=sidecar.quiesce_from_network,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
 
-__all__ = ["PushMetrics", "push_metrics"]
+__all__ = ["PushMetrics"]
 
 
 class PushMetrics:
@@ -18,7 +16,7 @@ class PushMetrics:
         registry: where they are scraped from.
     """
 
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.deliveries = metric("reconsume_push_deliveries").counter(registry)
         self.unknown_statuses = metric("reconsume_push_unknown_statuses").counter(registry)
         self.discarded = metric("reconsume_push_discarded_messages").counter(registry)
@@ -26,9 +24,3 @@ class PushMetrics:
         self.seconds = metric("reconsume_push_delivery_duration_seconds").histogram(registry)
         self.in_flight = metric("reconsume_push_in_flight").gauge(registry)
         self.app_down_since = metric("reconsume_push_app_down_since_timestamp_seconds").gauge(registry)
-
-
-@cache
-def push_metrics() -> PushMetrics:
-    """Those of the process."""
-    return PushMetrics()

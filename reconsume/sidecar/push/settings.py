@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
+from reconsume.bridge.http.listening import is_loopback
 from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 
@@ -142,7 +142,8 @@ class PushSettings(BaseModel):
             raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
         if parts.username is not None or parts.password is not None:
             raise ValueError("url must not hold a password; use token_file")
-        if self.unix_socket is None and not self.allow_remote_app and not _is_loopback(parts.hostname):
+        is_here = is_loopback(parts.hostname) or parts.hostname.endswith(".localhost")
+        if self.unix_socket is None and not self.allow_remote_app and not is_here:
             raise ValueError(
                 f"url {self.url!r} is not loopback: messages would leave this host; allow_remote_app = true allows it"
             )
@@ -185,12 +186,3 @@ class PushSettings(BaseModel):
     def route_template(self) -> str:
         """The route in force; an app of Dapr may name others."""
         return _ROUTES[self.profile] if self.route is None else self.route
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,12 +15,12 @@ from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
-from reconsume.sidecar.life_cycle import Life, ProcessPart
+from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.push.answers.answers import NoAnswer
 from reconsume.sidecar.push.dapr import routes_of
 from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery, PushDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics, push_metrics
+from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,
@@ -33,7 +33,7 @@ from reconsume.sidecar.push.requests.requests import (
 )
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 
-__all__ = ["make_subscription"]
+__all__ = ["PushSubscription"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,39 +48,27 @@ _TAKEN_SECONDS: Final = 1.0
 _ALIVE_SECONDS: Final = 5.0
 
 
-def make_subscription(
-    settings: PushSettings,
-    kafka_conf: Mapping[str, Any],
-    life: Life,
-    *,
-    topic_prefix: str = "reconsume.",
-    metrics: PushMetrics | None = None,
-) -> ProcessPart:
-    """A subscription that is not started.
+class PushSubscription:
+    """Starts in a thread of its own: it waits for Kafka, and an app of Dapr starts after its sidecar.
 
     Args:
         settings: of the subscription.
         kafka_conf: librdkafka's, `bootstrap.servers` among them.
         life: of the process.
+        metrics: one of these serves all subscriptions of a process.
         topic_prefix: of the installation's topics.
-        metrics: None takes those of the process.
 
     Raises:
         IllegalSetting: one that cannot be, or a file that cannot be read.
     """
-    return _Subscription(settings, kafka_conf, life, topic_prefix, metrics or push_metrics())
-
-
-class _Subscription:
-    """Starts in a thread of its own: it waits for Kafka, and an app of Dapr starts after its sidecar."""
 
     def __init__(
         self,
         settings: PushSettings,
         kafka_conf: Mapping[str, Any],
         life: Life,
-        topic_prefix: str,
         metrics: PushMetrics,
+        topic_prefix: str = "reconsume.",
     ) -> None:
         self._settings = settings
         self._life = life
@@ -113,9 +101,6 @@ class _Subscription:
     def start(self) -> None:
         """Begin to start; `checks` tells when it is done."""
         self._thread.start()
-
-    def quiesce(self) -> None:
-        """Deliveries ask the life of the process by themselves."""
 
     def close(self, seconds: float) -> None:
         """Stop; the app has so long for what it has. What it does not answer by then stays uncommitted."""

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from reconsume.bridge.http.wsgi_thread import WORKERS
 from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.process.management import Management, Probes
+from reconsume.sidecar.process.management import Management
 from tests.support.waiting import wait_until
 
 _SECONDS = 60.0
@@ -23,12 +23,12 @@ _SECONDS = 60.0
 
 @contextmanager
 def serving(life: Life) -> Iterator[str]:
-    probes = Probes(life, dict, lambda: True)
     server = Management(
         ManagementSettings(port=0),
         CollectorRegistry(),
         life,
-        probes,
+        checks=dict,
+        is_alive=lambda: True,
         quiesce=life.quiesce,
         token=None,
         from_network=False,

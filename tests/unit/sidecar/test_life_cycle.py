@@ -45,12 +45,11 @@ def test_a_delivery_is_in_flight_until_it_ends_also_with_an_error() -> None:
 
 def test_draining_waits_for_the_last_delivery_and_no_longer() -> None:
     life = Life()
-    life.entered()
-    assert not life.wait_drained(0)
     drained: list[bool] = []
-    waiting = threading.Thread(target=lambda: drained.append(life.wait_drained(60)))
-    waiting.start()
-    life.left()
+    with life.delivery():
+        assert not life.wait_drained(0)
+        waiting = threading.Thread(target=lambda: drained.append(life.wait_drained(60)))
+        waiting.start()
     wait_until(lambda: drained, 60, "draining ended")
     waiting.join()
     assert drained == [True]

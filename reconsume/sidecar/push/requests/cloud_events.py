@@ -38,7 +38,7 @@ OCTETS: Final = "application/octet-stream"
 _TYPE: Final = "reconsume.message"
 _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000
-_REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
+REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
 _DATA: Final = frozenset({"data", "datacontenttype"})
 """No attributes of an event in Kafka's binary mode: value and `content-type` are."""
 _ATTRIBUTE: Final = re.compile(r"[a-z0-9]+", re.ASCII)
@@ -97,7 +97,7 @@ def carried(message: Message) -> CloudEvent | None:
             and attribute not in _DATA
         ):
             attributes[attribute] = value.decode(errors="surrogateescape")
-    if not attributes.keys() >= _REQUIRED:
+    if not attributes.keys() >= REQUIRED:
         return None
     return CloudEvent(attributes, content_type_of(message), message.body)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from reconsume.consumers.message import Message
 from reconsume.sidecar.push.requests.cloud_events import (
     BATCH_TYPE,
     OCTETS,
+    REQUIRED,
     STRUCTURED_TYPE,
     CloudEvent,
     binary_headers,
@@ -27,8 +28,6 @@ from reconsume.sidecar.push.requests.message_headers import HttpHeaders, Reconsu
 from reconsume.sidecar.push.requests.percent import header_value
 
 __all__ = ["AppRequest", "BatchRequests", "DaprRequests", "DaprRoute", "KnativeRequests", "NativeRequests", "Requests"]
-
-_REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,51 +55,9 @@ class Requests(Protocol):
         """
 
 
-class _Binary(Protocol):
-    """A profile with CloudEvents in binary mode."""
-
-    @property
-    def own_headers(self) -> ReconsumeHeaders:
-        """Of its subscription."""
-
-    @property
-    def route(self) -> Callable[[str], str]:
-        """The path for a topic."""
-
-
-def _binary(
-    message: Message, event: CloudEvent, profile: _Binary, trace: HttpHeaders, *, untyped: str | None
-) -> AppRequest:
-    """The event in binary mode; a record that holds a whole event passes as it is.
-
-    Args:
-        message: what is delivered.
-        event: it as an event.
-        profile: of the subscription.
-        trace: headers of the current span.
-        untyped: the content type where the event has none; None sends none.
-    """
-    content_type = content_type_of(message)
-    attributes: HttpHeaders = []
-    if not is_structured(content_type):
-        attributes, content_type = binary_headers(event), event.content_type or untyped
-    return AppRequest(
-        profile.route(message.topic),
-        [
-            *([] if content_type is None else [("content-type", content_type)]),
-            *attributes,
-            *profile.own_headers.of_request(),
-            *profile.own_headers.of_message(message),
-            *kafka_headers(message, without_events=True),
-            *trace_headers([message], trace),
-        ],
-        message.body or b"",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class NativeRequests:
-    """CloudEvents in binary mode: the body is the record's value."""
+    """CloudEvents in binary mode: the body is the record's value; a record that holds a whole event passes as it is."""
 
     own_headers: ReconsumeHeaders
     route: Callable[[str], str]
@@ -108,22 +65,44 @@ class NativeRequests:
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """One message."""
         [message] = messages
-        return _binary(message, carried(message) or made(message, self.own_headers.group), self, trace, untyped=OCTETS)
+        content_type = content_type_of(message)
+        attributes: HttpHeaders = []
+        if not is_structured(content_type):
+            event = carried(message) or self._made(message)
+            attributes, content_type = binary_headers(event), event.content_type or self._untyped
+        return AppRequest(
+            self.route(message.topic),
+            [
+                *([] if content_type is None else [("content-type", content_type)]),
+                *attributes,
+                *self.own_headers.of_request(),
+                *self.own_headers.of_message(message),
+                *kafka_headers(message, without_events=True),
+                *trace_headers(messages, trace),
+            ],
+            message.body or b"",
+        )
+
+    @property
+    def _untyped(self) -> str | None:
+        """The content type where the event has none; None sends none."""
+        return OCTETS
+
+    def _made(self, message: Message) -> CloudEvent:
+        """The event of an ordinary record."""
+        return made(message, self.own_headers.group)
 
 
-@dataclass(frozen=True, slots=True)
-class KnativeRequests:
+class KnativeRequests(NativeRequests):
     """What Knative's Kafka source sends."""
 
-    own_headers: ReconsumeHeaders
-    route: Callable[[str], str]
+    __slots__ = ()
 
-    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
-        """One message."""
-        [message] = messages
-        return _binary(message, carried(message) or self._mapped(message), self, trace, untyped=None)
+    @property
+    def _untyped(self) -> str | None:
+        return None
 
-    def _mapped(self, message: Message) -> CloudEvent:
+    def _made(self, message: Message) -> CloudEvent:
         first = message.origin
         source = f"/apis/v1/namespaces/default/kafkasources/{quote(self.own_headers.group)}"
         attributes = {
@@ -185,7 +164,7 @@ class DaprRequests:
             event = self._wrapped(message)
             return structured(replace(event, content_type=OCTETS), envelope)
         whole = parsed(message.body) if message.body is not None else None
-        if isinstance(whole, dict) and whole.keys() >= _REQUIRED:
+        if isinstance(whole, dict) and whole.keys() >= REQUIRED:
             return json.dumps(whole | envelope).encode()
         return structured(carried(message) or self._wrapped(message), envelope)
 

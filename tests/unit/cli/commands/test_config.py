@@ -62,7 +62,7 @@ def test_subscriptions_are_json_in_the_environment(monkeypatch: pytest.MonkeyPat
     [
         (
             "map[group:departures]",
-            r"setting subscriptions \(environment\): this text is not JSON; write a list such as",
+            r"setting subscriptions \(environment\): this text is not JSON .*; write a list such as",
         ),
         ('[{"group": "g", "topcs": []}]', r"setting subscriptions\.0\.topcs \(environment\): unknown setting"),
     ],

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.process.management import Management, Probes
+from reconsume.sidecar.process.management import Management
 
 TOKEN = "0123456789abcdef"
 
@@ -21,7 +21,8 @@ def management(request: pytest.FixtureRequest) -> Iterator[Management]:
         ManagementSettings(port=0),
         CollectorRegistry(),
         life,
-        Probes(life, dict, lambda: True),
+        checks=dict,
+        is_alive=lambda: True,
         quiesce=life.quiesce,
         token=request.param,
         from_network=False,

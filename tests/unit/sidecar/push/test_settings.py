@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from reconsume.delay_levels.errors import IllegalSetting
@@ -16,9 +17,10 @@ from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.push.answers.answers import AppAnswer
 from reconsume.sidecar.push.dapr import routes_of
 from reconsume.sidecar.push.http.app_client import Token, answer_of
+from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.requests.requests import DaprRoute
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
-from reconsume.sidecar.push.subscription import make_subscription
+from reconsume.sidecar.push.subscription import PushSubscription
 
 GIVEN: dict[str, Any] = {"group": "departures", "topics": ["flights"]}
 
@@ -86,7 +88,7 @@ def test_what_can_be(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("more", [{"url": "https://localhost", "ca_file": "/nowhere"}, {"token_file": "/nowhere"}])
 def test_files_that_cannot_be_read_are_named_at_the_start(more: dict[str, Any]) -> None:
     with pytest.raises(IllegalSetting, match=r"/nowhere|No such file"):
-        make_subscription(PushSettings(**GIVEN, **more), {}, Life())
+        PushSubscription(PushSettings(**GIVEN, **more), {}, Life(), PushMetrics(CollectorRegistry()))
 
 
 def subscribed(*said: object) -> AppAnswer:
@@ -172,4 +174,4 @@ def test_only_an_object_in_json_says_anything(body: bytes, found: object) -> Non
 def test_the_start_is_the_consumers() -> None:
     first = PushSettings(**GIVEN, consume_from_where="CONSUME_FROM_FIRST_OFFSET")
     with pytest.raises(IllegalSetting, match=r"CONSUME_FROM_FIRST_OFFSET contradicts auto\.offset\.reset"):
-        make_subscription(first, {"auto.offset.reset": "latest"}, Life())
+        PushSubscription(first, {"auto.offset.reset": "latest"}, Life(), PushMetrics(CollectorRegistry()))
