@@ -104,8 +104,15 @@ def test_what_is_overdue_and_when_the_next_record_is_due(one: Installation) -> N
 
 
 def test_it_is_shown_again_and_again_until_it_is_stopped(one: Installation, capsys: pytest.CaptureFixture[str]) -> None:
-    left = [True, True, False]
-    watch_status(lambda: show_status(one.settings, as_json=True), lambda: None, lambda: left.pop(0))
+    rests: list[float] = []
+
+    def rest(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 3:
+            raise KeyboardInterrupt
+
+    watch_status(one.settings, as_json=True, rest=rest)
+    assert rests == [2, 2, 2]
     assert capsys.readouterr().out.count('"quarantined"') == 3
 
 

@@ -13,46 +13,26 @@ from reconsume.cli.output import clear_screen, print_json, print_line, print_tab
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.operations.status import collect_status
 
-__all__ = ["run_status", "show_status", "watch_status"]
+__all__ = ["show_status", "watch_status"]
 
 
 _EVERY_SECONDS: Final = 2.0
 
 
-def run_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
-    """Print it once, or until Ctrl-C."""
-
-    def show() -> None:
-        show_status(settings, as_json=as_json)
-
-    def clear() -> None:
-        if not as_json:
-            clear_screen()
-
-    def pause() -> bool:
-        time.sleep(_EVERY_SECONDS)
-        return True
-
-    if not watch:
-        show()
-        return
-    with suppress(KeyboardInterrupt):
-        watch_status(show, clear, pause)
-
-
-def watch_status(show: Callable[[], None], clear: Callable[[], None], pause: Callable[[], bool]) -> None:
-    """Show it again and again.
+def watch_status(settings: Settings, *, as_json: bool, rest: Callable[[float], object] = time.sleep) -> None:
+    """Print the status again and again, until Ctrl-C.
 
     Args:
-        show: prints it once.
-        clear: makes room before it.
-        pause: waits; False ends.
+        settings: of the installation.
+        as_json: print JSON.
+        rest: how seconds pass.
     """
-    while True:
-        clear()
-        show()
-        if not pause():
-            return
+    with suppress(KeyboardInterrupt):
+        while True:
+            if not as_json:
+                clear_screen()
+            show_status(settings, as_json=as_json)
+            rest(_EVERY_SECONDS)
 
 
 def show_status(settings: Settings, *, as_json: bool) -> None:

@@ -36,9 +36,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
 ) -> None:
     """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
-    from reconsume.cli.actions.status import run_status
+    from reconsume.cli.actions.status import show_status, watch_status
 
-    run_status(here.settings, as_json=here.as_json, watch=watch)
+    (watch_status if watch else show_status)(here.settings, as_json=here.as_json)
 
 
 def doctor(

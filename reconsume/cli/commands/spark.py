@@ -47,6 +47,7 @@ def replay(
 ) -> None:
     """Replay dead letters with Spark: plan, show, ask, send, report. The same plan never sends one twice."""
     need_spark()
+    from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
 
@@ -63,9 +64,7 @@ def replay(
         yes=yes,
         at_least_once=at_least_once,
         stream=stream,
-        master=master,
-        remote=remote,
-        spark_options=spark_option or (),
+        spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
     run(here.settings, options, as_json=here.as_json)
 
@@ -95,6 +94,7 @@ def reconcile(
     """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
     need_spark()
     from reconsume.cli.spark.follow import follow_topics
+    from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 
     options = ReconcileOptions(
@@ -108,9 +108,7 @@ def reconcile(
         late=late,
         delay_levels=delay_levels,
         origins=origins,
-        master=master,
-        remote=remote,
-        spark_options=spark_option or (),
+        spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
     carry_out = reconcile_topics if follow is None else follow_topics
     if not carry_out(here.settings, options, as_json=here.as_json):

@@ -17,10 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.output import counted, print_json_line, print_line
 from reconsume.cli.progress import working
-from reconsume.cli.spark.options import spark_options
+from reconsume.cli.spark.options import absolute
 from reconsume.cli.spark.reconcile import (
     ReconcileOptions,
-    absolute,
     milliseconds,
     print_findings,
     read_committed,
@@ -54,11 +53,10 @@ def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: boo
     if options.ledger is None:
         raise IllegalSetting("--follow needs --ledger: the folder that it goes on with after a restart")
     folder = absolute(options.ledger)
-    session_settings, kafka = spark_options(settings, options.spark_options)
     # Before Spark starts, which takes a minute to say that no broker answers.
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
-        spark = open_session(say, options.master, options.remote, session_settings)
+        spark = open_session(say, options.spark)
     try:
         with explained("following", f"remove {folder}/checkpoint: the ledger knows itself how far it is"):
             start = partial(
@@ -71,7 +69,7 @@ def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: boo
                 extents=partial(read_extents, settings),
                 delay_levels=options.delay_levels,
                 tolerances=Tolerances(late=late),
-                options=kafka,
+                options=options.spark.kafka,
             )
             tell = partial(_tell, spark, folder, settings.bootstrap_servers, as_json=as_json)
             return _follow(start, lambda: ledger_runs(spark, folder)[-1], tell, every.total_seconds())

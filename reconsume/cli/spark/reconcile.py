@@ -19,7 +19,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.output import counted, one_line, print_json, print_line, print_table
 from reconsume.cli.progress import working
-from reconsume.cli.spark.options import spark_options
+from reconsume.cli.spark.options import SparkChoice, absolute
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
@@ -40,7 +40,6 @@ from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, render
 
 __all__ = [
     "ReconcileOptions",
-    "absolute",
     "milliseconds",
     "print_findings",
     "print_summary",
@@ -58,19 +57,17 @@ _PRINTED: Final = 20
 class ReconcileOptions:
     """What the command line says; None where it says nothing."""
 
-    report: Path | None = None
-    language: str = "en"
-    out: str | None = None
-    ledger: str | None = None
-    follow: str | None = None
-    since: str | None = None
-    until: str | None = None
-    late: str = "1m"
-    delay_levels: str | None = None
-    origins: bool = False
-    master: str = "local[*]"
-    remote: str | None = None
-    spark_options: Sequence[str] = ()
+    report: Path | None
+    language: str
+    out: str | None
+    ledger: str | None
+    follow: str | None
+    since: str | None
+    until: str | None
+    late: str
+    delay_levels: str | None
+    origins: bool
+    spark: SparkChoice
 
 
 def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: bool) -> bool:
@@ -85,11 +82,10 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
     late = dt.timedelta(milliseconds=milliseconds("--late", options.late))
-    session_settings, kafka = spark_options(settings, options.spark_options)
     # Before Spark starts, which takes a minute to say that no broker answers.
     committed = read_committed(settings)
     with working("starting", quiet=as_json) as say:
-        spark = open_session(say, options.master, options.remote, session_settings)
+        spark = open_session(say, options.spark)
         try:
             with (
                 explained("reconciling"),
@@ -106,7 +102,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
                         tolerances=Tolerances(late=late),
                         origins=options.origins,
                         ledger=None if options.ledger is None else absolute(options.ledger),
-                        options=kafka,
+                        options=options.spark.kafka,
                         progress=say,
                     )
                 ) as found,
@@ -122,7 +118,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     if as_json:
         print_json(summary)
     else:
-        print_summary(summary, shown, options)
+        print_summary(summary, shown, options.report)
     return not summary["findings"]
 
 
@@ -198,12 +194,7 @@ def _write(
     figures.write.mode("overwrite").text(f"{folder}/summary")
 
 
-def absolute(folder: str) -> str:
-    """Spark would take a relative path for one of its own working folder."""
-    return folder if "://" in folder else str(Path(folder).absolute())
-
-
-def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], options: ReconcileOptions) -> None:
+def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], report: Path | None) -> None:
     """The figures, the first findings, and the verdict."""
     names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
     titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "expired", "missing")
@@ -220,8 +211,8 @@ def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]]
         if summary[name]:
             print_table(name, ("kind", "count"), summary[name].items())
     print_findings(one for one in shown if one["kind"] in summary["findings"])
-    if options.report is not None:
-        print_line(f"report: {options.report}")
+    if report is not None:
+        print_line(f"report: {report}")
     wrong = sum(summary["findings"].values())
     text = (
         f"{counted(wrong, 'finding')}: something is wrong"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -16,14 +16,13 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import confirm
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.cli.progress import Progress, progress_bars
-from reconsume.cli.spark.options import spark_options
+from reconsume.cli.spark.options import SparkChoice, absolute
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import (
     ReplayPlan,
     ReplayProgress,
-    ReplayResult,
     histogram,
     open_plan,
     plan_replay,
@@ -54,9 +53,7 @@ class ReplayOptions:
     yes: bool
     at_least_once: bool
     stream: str | None
-    master: str
-    remote: str | None
-    spark_options: Sequence[str] = field(default_factory=tuple)
+    spark: SparkChoice
 
 
 def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None:
@@ -65,59 +62,97 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     Raises:
         IllegalSetting: options that do not fit each other, or the plan of the folder.
     """
-    spark_settings, kafka = spark_options(settings, options.spark_options)
     folder = _folder(options)
     _check_topics(settings, options)
     with _shown(as_json=as_json) as screen:
         with explained("Spark did not start"):
-            spark = open_session(screen.say, options.master, options.remote, spark_settings)
+            spark = open_session(screen.say, options.spark)
         try:
-            if options.stream is not None:
-                _stream(spark, settings, options, folder, kafka, as_json=as_json)
-            else:
-                _batch(spark, settings, options, folder, kafka, screen)
+            run = _Replay(spark, settings, options, folder, screen)
+            run.batch() if options.stream is None else run.stream(options.stream)
         finally:
             spark.stop()
 
 
-def _batch(
-    spark: SparkSession,
-    settings: Settings,
-    options: ReplayOptions,
-    folder: str,
-    kafka: Mapping[str, str],
-    screen: _Screen,
-) -> None:
-    screen.say(f"reading the dead letters for the plan in {folder}")
-    plan = open_plan(spark, folder)
-    if plan is None:
-        plan = _make(spark, settings, options, folder, kafka)
-    else:
-        _check_same(plan, options)
-    histograms = [histogram(spark, plan, column) for column in _SHOWN]
-    result: dict[str, Any] = {"plan_id": plan.plan_id, "folder": folder, "where": plan.where, "target": plan.target}
-    result |= {"counts": dict(plan.counts), "dry_run": options.dry_run}
-    for one in histograms:
-        result["by_" + one.column] = [dict(zip((one.column, "status", "count"), row, strict=True)) for row in one.rows]
-    screen.pause()
-    if not screen.as_json:
-        print_plan(plan, result)
-    if not options.dry_run and plan.to_send > 0 and not _ask(plan, options):
-        return
-    if not options.dry_run:
-        ran = _run(spark, settings, options, plan, kafka, screen)
-        result |= {"sent": ran.sent, "before": ran.before}
-    screen.say("reading what became of them")
-    with explained(f"the report of plan {plan.plan_id} cannot be made"):
-        report = replay_report(spark, settings.bootstrap_servers, plan, options=kafka)
-        report.write.mode("overwrite").parquet(f"{folder}/report")
-        counted = spark.read.parquet(f"{folder}/report").groupBy("outcome").count().collect()
-    result["report"] = {row["outcome"]: row["count"] for row in counted}
-    screen.pause()
-    if screen.as_json:
-        print_json(result)
-    elif not options.dry_run:
-        print_result(folder, result)
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """One execution of the command."""
+
+    spark: SparkSession
+    settings: Settings
+    options: ReplayOptions
+    folder: str
+    screen: _Screen
+
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """Which dead letters, and where they go, as `plan_replay` and `replay_stream` take it."""
+        return {
+            "where": self.options.where or "true",
+            "groups": self.options.groups or None,
+            "topics": self.options.topics or None,
+            "target": self.options.target or "retry",
+            "group": self.options.for_group,
+            "max_replays": self.options.max_replays,
+            "topic_prefix": self.settings.topic_prefix,
+            "options": self.options.spark.kafka,
+        }
+
+    def batch(self) -> None:
+        spark, servers, options, screen = self.spark, self.settings.bootstrap_servers, self.options, self.screen
+        screen.say(f"reading the dead letters for the plan in {self.folder}")
+        plan = open_plan(spark, self.folder)
+        if plan is None:
+            plan = plan_replay(spark, servers, self.folder, **self._chosen)
+        else:
+            _check_same(plan, options)
+        histograms = [histogram(spark, plan, column) for column in _SHOWN]
+        result: dict[str, Any] = {"plan_id": plan.plan_id, "folder": self.folder}
+        result |= {"where": plan.where, "target": plan.target, "counts": dict(plan.counts), "dry_run": options.dry_run}
+        for one in histograms:
+            names = (one.column, "status", "count")
+            result["by_" + one.column] = [dict(zip(names, row, strict=True)) for row in one.rows]
+        screen.pause()
+        if not screen.as_json:
+            print_plan(plan, result)
+        if not options.dry_run and plan.to_send > 0 and not _ask(plan, options):
+            return
+        if not options.dry_run:
+            how: dict[str, Any] = {"at_least_once": options.at_least_once, "options": options.spark.kafka}
+            ran = run_replay(spark, servers, plan, rate=options.rate, progress=screen.show, **how)
+            result |= {"sent": ran.sent, "before": ran.before}
+        screen.say("reading what became of them")
+        with explained(f"the report of plan {plan.plan_id} cannot be made"):
+            report = replay_report(spark, servers, plan, options=options.spark.kafka)
+            report.write.mode("overwrite").parquet(f"{self.folder}/report")
+            counts = spark.read.parquet(f"{self.folder}/report").groupBy("outcome").count().collect()
+        result["report"] = {row["outcome"]: row["count"] for row in counts}
+        screen.pause()
+        if screen.as_json:
+            print_json(result)
+        elif not options.dry_run:
+            print_result(self.folder, result)
+
+    def stream(self, name: str) -> None:
+        options, folder = self.options, self.folder
+        if options.dry_run:
+            raise IllegalSetting("--stream and --dry-run: a stream goes on from its checkpoint; leave one of them out")
+        if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
+            return
+        with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
+            how = {"rate": options.rate, "at_least_once": options.at_least_once, **self._chosen}
+            query = replay_stream(self.spark, self.settings.bootstrap_servers, folder, name, **how)
+            query.awaitTermination()
+        batches = sorted({progress.batchId for progress in query.recentProgress if progress.numInputRows > 0})
+        plans = [plan for batch in batches if (plan := open_plan(self.spark, f"{folder}/plans/{batch}")) is not None]
+        counts: Counter[str] = Counter()
+        for plan in plans:
+            counts.update(plan.counts)
+        if self.screen.as_json:
+            print_json({"stream": name, "folder": folder, "plans": [plan.plan_id for plan in plans], "counts": counts})
+        else:
+            title = f"stream {name}: {counted(len(plans), 'batch', 'batches')}"
+            print_table(title, ("status", "dead letters"), sorted(counts.items()))
 
 
 def _check_topics(settings: Settings, options: ReplayOptions) -> None:
@@ -137,24 +172,6 @@ def _check_topics(settings: Settings, options: ReplayOptions) -> None:
             raise TopicNotReady(f"topic {topic} does not exist: {remedy}")
 
 
-def _make(
-    spark: SparkSession, settings: Settings, options: ReplayOptions, folder: str, kafka: Mapping[str, str]
-) -> ReplayPlan:
-    return plan_replay(
-        spark,
-        settings.bootstrap_servers,
-        folder,
-        where=options.where or "true",
-        groups=options.groups or None,
-        topics=options.topics or None,
-        target=options.target or "retry",
-        group=options.for_group,
-        max_replays=options.max_replays,
-        topic_prefix=settings.topic_prefix,
-        options=kafka,
-    )
-
-
 def _check_same(plan: ReplayPlan, options: ReplayOptions) -> None:
     """The plan of a folder goes on as it was made."""
     for name, said, made in (("--where", options.where, plan.where), ("--to", options.target, plan.target)):
@@ -163,73 +180,6 @@ def _check_same(plan: ReplayPlan, options: ReplayOptions) -> None:
                 f"{name} {said!r}: {plan.folder} has a plan that was made with {made!r}; "
                 f"leave {name} out to go on with it, or choose another folder with --plan"
             )
-
-
-def _run(
-    spark: SparkSession,
-    settings: Settings,
-    options: ReplayOptions,
-    plan: ReplayPlan,
-    kafka: Mapping[str, str],
-    screen: _Screen,
-) -> ReplayResult:
-    return run_replay(
-        spark,
-        settings.bootstrap_servers,
-        plan,
-        rate=options.rate,
-        progress=screen.show,
-        at_least_once=options.at_least_once,
-        options=kafka,
-    )
-
-
-def _stream(
-    spark: SparkSession,
-    settings: Settings,
-    options: ReplayOptions,
-    folder: str,
-    kafka: Mapping[str, str],
-    *,
-    as_json: bool,
-) -> None:
-    name = options.stream or ""
-    if options.dry_run:
-        raise IllegalSetting("--stream and --dry-run: a stream goes on from its checkpoint; leave one of them out")
-    if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
-        return
-    with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
-        query = replay_stream(
-            spark,
-            settings.bootstrap_servers,
-            folder,
-            name,
-            where=options.where or "true",
-            groups=options.groups or None,
-            topics=options.topics or None,
-            target=options.target or "retry",
-            group=options.for_group,
-            max_replays=options.max_replays,
-            rate=options.rate,
-            at_least_once=options.at_least_once,
-            topic_prefix=settings.topic_prefix,
-            options=kafka,
-        )
-        query.awaitTermination()
-    batches = sorted({progress.batchId for progress in query.recentProgress if progress.numInputRows > 0})
-    plans = [plan for batch in batches if (plan := open_plan(spark, f"{folder}/plans/{batch}")) is not None]
-    counts: dict[str, int] = {}
-    for plan in plans:
-        for status, count in plan.counts.items():
-            counts[status] = counts.get(status, 0) + count
-    if as_json:
-        print_json({"stream": name, "folder": folder, "plans": [plan.plan_id for plan in plans], "counts": counts})
-    else:
-        print_table(
-            f"stream {name}: {counted(len(plans), 'batch', 'batches')}",
-            ("status", "dead letters"),
-            sorted(counts.items()),
-        )
 
 
 def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:
@@ -245,8 +195,7 @@ def _folder(options: ReplayOptions) -> str:
         if options.stream is not None:
             raise IllegalSetting("--stream needs --plan: the folder where it finds its checkpoint the next time")
         folder = f"replay-{time.strftime('%Y%m%d-%H%M%S')}"
-    # Spark would take a relative path for one of its own working folder.
-    return folder if "://" in folder else str(Path(folder).absolute())
+    return absolute(folder)
 
 
 def print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from reconsume.cli.broker.jars import JarSet, Progress, cached_jars
 from reconsume.cli.spark.java import own_folder, temporary_folder, use_java
+from reconsume.cli.spark.options import SparkChoice
 from reconsume.spark_connectors import configure, packages
 
 __all__ = ["connector_jars", "local_session", "open_session"]
@@ -82,28 +83,19 @@ def local_session(
         return builder.getOrCreate()
 
 
-def open_session(
-    progress: Progress, master: str, remote: str | None, settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """The session that a command line asks for.
-
-    Args:
-        progress: told what is being fetched or started.
-        master: `local[n]`, or of a cluster; its driver runs here.
-        remote: of a Spark Connect server, which must have the connector; then the others are not looked at.
-        settings: Spark's.
-    """
-    if remote is not None:
-        progress(f"connecting to {remote}")
-        return SparkSession.builder.remote(remote).getOrCreate()
-    if master.startswith("local"):
-        return local_session(progress, master=master, settings=settings)
+def open_session(progress: Progress, chosen: SparkChoice) -> SparkSession:
+    """The session that a command line asks for; `progress` is told what is being fetched or started."""
+    if chosen.remote is not None:
+        progress(f"connecting to {chosen.remote}")
+        return SparkSession.builder.remote(chosen.remote).getOrCreate()
+    if chosen.master.startswith("local"):
+        return local_session(progress, master=chosen.master, settings=chosen.settings)
     use_java()
-    progress(f"starting Spark on {master}")
-    builder = SparkSession.builder.master(master).appName("reconsume")
+    progress(f"starting Spark on {chosen.master}")
+    builder = SparkSession.builder.master(chosen.master).appName("reconsume")
     # A failed task that runs again would send its records again.
     exact = {"spark.task.maxFailures": "1", "spark.speculation": "false"}
-    for key, value in {**exact, **(settings or {})}.items():
+    for key, value in {**exact, **chosen.settings}.items():
         builder = builder.config(key, value)
     return configure(builder).getOrCreate()
 

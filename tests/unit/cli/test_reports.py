@@ -14,7 +14,7 @@ from reconsume.cli.chaos.run import ChaosOptions, ChaosReport
 from reconsume.cli.chaos.run import print_report as print_chaos
 from reconsume.cli.demo.run import print_report as print_demo
 from reconsume.cli.spark.follow import run_line
-from reconsume.cli.spark.reconcile import ReconcileOptions, print_findings, print_summary
+from reconsume.cli.spark.reconcile import print_findings, print_summary
 from reconsume.cli.spark.replay import print_plan, print_result
 from reconsume.spark_connectors.replay import ReplayPlan
 from tests.support.hostile import HOSTILE, assert_harmless
@@ -79,7 +79,7 @@ def test_reconcile_tells_its_figures_and_hostile_findings(capsys: pytest.Capture
     group = summary()["groups"][0] | {"group": HOSTILE, "lost": 1}
     figures = summary(findings={"LOST": 1}, groups=[group], attempts=1)
     forged = finding("LOST", group=HOSTILE, origin_message_id=HOSTILE + "\nLATE forged", commands=[HOSTILE])
-    print_summary(figures, [forged], ReconcileOptions(report=Path("/tmp/[red]report[/red].html")))
+    print_summary(figures, [forged], Path("/tmp/[red]report[/red].html"))
     printed = capsys.readouterr().out
     assert_harmless(printed, shows=CAUSE)
     assert printed.endswith("1 send-back: 1 finding: something is wrong\n")
