@@ -75,8 +75,7 @@ benchmarks: setup ## The figures that the README names
 helm-check: setup ## The chart, its alerts and dashboards; gets the tools that are missing, builds three of them once
 	@RECONSUME_BUILD_TOOLS=yes $(BIN)/pytest -q tests/deploy
 
-docs: setup ## The pages of docs/ that are made from the code
-	@$(BIN)/python -m reconsume.cli.pages docs
+docs: setup ## What is made from the code: pages of docs/, files of deploy/
 	@$(BIN)/python -m deploy.generate
 
 wheel: setup ## Build the wheel into dist/

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from deploy.generate.dashboards import DASHBOARDS, dashboard_json
+from deploy.generate.pages import PAGES
 from deploy.generate.readme import with_values_table
 from deploy.generate.rules import chart_rocketmq_rules, plain_rocketmq_rules, plain_rules, runbook_index
 from deploy.generate.schema import values_schema
@@ -15,6 +16,7 @@ from deploy.generate.values import CHART, read_values
 __all__ = ["generated", "main", "stale"]
 
 DEPLOY = CHART.parents[1]
+DOCS = DEPLOY.parent / "docs"
 
 
 def generated() -> dict[Path, str]:
@@ -24,7 +26,8 @@ def generated() -> dict[Path, str]:
     return {
         CHART / "values.schema.json": json.dumps(values_schema(values), indent=1, ensure_ascii=False) + "\n",
         CHART / "README.md": with_values_table(CHART / "README.md", values),
-        DEPLOY.parent / "docs" / "runbooks" / "README.md": runbook_index(),
+        **{DOCS / name: page() for name, page in PAGES.items()},
+        DOCS / "runbooks" / "README.md": runbook_index(),
         CHART / "files" / "rocketmq-names.yaml": chart_rocketmq_rules(),
         DEPLOY / "alerts" / "reconsume.yaml": plain_rules(),
         DEPLOY / "alerts" / "rocketmq-names.yaml": plain_rocketmq_rules(),

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import yaml
 
+from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.values import CHART
 from reconsume.bridge.metrics.catalogue import CATALOGUE
-from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
 
 __all__ = ["RUNBOOKS", "chart_rocketmq_rules", "plain_rocketmq_rules", "plain_rules", "read_alerts", "runbook_index"]
 

@@ -12,8 +12,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from spark_pod import become_pod
+
 from reconsume.cli.main import main
-from reconsume.cli.spark.pod import become_pod
 
 CACHE = Path(tempfile.gettempdir()) / "reconsume"
 JARS = sorted(Path(__file__).resolve().parents[1].glob("cache/*"))

@@ -11,10 +11,10 @@ import promql_parser
 import pytest
 import yaml
 
+from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.rules import read_alerts
 from deploy.generate.values import CHART
 from reconsume.bridge.metrics.catalogue import CATALOGUE
-from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
 from tests.deploy.charts import find, helm_template, render
 from tests.deploy.tools import ROOT, NotBrought, ToolMissing, promtool
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, Protocol
@@ -13,7 +12,6 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
@@ -35,7 +33,7 @@ from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
 
-__all__ = ["Backend", "make_api", "openapi_text"]
+__all__ = ["Backend", "make_api"]
 
 
 _DESCRIPTION: Final = (
@@ -109,12 +107,6 @@ def make_api(backend: Backend, metrics: SidecarMetrics, threads: Threads) -> Fas
     _handle_errors(api)
     _add_routes(api, backend, metrics, threads)
     return api
-
-
-def openapi_text() -> str:
-    """The OpenAPI document, as `docs/openapi.json` keeps it."""
-    api = make_api(_NoBackend(), SidecarMetrics(CollectorRegistry()), None)  # type: ignore[arg-type]  # nothing of it is called
-    return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads: Threads) -> None:
@@ -273,10 +265,3 @@ def _answer(problem: Problem) -> Response:
 
 def _problem_document(description: str) -> dict[str, Any]:
     return {"model": ProblemView, "description": description, "content": {PROBLEM_JSON: {}}}
-
-
-class _NoBackend:
-    """For the document alone."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)

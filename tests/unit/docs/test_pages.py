@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from deploy.generate.pages import PAGES
 from reconsume.bridge.metrics.catalogue import CATALOGUE
 from reconsume.bridge.metrics.spec import MetricSpec
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.pages import PAGES
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -9,11 +9,11 @@ import promql_parser
 import pytest
 from prometheus_client import CollectorRegistry
 
+from deploy.generate.pages import metrics_page
+from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS, OTHER_GROUPS, metric
 from reconsume.bridge.metrics.registry import LevelWaiting, SchedulerMetrics
-from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
 from reconsume.bridge.metrics.spec import MetricKind
-from reconsume.cli.pages import metrics_page
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
 from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics

@@ -1,18 +1,20 @@
-"""`python -m reconsume.cli.pages FOLDER`: the pages that are made from the code, so they cannot be out of date."""
+"""The pages of `docs/` that are made from the code, so they cannot be out of date."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import json
 from typing import Final
 
-from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS
-from reconsume.bridge.metrics.rocketmq_names import ROCKETMQ_NAMES
-from reconsume.bridge.metrics.spec import MetricSpec
-from reconsume.cli.settings_page import settings_page
-from reconsume.sidecar.api.api import openapi_text
+from prometheus_client import CollectorRegistry
 
-__all__ = ["PAGES", "metrics_page", "write_pages"]
+from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
+from deploy.generate.settings_page import settings_page
+from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS
+from reconsume.bridge.metrics.spec import MetricSpec
+from reconsume.sidecar.api.api import make_api
+from reconsume.sidecar.metrics import SidecarMetrics
+
+__all__ = ["PAGES", "metrics_page"]
 
 _MADE: Final = "<!-- made by `make docs` from {source}; do not edit -->\n"
 _ROLES: Final = {
@@ -62,14 +64,10 @@ def _code(expression: str) -> str:
     return "`" + expression.replace("|", "\\|") + "`"
 
 
+def openapi_text() -> str:
+    """`docs/openapi.json`."""
+    api = make_api(None, SidecarMetrics(CollectorRegistry()), None)  # type: ignore[arg-type]  # nothing of it is called
+    return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
 PAGES: Final = {"metrics.md": metrics_page, "openapi.json": openapi_text, "settings.md": settings_page}
-
-
-def write_pages(folder: Path) -> None:
-    """Write all of them."""
-    for name, page in PAGES.items():
-        (folder / name).write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
