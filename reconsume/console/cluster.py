@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_store import read_groups
@@ -16,36 +16,14 @@ from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.status import collect_status
 
-__all__ = ["ConsoleCluster", "KafkaCluster", "Shared"]
+__all__ = ["ConsoleCluster", "Shared"]
 
 T = TypeVar("T")
 _KEPT_SECONDS: Final = 2.0
 
 
-class ConsoleCluster(Protocol):
+class ConsoleCluster:
     """Kafka as the pages see it; every method may raise `ReconsumeError`."""
-
-    def status(self) -> Mapping[str, Any]:
-        """What waits and what is dead, at most 2 s old."""
-
-    def groups(self) -> Groups:
-        """Settings of the groups, at most 2 s old."""
-
-    def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
-        """Dead letters, newest first."""
-
-    def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
-        """One of them."""
-
-    def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
-        """What `resend` would do."""
-
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
-        """Send them again, each once."""
-
-
-class KafkaCluster:
-    """The real one."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -55,11 +33,11 @@ class KafkaCluster:
         self._resending = threading.Lock()
 
     def status(self) -> Mapping[str, Any]:
-        """What waits and what is dead."""
+        """What waits and what is dead, at most 2 s old."""
         return self._status.get()
 
     def groups(self) -> Groups:
-        """Settings of the groups."""
+        """Settings of the groups, at most 2 s old."""
         return self._groups.get()
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:

@@ -13,7 +13,7 @@ from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
 from reconsume.console.app import make_app
-from reconsume.console.cluster import ConsoleCluster, KafkaCluster
+from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.server import PageServer
@@ -50,7 +50,7 @@ class Console:
         self._metrics = ConsoleMetrics(CollectorRegistry())
         ProcessCollector(registry=self._metrics.registry)
         metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
-        app = make_app(settings, cluster or KafkaCluster(settings), self._metrics, clock)
+        app = make_app(settings, cluster or ConsoleCluster(settings), self._metrics, clock)
         self._server = PageServer(app, settings.console.listen)
         self._follows = cluster is None
 

