@@ -6,73 +6,51 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 __all__ = ["Fault", "FaultKind", "kinds_for", "schedule"]
 
 
 class FaultKind(StrEnum):
-    """A way for things to go wrong."""
+    """A way for things to go wrong, and how many seconds it lasts, at least and at most."""
 
-    SCHEDULER_KILLED = "scheduler killed"
-    SCHEDULER_STOPPED = "scheduler stopped"
-    SCHEDULERS_COME_AND_GO = "schedulers come and go"
-    CLOCK_AHEAD = "scheduler's clock ahead"
-    CLOCK_BEHIND = "scheduler's clock behind"
-    CONSUMER_KILLED = "consumer killed"
-    CONSUMER_STOPPED = "consumer stopped"
-    CONSUMERS_COME_AND_GO = "consumers come and go"
-    SIDECAR_KILLED = "sidecar killed"
-    SIDECAR_STOPPED = "sidecar stopped"
-    APP_KILLED = "app killed"
-    APP_STOPPED = "app stopped"
-    BROKER_RESTARTED = "broker restarted"
-    BROKER_KILLED = "broker killed"
-    BROKER_AWAY = "broker away"
-    BROKER_STOPPED = "broker stopped"
-    DISK_FULL = "broker's disk full"
-    NETWORK_SLOW = "network slow"
-    NETWORK_CUT = "connections cut"
-    NETWORK_SILENT = "connections silent"
-    RIGHTS_TAKEN = "right to read taken"
-    TOPIC_DELETED = "topic deleted"
-    LINKS_SLOW = "links slow"
-    SIZES_REFUSED = "sizes refused"
-    WRITING_TAKEN = "right to write taken"
-    TOPICS_NOT_MADE = "topics that cannot be made"
-    LISTENERS_SLIP = "listeners that slip"
+    seconds: tuple[float, float]
+
+    def __new__(cls, value: str, *seconds: float) -> Self:
+        """Keep the seconds beside the name."""
+        one = str.__new__(cls, value)
+        one._value_, one.seconds = value, (seconds[0], seconds[1])
+        return one
+
+    SCHEDULER_KILLED = "scheduler killed", 0, 5
+    SCHEDULER_STOPPED = "scheduler stopped", 1, 15
+    SCHEDULERS_COME_AND_GO = "schedulers come and go", 3, 8
+    CLOCK_AHEAD = "scheduler's clock ahead", 3, 10
+    CLOCK_BEHIND = "scheduler's clock behind", 3, 10
+    CONSUMER_KILLED = "consumer killed", 0, 5
+    CONSUMER_STOPPED = "consumer stopped", 1, 15
+    CONSUMERS_COME_AND_GO = "consumers come and go", 3, 8
+    SIDECAR_KILLED = "sidecar killed", 0, 5
+    SIDECAR_STOPPED = "sidecar stopped", 1, 15
+    APP_KILLED = "app killed", 0, 15
+    APP_STOPPED = "app stopped", 1, 15
+    BROKER_RESTARTED = "broker restarted", 0, 0
+    BROKER_KILLED = "broker killed", 0, 0
+    BROKER_AWAY = "broker away", 5, 60
+    BROKER_STOPPED = "broker stopped", 1, 15
+    DISK_FULL = "broker's disk full", 1, 5
+    NETWORK_SLOW = "network slow", 3, 10
+    NETWORK_CUT = "connections cut", 0, 0
+    NETWORK_SILENT = "connections silent", 2, 15
+    RIGHTS_TAKEN = "right to read taken", 1, 15
+    TOPIC_DELETED = "topic deleted", 1, 5
+    LINKS_SLOW = "links slow", 3, 15
+    SIZES_REFUSED = "sizes refused", 3, 10
+    WRITING_TAKEN = "right to write taken", 3, 10
+    TOPICS_NOT_MADE = "topics that cannot be made", 3, 10
+    LISTENERS_SLIP = "listeners that slip", 3, 10
 
 
-_SECONDS: Final[dict[FaultKind, tuple[float, float]]] = {
-    FaultKind.SCHEDULER_KILLED: (0, 5),
-    FaultKind.SCHEDULER_STOPPED: (1, 15),
-    FaultKind.SCHEDULERS_COME_AND_GO: (3, 8),
-    FaultKind.CLOCK_AHEAD: (3, 10),
-    FaultKind.CLOCK_BEHIND: (3, 10),
-    FaultKind.CONSUMER_KILLED: (0, 5),
-    FaultKind.CONSUMER_STOPPED: (1, 15),
-    FaultKind.CONSUMERS_COME_AND_GO: (3, 8),
-    FaultKind.SIDECAR_KILLED: (0, 5),
-    FaultKind.SIDECAR_STOPPED: (1, 15),
-    FaultKind.APP_KILLED: (0, 15),
-    FaultKind.APP_STOPPED: (1, 15),
-    FaultKind.BROKER_RESTARTED: (0, 0),
-    FaultKind.BROKER_KILLED: (0, 0),
-    FaultKind.BROKER_AWAY: (5, 60),
-    FaultKind.BROKER_STOPPED: (1, 15),
-    FaultKind.DISK_FULL: (1, 5),
-    FaultKind.NETWORK_SLOW: (3, 10),
-    FaultKind.NETWORK_CUT: (0, 0),
-    FaultKind.NETWORK_SILENT: (2, 15),
-    FaultKind.RIGHTS_TAKEN: (1, 15),
-    FaultKind.TOPIC_DELETED: (1, 5),
-    FaultKind.LINKS_SLOW: (3, 15),
-    FaultKind.SIZES_REFUSED: (3, 10),
-    FaultKind.WRITING_TAKEN: (3, 10),
-    FaultKind.TOPICS_NOT_MADE: (3, 10),
-    FaultKind.LISTENERS_SLIP: (3, 10),
-}
-"""How long each lasts, at least and at most."""
 _OF_THE_SIDECAR: Final = frozenset(
     {FaultKind.SIDECAR_KILLED, FaultKind.SIDECAR_STOPPED, FaultKind.APP_KILLED, FaultKind.APP_STOPPED}
 )
@@ -110,7 +88,7 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple
     while left > 0:
         bag = bag or chance.sample(kinds, len(kinds))
         kind = bag.pop()
-        at_least, at_most = _SECONDS[kind]
+        at_least, at_most = kind.seconds
         seconds = min(chance.uniform(at_least, at_most), max(at_least, total_seconds * _LONGEST_PART))
         faults.append(Fault(kind, chance.randrange(60), round(seconds, 1), round(chance.uniform(*_PAUSE), 1)))
         left -= faults[-1].seconds + faults[-1].pause

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,25 +96,17 @@ class ChaosReport:
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
-        verdict = self.verdict
+        figures = asdict(self.verdict)
+        examples = figures.pop("examples")
         return {
-            "seed": self.options.seed,
-            "minutes": self.options.minutes,
-            "brokers": self.options.brokers,
-            "sidecar": self.options.sidecar,
+            **{name: getattr(self.options, name) for name in ("seed", "minutes", "brokers", "sidecar")},
             "seconds": round(self.seconds, 1),
             "faults": len(self.faults),
-            "messages": verdict.messages,
-            "failures": verdict.failures,
-            "lost": verdict.lost,
-            "early": verdict.early,
-            "duplicates": verdict.duplicates,
-            "quarantined": verdict.quarantined,
-            "wrongly_quarantined": verdict.wrongly_quarantined,
+            **figures,
             "ended_by_themselves": self.ended,
             "recovery": self.recovery,
             "lateness": self.lateness,
-            "examples": verdict.examples,
+            "examples": examples,
         }
 
 
