@@ -7,42 +7,38 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["ROLES", "Right", "Role", "acl_commands", "rights_of", "role_named", "unsayable"]
+__all__ = ["Right", "Role", "acl_commands", "rights_of", "role_named", "unsayable"]
 
 
 class Role(Enum):
     """Who asks Kafka for something; each may have a principal of its own."""
 
-    SCHEDULER = "scheduler"
-    CONSUMER = "consumer"
-    SIDECAR = "sidecar"
-    SENDER = "sender"
-    PRODUCER = "producer"
-    CONSOLE = "console"
-    RESENDER = "resender"
-    SPARK = "spark"
-    REPLAY = "replay"
-    ADMIN = "admin"
+    who: str
+
+    def __new__(cls, value: str, who: str = "") -> Self:
+        """Keep who it is beside the name."""
+        one = object.__new__(cls)
+        one._value_, one.who = value, who
+        return one
+
+    SCHEDULER = "scheduler", "`reconsume scheduler`"
+    CONSUMER = "consumer", "PushConsumer, Consumer and AIOConsumer"
+    SIDECAR = "sidecar", "the sidecar: a consumer, and send-backs over HTTP"
+    SENDER = "sender", "any client that writes to SEND_BACK"
+    PRODUCER = "producer", "DelayProducer"
+    CONSOLE = "console", "whoever looks: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
+    RESENDER = "resender", "whoever sends dead letters again too: `reconsume dlq resend`, the console"
+    SPARK = "spark", "`reconsume reconcile` and the readers"
+    REPLAY = "replay", "`reconsume replay`, beside what Spark needs"
+    ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
 
 
 _NAME_ONLY: Final = "nothing joins it; librdkafka asks under this name when the topic is read"
-ROLES: Final = {
-    Role.SCHEDULER: "`reconsume scheduler`",
-    Role.CONSUMER: "PushConsumer, Consumer and AIOConsumer",
-    Role.SIDECAR: "the sidecar: a consumer, and send-backs over HTTP",
-    Role.SENDER: "any client that writes to SEND_BACK",
-    Role.PRODUCER: "DelayProducer",
-    Role.CONSOLE: "whoever looks: `reconsume status`, `reconsume dlq`, the console with `--read-only`",
-    Role.RESENDER: "whoever sends dead letters again too: `reconsume dlq resend`, the console",
-    Role.SPARK: "`reconsume reconcile` and the readers",
-    Role.REPLAY: "`reconsume replay`, beside what Spark needs",
-    Role.ADMIN: "`reconsume topics apply`, `groups apply`, `doctor`",
-}
 
 
 def role_named(name: str) -> Role:
@@ -50,7 +46,7 @@ def role_named(name: str) -> Role:
     try:
         return Role(name)
     except ValueError:
-        known = "; ".join(f"{role.value}: {what}" for role, what in ROLES.items())
+        known = "; ".join(f"{role.value}: {role.who}" for role in Role)
         raise IllegalSetting(f"--role {name!r}: there are {known}") from None
 
 

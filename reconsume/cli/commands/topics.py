@@ -17,7 +17,7 @@ from reconsume.cli.output import counted, print_json, print_line, print_table, t
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.operations.groups_file import Change, changes
-from reconsume.operations.rights import ROLES, Role, acl_commands, rights_of, role_named, unsayable
+from reconsume.operations.rights import Role, acl_commands, rights_of, role_named, unsayable
 
 __all__ = ["InstallationPlan", "app", "apply_plan", "make_plan", "show_acls"]
 
@@ -181,7 +181,7 @@ def show_acls(
         ]
         print_json({"role": role, "principal": principal, "rights": listed})
     else:
-        print_line(f"# {role}: {ROLES[wanted]}")
+        print_line(f"# {role}: {wanted.who}")
         for right, command in zip(rights, commands, strict=True):
             print_line(f"# {right.why}\n{command}")
     for pattern in unsayable(settings.allowed_real_topics) if wanted is Role.SCHEDULER else ():

@@ -12,7 +12,6 @@ __all__ = ["spark_kafka_options"]
 _RENAMED: Final = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
-    "ssl.key.password": "ssl.key.password",
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -26,14 +27,6 @@ _MOST_DRAINS: Final = WORKERS // 2
 """That wait at a time: the other threads answer probes."""
 _OK: Final = 200
 _NOT_NOW: Final = 503
-_REASONS: Final = {
-    200: "OK",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    422: "Unprocessable Content",
-    503: "Service Unavailable",
-}
 
 
 class Management(WsgiServer):
@@ -154,5 +147,5 @@ class Management(WsgiServer):
 
 
 def _json(start: Start, status: int, body: Mapping[str, Any]) -> list[bytes]:
-    start(f"{status} {_REASONS[status]}", [("Content-Type", "application/json")])
+    start(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "application/json")])
     return [json.dumps(body).encode() + b"\n"]

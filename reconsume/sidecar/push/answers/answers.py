@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from reconsume.sidecar.push.settings import Profile
 
@@ -53,25 +53,6 @@ class NoAnswer:
     repeated: bool = False
 
 
-class Row(enum.Enum):
-    """The rows of the table."""
-
-    NO_STATUS = "2xx without a status"
-    SUCCESS = "2xx with SUCCESS"
-    RETRY = "2xx with RETRY"
-    DROP = "2xx with DROP"
-    UNKNOWN = "2xx with another status"
-    CUT_OFF = "2xx that was cut off"
-    REFUSED = "400, 401, 403 and all other 4xx"
-    NOT_FOUND = "404"
-    BUSY = "408, 409, 425, 429"
-    FAILED = "5xx of the app"
-    AWAY = "5xx of a proxy, or no connection"
-    TIMED_OUT = "no answer in time"
-    ENDS_APP = "the connection ends again and again, with this message alone"
-    REDIRECT = "3xx"
-
-
 class Meaning(enum.Enum):
     """What is done."""
 
@@ -84,40 +65,48 @@ class Meaning(enum.Enum):
     """Hold for a while, then DEAD_LETTER."""
 
 
-_NATIVE: Final = {
-    Row.NO_STATUS: Meaning.ACK,
-    Row.SUCCESS: Meaning.ACK,
-    Row.RETRY: Meaning.RETRY,
-    Row.DROP: Meaning.DROP,
-    Row.UNKNOWN: Meaning.RETRY,
-    Row.CUT_OFF: Meaning.RETRY,
-    Row.REFUSED: Meaning.DEAD_LETTER,
-    Row.NOT_FOUND: Meaning.MISSING_ROUTE,
-    Row.BUSY: Meaning.RETRY,
-    Row.FAILED: Meaning.RETRY,
-    Row.AWAY: Meaning.HOLD,
-    Row.TIMED_OUT: Meaning.RETRY,
-    Row.ENDS_APP: Meaning.RETRY,
-    Row.REDIRECT: Meaning.DEAD_LETTER,
+class Row(enum.Enum):
+    """The rows of the table, and what each means to a native app."""
+
+    native: Meaning
+
+    def __new__(cls, answer: str, native: Meaning) -> Self:
+        """Keep the meaning beside the row."""
+        one = object.__new__(cls)
+        one._value_, one.native = answer, native
+        return one
+
+    NO_STATUS = "2xx without a status", Meaning.ACK
+    SUCCESS = "2xx with SUCCESS", Meaning.ACK
+    RETRY = "2xx with RETRY", Meaning.RETRY
+    DROP = "2xx with DROP", Meaning.DROP
+    UNKNOWN = "2xx with another status", Meaning.RETRY
+    CUT_OFF = "2xx that was cut off", Meaning.RETRY
+    REFUSED = "400, 401, 403 and all other 4xx", Meaning.DEAD_LETTER
+    NOT_FOUND = "404", Meaning.MISSING_ROUTE
+    BUSY = "408, 409, 425, 429", Meaning.RETRY
+    FAILED = "5xx of the app", Meaning.RETRY
+    AWAY = "5xx of a proxy, or no connection", Meaning.HOLD
+    TIMED_OUT = "no answer in time", Meaning.RETRY
+    ENDS_APP = "the connection ends again and again, with this message alone", Meaning.RETRY
+    REDIRECT = "3xx", Meaning.DEAD_LETTER
+
+
+_OTHERWISE: Final[dict[Profile, dict[Row, Meaning]]] = {
+    Profile.DAPR: {
+        Row.REFUSED: Meaning.RETRY,
+        Row.NOT_FOUND: Meaning.DEAD_LETTER,
+        Row.REDIRECT: Meaning.RETRY,
+    },
+    Profile.KNATIVE: {Row.NOT_FOUND: Meaning.RETRY},
 }
-_DAPR: Final = _NATIVE | {
-    Row.REFUSED: Meaning.RETRY,
-    Row.NOT_FOUND: Meaning.DEAD_LETTER,
-    Row.REDIRECT: Meaning.RETRY,
-}
-_KNATIVE: Final = _NATIVE | {Row.NOT_FOUND: Meaning.RETRY}
-_TABLE: Final = {
-    Profile.NATIVE: _NATIVE,
-    Profile.DAPR: _DAPR,
-    Profile.KNATIVE: _KNATIVE,
-    Profile.ROCKETMQ_BATCH: _NATIVE,
-}
+"""What other columns of the table have in place of the native one."""
 
 
 def meaning_of(answer: AppAnswer | NoAnswer, profile: Profile) -> tuple[Row, Meaning]:
     """The row and what it means in this profile; knative apps say nothing in their bodies."""
     row = row_of(answer, body_counts=profile is not Profile.KNATIVE)
-    return row, _TABLE[profile][row]
+    return row, _OTHERWISE.get(profile, {}).get(row, row.native)
 
 
 def row_of(answer: AppAnswer | NoAnswer, *, body_counts: bool = True) -> Row:
