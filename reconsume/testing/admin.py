@@ -12,14 +12,41 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 
 from reconsume.testing.cluster import InMemoryCluster
 
-__all__ = ["CLUSTER_ID", "InMemoryAdmin", "metadata_of"]
+__all__ = ["InMemoryAdmin", "InMemoryClient"]
 
 T = TypeVar("T")
-CLUSTER_ID: Final = "in-memory"
+_CLUSTER_ID: Final = "in-memory"
 _BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "1048588"}
 
 
-class InMemoryAdmin:
+class InMemoryClient:
+    """What clients of all kinds have."""
+
+    _cluster: InMemoryCluster
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
+        """Topics with their partitions, and one broker; as `confluent_kafka.admin.ClusterMetadata`."""
+        with self._cluster.changed:
+            topics = {
+                name: SimpleNamespace(
+                    topic=name,
+                    error=None,
+                    partitions={number: SimpleNamespace(id=number) for number in range(len(one.partitions))},
+                )
+                for name, one in self._cluster.topics.items()
+                if topic in (None, name)
+            }
+        return SimpleNamespace(topics=topics, brokers={1: SimpleNamespace(id=1)}, cluster_id=_CLUSTER_ID)
+
+    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
+        """No real one."""
+        return _CLUSTER_ID
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Nobody asks for them."""
+
+
+class InMemoryAdmin(InMemoryClient):
     """Answers at once."""
 
     def __init__(self, cluster: InMemoryCluster) -> None:
@@ -28,10 +55,6 @@ class InMemoryAdmin:
     def poll(self, timeout: float = -1) -> int:  # noqa: ARG002
         """Nothing is told."""
         return 0
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
-        """Topics with their partitions, and one broker."""
-        return metadata_of(self._cluster, topic)
 
     def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
         """Each with its partitions; an error for one that does not exist."""
@@ -80,21 +103,6 @@ class InMemoryAdmin:
             )
             for where, spec in request.items()
         }
-
-
-def metadata_of(cluster: InMemoryCluster, only: str | None = None) -> Any:
-    """As `confluent_kafka.admin.ClusterMetadata`: topics with partitions, brokers."""
-    with cluster.changed:
-        topics = {
-            name: SimpleNamespace(
-                topic=name,
-                error=None,
-                partitions={number: SimpleNamespace(id=number) for number in range(len(topic.partitions))},
-            )
-            for name, topic in cluster.topics.items()
-            if only in (None, name)
-        }
-    return SimpleNamespace(topics=topics, brokers={1: SimpleNamespace(id=1)}, cluster_id=CLUSTER_ID)
 
 
 def _done(value: T) -> Future[T]:

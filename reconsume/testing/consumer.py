@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from reconsume.testing.admin import CLUSTER_ID, metadata_of
+from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Committed, InMemoryCluster, Member, Partition, Unwritten
 from reconsume.testing.positions import AssignedPositions
 from reconsume.testing.producer import GroupMetadata, as_message
@@ -22,7 +22,7 @@ _Callback = Callable[[Consumer, list[TopicPartition]], object]
 _FALSE: Final = ("false", "0", "f")
 
 
-class InMemoryConsumer(Consumer):
+class InMemoryConsumer(InMemoryClient, Consumer):
     """Reads and commits in memory. `poll` never waits in the thread of the test: time stands still there.
 
     Rebalances happen in `poll` and `consume`, with callbacks, as with the real one.
@@ -284,17 +284,6 @@ class InMemoryConsumer(Consumer):
             first = next((record.offset for record in log if record.timestamp[1] >= one.offset), OFFSET_END)
             found.append(TopicPartition(one.topic, one.partition, first))
         return found
-
-    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
-        """No real one."""
-        return CLUSTER_ID
-
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Nobody asks for them."""
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
-        """Topics with their partitions."""
-        return metadata_of(self._cluster, topic)
 
     def consumer_group_metadata(self) -> Any:
         """For transactions: they are refused after the group has rebalanced."""

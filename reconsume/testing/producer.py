@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.testing.admin import CLUSTER_ID, metadata_of
+from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Committed, InMemoryCluster, Partition, Unwritten
 
 __all__ = ["GroupMetadata", "InMemoryProducer", "as_bytes", "as_headers", "as_message"]
@@ -27,7 +27,7 @@ class GroupMetadata(NamedTuple):
     generation: int
 
 
-class InMemoryProducer(Producer):
+class InMemoryProducer(InMemoryClient, Producer):
     """Writes at once, or at the commit of a transaction; reports come in `poll` and `flush`, as from the real one."""
 
     def __init__(self, cluster: InMemoryCluster, settings: Mapping[str, Any]) -> None:
@@ -194,17 +194,6 @@ class InMemoryProducer(Producer):
             at, report = one.get("partition", partition), one.get("callback") or on_delivery or callback
             self.produce(topic, one.get("value"), one.get("key"), at, on_delivery=report)
         return len(messages)
-
-    def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
-        """No real one."""
-        return CLUSTER_ID
-
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Nobody asks for them."""
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
-        """Topics with their partitions."""
-        return metadata_of(self._cluster, topic)
 
 
 def as_bytes(text: str | bytes | None) -> bytes | None:

@@ -40,7 +40,6 @@ __all__ = ["SendBacks"]
 
 logger = logging.getLogger(__name__)
 
-_KEY_LENGTH: Final = 255
 _READS: Final = 64
 """Records that are read again at a time."""
 
@@ -123,14 +122,10 @@ class SendBacks:
         """Send one record back; returns when the brokers have acknowledged it.
 
         Raises:
-            Problem: 409, 413, 422 or 503.
+            Problem: 409, 413 or 503.
             RecordNotFound: there is no such record.
             SendBackFailed: the brokers refused it both ways.
         """
-        if idempotency_key is not None and not 0 < len(idempotency_key) <= _KEY_LENGTH:
-            raise Problem(
-                422, "illegal-value", "A value was refused", f"idempotency-key needs 1 to {_KEY_LENGTH} characters"
-            )
         try:
             async with asyncio.timeout(self._answer_seconds):
                 failed, held = await self._failed(group, record)
