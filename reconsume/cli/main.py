@@ -39,10 +39,7 @@ __all__ = ["app", "main"]
 _ERROR: Final = 2
 """Exit code of a command that could not run, as of one with wrong options."""
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 class _LaterGroup(TyperGroup):

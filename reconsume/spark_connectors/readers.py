@@ -12,14 +12,7 @@ from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import DEFAULT_PREFIX, TopicSource
 
-__all__ = [
-    "create_views",
-    "read_dead_letters",
-    "read_delays",
-    "read_kinds",
-    "read_messages",
-    "read_retries",
-]
+__all__ = ["create_views", "read_dead_letters", "read_delays", "read_kinds", "read_messages", "read_retries"]
 
 
 def read_messages(

@@ -236,10 +236,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._stored.update((where, at.offset) for where, at in _given(message, offsets))
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
-        self,
-        message: Message | None = None,
-        offsets: list[TopicPartition] | None = None,
-        asynchronous: bool = True,
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> list[TopicPartition] | None:
         """Commit at once; an asynchronous answer comes in `poll`."""
         self._require_open()

@@ -126,9 +126,7 @@ class InMemoryKafka:
         allowed = texts(allowed_real_topics, "allowed_real_topics")
         self.bootstrap_servers = f"in-memory-{next(_NUMBERS)}.invalid:9092"
         self._settings = Settings(
-            bootstrap_servers=self.bootstrap_servers,
-            topic_prefix=topic_prefix,
-            allowed_real_topics=allowed,
+            bootstrap_servers=self.bootstrap_servers, topic_prefix=topic_prefix, allowed_real_topics=allowed
         )
         self._names = self._settings.names
         self._clock = FakeClock(start)

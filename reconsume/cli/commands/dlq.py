@@ -108,11 +108,7 @@ def list_letters(
 
 
 @on_kafka(app, "show")
-def show_letter(
-    here: Here,
-    group: Group,
-    record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
-) -> None:
+def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
     one = read_one(here.settings, group, RecordAddress.parse(record, _LIST))
     letter = one.letter

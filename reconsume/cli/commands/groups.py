@@ -15,7 +15,7 @@ from reconsume.cli.commands.groups_file import apply_groups, changed_line, going
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.groups_file import Change, changes
+from reconsume.operations.groups_file import changes
 
 __all__ = ["app", "delete_group", "list_groups", "set_groups", "show_group"]
 
@@ -109,7 +109,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
     write_group(here.settings, config)
     changed = changes(before, _values(config))
     if here.as_json:
-        print_json({"group": _values(config), "is_new": known is None, "changes": _listed(changed)})
+        print_json({"group": _values(config), "is_new": known is None, "changes": [asdict(one) for one in changed]})
         return
     if known is None:
         others = ", ".join(sorted(groups.by_name)) or "none"
@@ -129,7 +129,7 @@ def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
         _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)
         write_system(here.settings, config)
     if here.as_json:
-        print_json({"system": config.model_dump(by_alias=True), "changes": _listed(changed)})
+        print_json({"system": config.model_dump(by_alias=True), "changes": [asdict(one) for one in changed]})
     else:
         print_line(f"{config.to_json()}\n{_TOPICS_TOO if changed else 'nothing changes'}")
 
@@ -163,10 +163,6 @@ def delete_group(
         print_json({"deleted": group, "group": None if known is None else _values(known)})
     else:
         print_line(f"group {group} is no longer registered")
-
-
-def _listed(changed: Sequence[Change]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in changed]
 
 
 def _json(text: str | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,14 +118,11 @@ def going_down(system: SystemConfig) -> list[str]:
 
 
 def _as_json(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool) -> dict[str, Any]:
-    def listed(changes: Iterable[Change]) -> list[dict[str, Any]]:
-        return [{"name": one.name, "is_now": one.is_now, "will_be": one.will_be} for one in changes]
-
     return {
         "topics": [one.name for one in topics],
-        "system": listed(plan.system),
+        "system": [asdict(one) for one in plan.system],
         "added": [one.model_dump(by_alias=True, exclude_none=True) for one in plan.added],
-        "changed": {name: listed(changes) for name, changes in plan.changed.items()},
+        "changed": {name: [asdict(one) for one in changes] for name, changes in plan.changed.items()},
         "removed": plan.unlisted if delete else [],
         "unlisted": [] if delete else plan.unlisted,
     }

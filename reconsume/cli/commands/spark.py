@@ -21,8 +21,7 @@ def add_spark(app: typer.Typer) -> None:
 def replay(
     here: Here,
     where: Annotated[
-        str | None,
-        typer.Option(metavar="SQL", help="which ones, such as \"cause LIKE '%timeout%'\"; default: all"),
+        str | None, typer.Option(metavar="SQL", help="which ones, such as \"cause LIKE '%timeout%'\"; default: all")
     ] = None,
     group: Annotated[list[str] | None, typer.Option(help="of this group; may be given several times")] = None,
     topic: Annotated[

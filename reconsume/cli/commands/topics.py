@@ -151,10 +151,7 @@ def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) 
 @on_kafka(app, "acls")
 def show_acls(
     here: Here,
-    role: Annotated[
-        str,
-        typer.Option(help=f"one of {', '.join(role.value for role in Role)}"),
-    ] = "scheduler",
+    role: Annotated[str, typer.Option(help=f"one of {', '.join(role.value for role in Role)}")] = "scheduler",
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
     exactly_once: Annotated[bool, typer.Option("--exactly-once", help="it sends back in transactions")] = False,

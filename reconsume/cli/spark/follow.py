@@ -18,13 +18,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.cli.output import counted, print_json_line, print_line
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import absolute
-from reconsume.cli.spark.reconcile import (
-    ReconcileOptions,
-    milliseconds,
-    print_findings,
-    read_committed,
-    read_extents,
-)
+from reconsume.cli.spark.reconcile import ReconcileOptions, milliseconds, print_findings, read_committed, read_extents
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.failures import explained

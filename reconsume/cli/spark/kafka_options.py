@@ -16,10 +16,7 @@ _RENAMED: Final = {
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
 }
-_FILES: Final = {
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.keystore.location": "ssl.keystore.location",
-}
+_FILES: Final = {"ssl.ca.location": "ssl.truststore.location", "ssl.keystore.location": "ssl.keystore.location"}
 _SPLIT_FILES: Final = ("ssl.certificate.location", "ssl.key.location")
 _LOGIN: Final = ("sasl.username", "sasl.password")
 _MODULES: Final = {

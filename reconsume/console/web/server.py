@@ -17,11 +17,7 @@ _TURN_SECONDS: Final = 5.0
 _HEAD_BYTES: Final = 65_536
 _REFUSALS: Final = {
     status: raw_answer(status, reason, "text/plain", f"{reason}\n".encode())
-    for status, reason in (
-        (400, "Bad Request"),
-        (408, "Request Timeout"),
-        (431, "Request Header Fields Too Large"),
-    )
+    for status, reason in ((400, "Bad Request"), (408, "Request Timeout"), (431, "Request Header Fields Too Large"))
 }
 _FINISH_SECONDS: Final = 1.0
 _END_SECONDS: Final = 5.0

@@ -86,8 +86,7 @@ def _look(servers: str) -> Trouble:
             "check the port, and security.protocol: -X security.protocol=SASL_SSL, SASL_PLAINTEXT, SSL or PLAINTEXT",
         )
     return Trouble(
-        f"{host}:{port} does not answer at all",
-        f"check the network and firewalls between; try: nc -vz {host} {port}",
+        f"{host}:{port} does not answer at all", f"check the network and firewalls between; try: nc -vz {host} {port}"
     )
 
 

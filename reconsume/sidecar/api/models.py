@@ -180,8 +180,7 @@ class Batch(_Asked):
 
     records: Annotated[list[OneRecord], Field(min_length=1, max_length=_MOST_RECORDS)]
     ack_index: Annotated[
-        AckIndex,
-        Field(description="what comes after this index is sent back; -1: all (RocketMQ: CC-07)"),
+        AckIndex, Field(description="what comes after this index is sent back; -1: all (RocketMQ: CC-07)")
     ] = -1
 
 

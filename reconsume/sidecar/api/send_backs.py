@@ -19,12 +19,7 @@ from reconsume.bridge.reading.record_reader import RecordReader, count_partition
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
 from reconsume.consumers.message import Message
-from reconsume.delay_levels.errors import (
-    MalformedProperty,
-    ReconsumeError,
-    RecordTooLarge,
-    SendBackFailed,
-)
+from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules.send_back import Delayed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, text_property

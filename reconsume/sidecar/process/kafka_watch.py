@@ -50,10 +50,7 @@ class KafkaWatch:
         since = None if self._answered_ms is None else self._clock() - self._answered_ms
         away = since is None or since > _WINDOW_MS
         missing = f"missing: {', '.join(self._missing)}; make them: reconsume topics apply" if self._missing else None
-        return {
-            "kafka": f"no answer for {_WINDOW_MS / 1000:.0f} s: {self._error}" if away else None,
-            "topics": missing,
-        }
+        return {"kafka": f"no answer for {_WINDOW_MS / 1000:.0f} s: {self._error}" if away else None, "topics": missing}
 
     def ask_once(self) -> None:
         """One question."""

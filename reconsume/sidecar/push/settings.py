@@ -24,9 +24,7 @@ _ROUTES: Final = {
 }
 
 _TEXT: Final = {"type": "string"}
-_TOPICS: Final = {
-    "anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": _TEXT}],
-}
+_TOPICS: Final = {"anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": _TEXT}]}
 ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
 """Names of types of errors, such as `java.lang.IllegalArgumentException`."""
 

@@ -18,12 +18,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.reconcile.facts import gather_facts
-from reconsume.spark_connectors.reconcile.judged import (
-    Committed,
-    LevelTables,
-    Tolerances,
-    read_level_tables,
-)
+from reconsume.spark_connectors.reconcile.judged import Committed, LevelTables, Tolerances, read_level_tables
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
 from reconsume.spark_connectors.reconcile.pairing import pair_up
 from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts

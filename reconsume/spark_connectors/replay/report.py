@@ -20,11 +20,7 @@ __all__ = ["replay_report"]
 
 
 def replay_report(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    plan: ReplayPlan,
-    *,
-    options: Mapping[str, str] | None = None,
+    spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, *, options: Mapping[str, str] | None = None
 ) -> DataFrame:
     """One row for each dead letter of the plan, with its `outcome` as the topics are now.
 

@@ -51,11 +51,7 @@ def consume(bootstrap_servers: str, *, poisoned: bool = False) -> None:
     consumer = PushConsumer(
         GROUP_OF_POISON if poisoned else GROUP,
         bootstrap_servers=bootstrap_servers,
-        conf={
-            "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": "cooperative-sticky",
-            **SESSION,
-        },
+        conf={"auto.offset.reset": "earliest", "partition.assignment.strategy": "cooperative-sticky", **SESSION},
         max_reconsume_times=MAX_RECONSUME_TIMES,
         exactly_once=True,
     )

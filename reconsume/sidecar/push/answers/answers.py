@@ -93,11 +93,7 @@ class Row(enum.Enum):
 
 
 _OTHERWISE: Final[dict[Profile, dict[Row, Meaning]]] = {
-    Profile.DAPR: {
-        Row.REFUSED: Meaning.RETRY,
-        Row.NOT_FOUND: Meaning.DEAD_LETTER,
-        Row.REDIRECT: Meaning.RETRY,
-    },
+    Profile.DAPR: {Row.REFUSED: Meaning.RETRY, Row.NOT_FOUND: Meaning.DEAD_LETTER, Row.REDIRECT: Meaning.RETRY},
     Profile.KNATIVE: {Row.NOT_FOUND: Meaning.RETRY},
 }
 """What other columns of the table have in place of the native one."""

@@ -84,12 +84,7 @@ class ExpiredLanes:
 
 
 def deleted_until(
-    read: Mapping[Partition, First],
-    extents: Mapping[Partition, Extent] | None,
-    now_ms: int,
-    *,
-    guess: bool,
-    gaps: bool,
+    read: Mapping[Partition, First], extents: Mapping[Partition, Extent] | None, now_ms: int, *, guess: bool, gaps: bool
 ) -> dict[str, int]:
     """By topic: what was stored there before that moment (ms) may have been deleted; 0 if nothing was. Pure.
 
