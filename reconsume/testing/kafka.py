@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from types import NoneType, TracebackType
+from types import NoneType
 from typing import Any, Final, Self
 
 from confluent_kafka import Producer
@@ -317,9 +317,7 @@ class InMemoryKafka:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from confluent_kafka import KafkaException
@@ -115,9 +114,7 @@ class LocalKafka:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

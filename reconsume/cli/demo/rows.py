@@ -8,7 +8,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
@@ -33,26 +33,20 @@ def read_rows(path: Path | None) -> Iterator[Row]:
         yield from rows
 
 
-class open_rows:  # noqa: N801 - used like `open`
+@contextmanager
+def open_rows(path: Path | None) -> Iterator[tuple[str, TextIO]]:
     """The file as text, with its name; gzip is recognised by the name."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._open = ExitStack()
-
-    def __enter__(self) -> tuple[str, TextIO]:
-        source = files("reconsume.cli.demo") / "flights.csv.gz" if self._path is None else self._path
+    source = files("reconsume.cli.demo") / "flights.csv.gz" if path is None else path
+    with ExitStack() as stack:
         try:
-            raw = self._open.enter_context(source.open("rb"))
+            raw = stack.enter_context(source.open("rb"))
         except OSError as error:
             raise IllegalSetting(f"--input: {error}") from None
-        data = self._open.enter_context(gzip.open(raw)) if source.name.endswith(".gz") else raw
-        return source.name, self._open.enter_context(io.TextIOWrapper(cast("IO[bytes]", data), "utf-8", newline=""))
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
-        self._open.close()
-        if isinstance(error, OSError | EOFError | UnicodeDecodeError | csv.Error | zlib.error):
-            raise IllegalSetting(f"--input {self._path}: cannot be read to its end: {error}") from error
+        data = stack.enter_context(gzip.open(raw)) if source.name.endswith(".gz") else raw
+        try:
+            yield source.name, stack.enter_context(io.TextIOWrapper(cast("IO[bytes]", data), "utf-8", newline=""))
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+            raise IllegalSetting(f"--input {path}: cannot be read to its end: {error}") from error
 
 
 def _json_rows(name: str, text: TextIO) -> Iterator[Row]:

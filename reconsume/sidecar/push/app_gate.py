@@ -148,7 +148,8 @@ class AppGate:
             self._cut_offs.answered(None if message_id is None else message_id())
         if self._down_since is None or self._red is not None:
             return
-        logger.warning("group %s: the app answers again, after %.1f s", self._group, self._seconds_down())
+        seconds = (self._clock() - self._down_since) / 1000
+        logger.warning("group %s: the app answers again, after %.1f s", self._group, seconds)
         self._down_since, self._pause_ms = None, _FIRST_PAUSE_MS
 
     def is_away(self, reason: str, *, probe: bool) -> NotNow:
@@ -177,6 +178,3 @@ class AppGate:
             self.answered()
         elif self._cut_offs:
             self._cut_offs.answered()
-
-    def _seconds_down(self) -> float:
-        return 0.0 if self._down_since is None else (self._clock() - self._down_since) / 1000

@@ -253,10 +253,6 @@ class PushDelivery:
             await asyncio.sleep(_PROBE_EVERY_SECONDS)
 
 
-def _cause(verdict: PushVerdict) -> Cause:
-    return verdict.cause or Cause(verdict.row.value)
-
-
 def _outcome(verdict: PushVerdict, settings: PushSettings, metrics: PushMetrics, size: int) -> SendBack | None:
     """The send-back that a verdict asks for; None for an acknowledgement."""
     if verdict.meaning is Meaning.ACK:
@@ -265,7 +261,9 @@ def _outcome(verdict: PushVerdict, settings: PushSettings, metrics: PushMetrics,
         metrics.discarded.labels(settings.group).inc(size)
         return None
     level = verdict.level if verdict.meaning is Meaning.RETRY else DEAD_LETTER_LEVEL
-    return SendBack(_cause(verdict), level, verdict.acknowledged, one_by_one=verdict.one_by_one)
+    return SendBack(
+        verdict.cause or Cause(verdict.row.value), level, verdict.acknowledged, one_by_one=verdict.one_by_one
+    )
 
 
 class ConcurrentDelivery(PushDelivery):

@@ -12,7 +12,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress
@@ -156,9 +155,7 @@ class ChaosCluster:
         for one in self.folders:
             shutil.rmtree(one / "log")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from reconsume.consumers.message import Message
@@ -41,18 +41,6 @@ class AppRequest:
     path: str
     headers: HttpHeaders
     body: bytes
-
-
-class Requests(Protocol):
-    """Makes requests of messages."""
-
-    def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
-        """The request for these; one message, unless the profile has batches.
-
-        Args:
-            messages: of one partition, in the order of their offsets.
-            trace: headers of the current span.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +196,7 @@ class BatchRequests:
             if isinstance(whole, dict):
                 return json.dumps(whole | attributes).encode()
         return structured(carried(message) or made(message, self.own_headers.group), attributes)
+
+
+Requests = NativeRequests | DaprRequests | BatchRequests
+"""Makes the request for messages of one partition, in the order of their offsets, with headers of the current span."""
