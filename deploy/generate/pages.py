@@ -66,7 +66,7 @@ def _code(expression: str) -> str:
 
 def openapi_text() -> str:
     """`docs/openapi.json`."""
-    api = make_api(None, SidecarMetrics(CollectorRegistry()), None)  # type: ignore[arg-type]  # nothing of it is called
+    api = make_api(None, SidecarMetrics(CollectorRegistry()))  # type: ignore[arg-type]  # nothing of it is called
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 

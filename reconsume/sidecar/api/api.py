@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import FastAPI, Header, Request, Response
 from fastapi import Path as PathParameter
@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from reconsume import __version__
 from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.sidecar.api.group_views import GroupViews
 from reconsume.sidecar.api.models import (
     Answer,
     Answers,
@@ -58,28 +59,22 @@ _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
 
 
-class Backend(Protocol):
-    """Who does what the API is asked for. All but `require_ready` may raise `Problem` and `ReconsumeError`."""
+class Backend(NamedTuple):
+    """What the routes ask; all but `require_ready` may raise `Problem` and `ReconsumeError`.
 
-    def require_ready(self) -> None:
-        """Raises `Problem` 503 while calls of a process before this one could not be recognised."""
+    Attributes:
+        require_ready: raises `Problem` 503 while calls of a process before this one could not be recognised.
+        views: tell of groups, and make retry topics; block.
+        send_back: sends one record of a group back, with the idempotency key and who calls.
+        send: sends a message, delayed or at once, likewise.
+        threads: for calls that block.
+    """
 
-    def check_group(self, group: str) -> object:
-        """Whether the group is served."""
-
-    async def send_back(
-        self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
-    ) -> Answer:
-        """Send one record back."""
-
-    async def send(self, message: NewMessage, idempotency_key: str | None, caller: Caller) -> SentMessage:
-        """Send a message, delayed or at once."""
-
-    def view(self, group: str) -> GroupView:
-        """What consumers of a group have to know; blocks."""
-
-    def prepare(self, group: str) -> GroupView:
-        """Make its retry topic; blocks."""
+    require_ready: Callable[[], None]
+    views: GroupViews
+    send_back: Callable[[str, RecordToSendBack, str | None, Caller], Awaitable[Answer]]
+    send: Callable[[NewMessage, str | None, Caller], Awaitable[SentMessage]]
+    threads: Threads
 
 
 Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S")]
@@ -93,8 +88,8 @@ IdempotencyKey = Annotated[
 ]
 
 
-def make_api(backend: Backend, metrics: SidecarMetrics, threads: Threads) -> FastAPI:
-    """The application; `threads` are for calls that block."""
+def make_api(backend: Backend, metrics: SidecarMetrics) -> FastAPI:
+    """The application."""
     api = FastAPI(
         title="reconsume sidecar",
         version=__version__,
@@ -105,11 +100,11 @@ def make_api(backend: Backend, metrics: SidecarMetrics, threads: Threads) -> Fas
         responses={status: _problem_document(text) for status, text in _PROBLEMS.items()},
     )
     _handle_errors(api)
-    _add_routes(api, backend, metrics, threads)
+    _add_routes(api, backend, metrics)
     return api
 
 
-def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads: Threads) -> None:
+def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics) -> None:
     @api.post("/v1/groups/{group}/send-back", response_model=Answer | Answers, summary="Send records back")
     async def send_back(
         request: Request, group: Group, body: SendBackBody, idempotency_key: IdempotencyKey = None
@@ -121,7 +116,7 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads
         caller = _caller(request)
         caller.require_group(group)
         backend.require_ready()
-        backend.check_group(group)
+        backend.views.config_of(group)
 
         async def one(record: RecordToSendBack, key: str | None) -> Answer:
             answer = await backend.send_back(group, record, key, caller)
@@ -136,14 +131,14 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics, threads
     async def get_group(request: Request, group: Group) -> Response:
         """Subscribe to `retryTopic` beside the group's own topics."""
         _caller(request).require_group(group)
-        return _json(_dump(await threads.run(_owner(group), lambda: backend.view(group))))
+        return _json(_dump(await backend.threads.run(_owner(group), lambda: backend.views.view(group))))
 
     @api.put("/v1/groups/{group}", response_model=GroupView, summary="Make the group's retry topic")
     async def prepare_group(request: Request, group: Group) -> Response:
         """For consumers that cannot subscribe to a topic that is not there; a topic that is there stays as it is."""
         _caller(request).require_group(group)
         backend.require_ready()
-        return _json(_dump(await threads.run(_owner(group), lambda: backend.prepare(group))))
+        return _json(_dump(await backend.threads.run(_owner(group), lambda: backend.views.prepare(group))))
 
     @api.post("/v1/messages", response_model=SentMessage, summary="Send a message, delayed or at once")
     async def send(request: Request, message: NewMessage, idempotency_key: IdempotencyKey = None) -> Response:

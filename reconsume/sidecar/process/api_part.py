@@ -13,10 +13,10 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.reading.recent_send_backs import recent_send_backs
 from reconsume.bridge.scheduler.service import starting_groups
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.sidecar.api.api import make_api
+from reconsume.sidecar.api.api import Backend, make_api
 from reconsume.sidecar.api.delayed_messages import DelayedMessages
 from reconsume.sidecar.api.group_views import GroupViews
-from reconsume.sidecar.api.models import Answer, GroupView, NewMessage, RecordToSendBack, SentMessage
+from reconsume.sidecar.api.models import Answer, NewMessage, RecordToSendBack, SentMessage
 from reconsume.sidecar.api.send_backs import SendBacks
 from reconsume.sidecar.api.server import ApiServer
 from reconsume.sidecar.guarding.callers import Caller
@@ -118,10 +118,6 @@ class ApiPart:
                 AGAIN_SECONDS,
             )
 
-    def check_group(self, group: str) -> object:
-        """Whether the group is served."""
-        return self._views.config_of(group)
-
     async def send_back(
         self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
     ) -> Answer:
@@ -136,21 +132,14 @@ class ApiPart:
         caller.require_topic(message.topic, self._settings.names.prefix)
         return await self._messages.send(message, idempotency_key, caller.name)
 
-    def view(self, group: str) -> GroupView:
-        """What consumers of a group have to know."""
-        return self._views.view(group)
-
-    def prepare(self, group: str) -> GroupView:
-        """Make its retry topic."""
-        return self._views.prepare(group)
-
     def _groups(self) -> Groups:
         return self._follower.groups
 
     def _make_server(self) -> ApiServer:
         sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
+        backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
         guard = ApiGuard(
-            make_api(self, self._metrics, self._threads),
+            make_api(backend, self._metrics),
             callers=sidecar.read_callers(),
             body_bytes=int(limits.body_mib * _MIB),
             memory=self._memory,
