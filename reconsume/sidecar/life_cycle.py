@@ -1,4 +1,4 @@
-"""The life of one sidecar process: starting, running, quiescing, stopped; and what its parts have to be able to do."""
+"""The life of one sidecar process: starting, running, quiescing; and what its parts have to be able to do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Phase(enum.Enum):
     STARTING = "starting"
     RUNNING = "running"
     QUIESCING = "quiescing"
-    STOPPED = "stopped"
 
 
 class Life:
@@ -39,20 +38,19 @@ class Life:
 
     def run(self) -> None:
         """All parts have started; without effect once it quiesces."""
-        self._go_on_to(Phase.RUNNING, after=(Phase.STARTING,))
+        with self._changed:
+            if self._phase is Phase.STARTING:
+                self._phase = Phase.RUNNING
 
     def quiesce(self) -> None:
         """Begin no further delivery; it may be said again and again."""
-        self._go_on_to(Phase.QUIESCING, after=(Phase.STARTING, Phase.RUNNING))
-
-    def stop(self) -> None:
-        """All parts are closed."""
-        self._go_on_to(Phase.STOPPED, after=tuple(Phase))
+        with self._changed:
+            self._phase = Phase.QUIESCING
 
     @property
     def is_quiescing(self) -> bool:
-        """Whether the end has begun, or is there."""
-        return self._phase in (Phase.QUIESCING, Phase.STOPPED)
+        """Whether the end has begun."""
+        return self._phase is Phase.QUIESCING
 
     @property
     def in_flight(self) -> int:
@@ -75,12 +73,6 @@ class Life:
         """Wait until no delivery is in flight; False if some still are after so long."""
         with self._changed:
             return self._changed.wait_for(lambda: self._in_flight == 0, max(0.0, seconds))
-
-    def _go_on_to(self, phase: Phase, after: tuple[Phase, ...]) -> None:
-        with self._changed:
-            if self._phase in after:
-                self._phase = phase
-                self._changed.notify_all()
 
 
 class ProcessPart(Protocol):

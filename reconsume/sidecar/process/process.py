@@ -117,4 +117,3 @@ class Sidecar:
         # The API last: what the app is still doing may need it.
         for part in reversed(started):
             part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))
-        self._life.stop()

@@ -18,7 +18,6 @@ from tests.support.waiting import wait_until
         ([Life.run], Phase.RUNNING),
         ([Life.run, Life.quiesce], Phase.QUIESCING),
         ([Life.quiesce, Life.quiesce, Life.run], Phase.QUIESCING),
-        ([Life.run, Life.stop, Life.quiesce, Life.run], Phase.STOPPED),
     ],
 )
 def test_it_never_goes_back(steps: list[Callable[[Life], None]], phase: Phase) -> None:
@@ -26,7 +25,7 @@ def test_it_never_goes_back(steps: list[Callable[[Life], None]], phase: Phase) -
     for step in steps:
         step(life)
     assert life.phase is phase
-    assert life.is_quiescing == (phase in (Phase.QUIESCING, Phase.STOPPED))
+    assert life.is_quiescing == (phase is Phase.QUIESCING)
 
 
 def test_a_delivery_is_in_flight_until_it_ends_also_with_an_error() -> None:
