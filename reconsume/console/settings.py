@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from reconsume.bridge.http.listening import read_token
+from reconsume.bridge.process.environment import Words
 from reconsume.bridge.process.ports import CONSOLE_PAGES
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
@@ -37,19 +38,13 @@ class ConsoleSettings(_Strict):
     file that holds it."""
     token_file: Path | None = None
     """The same, from a settings file."""
-    allowed_hosts: list[str] = []
+    allowed_hosts: Words = []
     """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
     of a proxy before it. `localhost` and the loopback addresses always may."""
     read_only: bool = False
     """Nothing can be sent again from the pages."""
     hide_values: bool = False
     """Of keys, values and the users' headers only the sizes are shown."""
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _hosts_from_one_text(cls, value: object) -> object:
-        """The environment has no lists: names are parted by spaces there."""
-        return value.split() if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _token_is_one(self) -> Self:

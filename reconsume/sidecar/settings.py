@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from reconsume.bridge.http.listening import read_token
+from reconsume.bridge.process.environment import Words
 from reconsume.bridge.process.ports import SIDECAR_API
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
@@ -117,7 +118,7 @@ class SidecarSettings(_Strict):
     """
 
     listen: ListenSettings = ListenSettings()
-    groups: list[str] = []
+    groups: Words = []
     callers: dict[str, CallerSettings] = {}
     dead_letter_on: dict[str, ErrorTypes] = {}
     token: SecretStr | None = None
@@ -128,12 +129,6 @@ class SidecarSettings(_Strict):
     answer_seconds: Annotated[float, Field(gt=0)] = 10
     drain_seconds: Annotated[float, Field(ge=0)] = 25
     remember_minutes: Annotated[float, Field(ge=0, le=60)] = 5
-
-    @field_validator("groups", mode="before")
-    @classmethod
-    def _groups_from_one_text(cls, value: object) -> object:
-        """The environment has no lists: groups are parted by spaces there."""
-        return value.split() if isinstance(value, str) else value
 
     @field_validator("dead_letter_on", mode="before")
     @classmethod

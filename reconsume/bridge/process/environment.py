@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["read_environment"]
+__all__ = ["Words", "read_environment"]
 
 _PREFIX: Final = "RECONSUME_"
 _KAFKA: Final = "KAFKA_"
@@ -24,6 +26,9 @@ _OTHER_USES: Final = frozenset(
 _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")
 """Kubernetes describes every Service of a namespace by variables such as RECONSUME_PORT=tcp://…; a Service that
 is called reconsume must not stop the program."""
+
+Words = Annotated[list[str], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)]
+"""A list of a setting; the environment has none: words are parted by spaces there."""
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:

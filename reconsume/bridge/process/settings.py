@@ -16,7 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from reconsume.bridge.process.environment import read_environment
+from reconsume.bridge.process.environment import Words, read_environment
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
@@ -120,7 +120,7 @@ class Settings(BaseSettings):
     """The level table for this process alone; None takes the one in the GROUPS topic."""
     auto_create_subscription_group: bool | None = None
     """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); None takes what GROUPS says."""
-    allowed_real_topics: list[str] = []
+    allowed_real_topics: Words = []
     """Regular expressions of other topics that a REAL_TOPIC header may name; none by default."""
     topics: TopicSettings = TopicSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
@@ -147,12 +147,6 @@ class Settings(BaseSettings):
         if not isinstance(value, Mapping):
             return value
         return {key: _as_text(one) for key, one in value.items()}
-
-    @field_validator("allowed_real_topics", mode="before")
-    @classmethod
-    def _patterns_from_one_text(cls, value: Any) -> Any:
-        """The environment has no lists: patterns are parted by spaces there."""
-        return value.split() if isinstance(value, str) else value
 
     @field_validator("topic_prefix")
     @classmethod
