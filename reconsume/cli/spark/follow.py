@@ -6,13 +6,12 @@ import datetime as dt
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.output import counted, print_json_line, print_line
@@ -51,24 +50,31 @@ def follow_topics(settings: Settings, options: ReconcileOptions, *, as_json: boo
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark)
+    fine = True
     try:
-        with explained("following", f"remove {folder}/checkpoint: the ledger knows itself how far it is"):
-            start = partial(
-                reconcile_stream,
-                spark,
-                settings.bootstrap_servers,
-                folder,
-                topic_prefix=settings.topic_prefix,
-                committed=partial(read_committed, settings),
-                extents=partial(read_extents, settings),
-                delay_levels=options.delay_levels,
-                tolerances=Tolerances(late=late),
-                options=options.spark.kafka,
-            )
-            tell = partial(_tell, spark, folder, settings.bootstrap_servers, as_json=as_json)
-            return _follow(start, lambda: ledger_runs(spark, folder)[-1], tell, every.total_seconds())
+        remedy = f"remove {folder}/checkpoint: the ledger knows itself how far it is"
+        with explained("following", remedy), _until_told() as stopped:
+            # What is told to stop ends after the run that it is in.
+            while not stopped.is_set():
+                begun = time.monotonic()
+                run = reconcile_stream(
+                    spark,
+                    settings.bootstrap_servers,
+                    folder,
+                    topic_prefix=settings.topic_prefix,
+                    committed=partial(read_committed, settings),
+                    extents=partial(read_extents, settings),
+                    delay_levels=options.delay_levels,
+                    tolerances=Tolerances(late=late),
+                    options=options.spark.kafka,
+                )
+                run.awaitTermination()
+                last = ledger_runs(spark, folder)[-1]
+                fine &= _tell(spark, folder, settings.bootstrap_servers, last, as_json=as_json)
+                stopped.wait(max(0.0, begun + every.total_seconds() - time.monotonic()))
     finally:
         spark.stop()
+    return fine
 
 
 def _durations(options: ReconcileOptions) -> tuple[dt.timedelta, dt.timedelta]:
@@ -81,23 +87,6 @@ def _durations(options: ReconcileOptions) -> tuple[dt.timedelta, dt.timedelta]:
     if every == 0:
         raise IllegalSetting("--follow 0s: write how long it is from run to run, such as 5m")
     return dt.timedelta(milliseconds=every), dt.timedelta(milliseconds=milliseconds("--late", options.late))
-
-
-def _follow(
-    start: Callable[[], StreamingQuery],
-    last_run: Callable[[], dt.datetime],
-    tell: Callable[[dt.datetime], bool],
-    every_seconds: float,
-) -> bool:
-    """One run after the other; what is told to stop ends after the run that it is in."""
-    fine = True
-    with _until_told() as stopped:
-        while not stopped.is_set():
-            begun = time.monotonic()
-            start().awaitTermination()
-            fine &= tell(last_run())
-            stopped.wait(max(0.0, begun + every_seconds - time.monotonic()))
-    return fine
 
 
 def _tell(spark: SparkSession, folder: str, bootstrap_servers: str, run: dt.datetime, *, as_json: bool) -> bool:
