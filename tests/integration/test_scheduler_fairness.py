@@ -21,9 +21,9 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
-FLOOD = 6_000
+FLOOD = 30_000
 FEW = 10
-BATCH = 50
+BATCH = 1_000
 DELAY_MS = 1_000
 NORMAL, BULK = 2, 2
 
@@ -102,7 +102,8 @@ def test_a_flood_delays_its_own_group_alone(
     if write is _send_back:
         last = max(record.timestamp for record in one.retries(few))
         later = sum(record.timestamp > last for record in one.retries(flood))
-        assert later > FLOOD // 2, f"only {later} of the flood came after the ten"
+        # In front of them are those of the flood that librdkafka has fetched ahead.
+        assert later > FLOOD // 4, f"only {later} of the flood came after the ten"
 
 
 def test_bulk_partitions_are_added_to_what_an_earlier_version_has_made(one: Installation) -> None:

@@ -209,7 +209,8 @@ class SendBackWriter:
                 self._existing.forget(copy.topic)
             refuse(translate(error, f"sending back to {copy.topic}"))
 
-        self._write(copy.topic, _Waiting(lambda: self._produce(copy, one.key, one.value, acknowledged), refuse))
+        is_direct = first is None
+        self._write(copy.topic, _Waiting(lambda: self._produce(one, copy, acknowledged, is_direct=is_direct), refuse))
 
     def _write(self, topic: str, one: _Waiting) -> None:
         """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
@@ -227,19 +228,18 @@ class SendBackWriter:
                 return
         one.refuse(_SHUT_DOWN)
 
-    def _produce(
-        self, copy: SendBackCopy, key: bytes | None, value: bytes | None, on_delivery: Any, group: str | None = None
-    ) -> None:
+    def _produce(self, one: _Failed, copy: SendBackCopy, on_delivery: Any, *, is_direct: bool) -> None:
         """Hand it to the producer; the inbox has no partitions for floods of a group.
 
         Raises:
             BufferError: the producer's queue is full.
         """
         partition = ANY_PARTITION
-        if group is not None:
-            partition = self._lanes.choose(copy.topic, self._existing.known(copy.topic) or 0, group, key)
+        if is_direct:
+            count = self._existing.known(copy.topic) or 0
+            partition = self._lanes.choose(copy.topic, count, one.request.group, one.key)
         try:
-            self._producer.produce(copy.topic, value, key, partition, on_delivery, headers=list(copy.headers))
+            self._producer.produce(copy.topic, one.value, one.key, partition, on_delivery, headers=list(copy.headers))
         except KafkaException as error:
             # The copy is larger than any producer may send, or the producer is broken.
             on_delivery(error.args[0], None)

@@ -12,6 +12,8 @@ import pytest
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable, SendBackFailed
+from reconsume.delay_levels.rules import lane_budgets
+from reconsume.delay_levels.rules.lane_budgets import BURST
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.support.waiting import wait_until
@@ -45,6 +47,7 @@ class Full:
     def __init__(self) -> None:
         self.room = False
         self.taken: list[Callable[[None, None], None]] = []
+        self.partitions: list[int] = []
 
     def __len__(self) -> int:
         return len(self.taken)
@@ -54,13 +57,14 @@ class Full:
         _topic: str,
         _value: bytes | None,
         _key: bytes | None,
-        _partition: int,
+        partition: int,
         on_delivery: Callable[[None, None], None],
         **_more: object,
     ) -> None:
         if not self.room:
             raise BufferError
         self.taken.append(on_delivery)
+        self.partitions.append(partition)
 
     def poll(self, _seconds: float) -> None:
         while self.taken:
@@ -151,6 +155,21 @@ def test_what_was_found_is_produced_and_known_from_then_on(writer: SendBackWrite
     assert not writer._waiting
     assert writer.flush(0) >= 3, "the producer counts its own errors too"
     assert (outcomes, lookups.asked) == ([], [NAMES.delay(10_000)])
+
+
+def test_what_floods_goes_to_the_bulk_partitions(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = Full()
+    producer.room = True
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", lambda _settings: producer)
+    monkeypatch.setattr(lane_budgets, "PER_SECOND", 0)
+    writer = writer_with(lookups)
+    lookups.found = {NAMES.delay(10_000): 6}
+    lookups.answer.set()
+    outcomes = send_back(writer, 3 * BURST)
+    wait_until(lambda: len(outcomes) == 3 * BURST, what="all are acknowledged")
+    writer.close()
+    assert set(producer.partitions[:BURST]) <= {0, 1, 2, 3}
+    assert producer.partitions[BURST:].count(4) + producer.partitions[BURST:].count(5) == 2 * BURST
 
 
 def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
