@@ -16,10 +16,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 
 __all__ = [
+    "LANE_PARTITIONS",
     "PAYLOAD",
     "cpu_seconds",
     "fill",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 PAYLOAD = b"x" * 200
+LANE_PARTITIONS = TopicSettings().delay_partitions + TopicSettings().bulk_partitions
 
 
 def install(bootstrap_servers: str, table: str = "1s 2s") -> Settings:

@@ -7,7 +7,7 @@ import time
 
 from confluent_kafka import Producer
 
-from benchmarks.installation import PAYLOAD, install, read_all, scheduler, waiting_headers
+from benchmarks.installation import LANE_PARTITIONS, PAYLOAD, install, read_all, scheduler, waiting_headers
 from reconsume.bridge.process.settings import Settings
 
 WARM_UP_SECONDS = 4
@@ -22,7 +22,7 @@ def measure_lateness(bootstrap_servers: str, per_second: int, seconds: int) -> N
         feeder = threading.Thread(target=_feed, args=(settings, topic, per_second, records))
         feeder.start()
         feeder.join()
-        due = {key: stamp + 1_000 for _, key, stamp in read_all(settings, {topic: 4}, records)}
+        due = {key: stamp + 1_000 for _, key, stamp in read_all(settings, {topic: LANE_PARTITIONS}, records)}
         moved = [
             (stamp - due[key or b""], key or b"")
             for _, key, stamp in read_all(settings, {settings.names.retry("bench"): 1}, records)
