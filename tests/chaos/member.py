@@ -25,6 +25,8 @@ from reconsume.consumers import (
     Consumer,
     Message,
     PushConsumer,
+    assigned_partitions,
+    consume_loop,
     origin,
     polled_from,
     reconsume_times,
@@ -161,8 +163,8 @@ class Noted(logging.Handler):
 
 def push(settings: MemberSettings, member: Member) -> None:
     """A PushConsumer until SIGTERM."""
-    logger = logging.getLogger("reconsume.consumers.consume_loop")
-    logger.addHandler(Noted(member.journal))
+    for module in (consume_loop, assigned_partitions):
+        module.logger.addHandler(Noted(member.journal))
     consumer = PushConsumer(
         settings.group,
         bootstrap_servers=settings.bootstrap_servers,
