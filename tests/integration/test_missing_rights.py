@@ -121,6 +121,24 @@ def test_a_record_is_to_blame_only_if_it_was_refused_itself(guarded: Installatio
     writer.close()
 
 
+def test_a_batch_with_a_record_that_was_refused_before_it_was_sent_is_not_tried_for_ever(guarded: Installation) -> None:
+    """Librdkafka has only seen that the topic may not be written, and says that some records failed."""
+    source, target, fine = guarded.topic("source"), guarded.topic("target"), guarded.topic("fine")
+    settings = guarded.settings.client_settings()
+    deny(guarded, target, AclOperation.WRITE)
+    writer = TransactionalWriter(settings, guarded.name("writer"), 10_000)
+    writer.start()
+    consumer = make_consumer(consumer_settings(settings, "moves") | {"group.id": guarded.name("moves")})
+    wait_until(lambda: has_coordinator(consumer, source), 30, "the group has a coordinator")
+    batch = [Delivery(topic, 0, None, b"v", [], "delivered", "g") for topic in (fine, target)]
+    for _ in range(2):
+        with pytest.raises(BatchAborted) as aborted:
+            writer.write(batch, lambda: [TopicPartition(source, 0, 1)], consumer)
+        assert not aborted.value.passing, str(aborted.value)
+    consumer.close()
+    writer.close()
+
+
 def test_a_command_without_the_right_says_which_one(guarded: Installation) -> None:
     names = guarded.settings.names
     topic = guarded.topic("orders")

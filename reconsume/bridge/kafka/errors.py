@@ -19,6 +19,7 @@ __all__ = [
     "is_passing",
     "is_rebalance",
     "is_refusal",
+    "is_refusal_of_some",
     "refusing_topic",
     "translate",
     "why_failed",
@@ -122,6 +123,11 @@ def is_refusal(error: KafkaError) -> bool:
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.TOPIC_EXCEPTION,
     )
+
+
+def is_refusal_of_some(error: KafkaError) -> bool:
+    """Whether some record of several is to blame; librdkafka may only say that some failed."""
+    return is_refusal(error) or error.code() == KafkaError._INCONSISTENT
 
 
 def refusing_topic(cause: KafkaError) -> str:

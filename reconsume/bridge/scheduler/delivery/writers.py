@@ -18,7 +18,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently
-from reconsume.bridge.kafka.errors import is_refusal, refusing_topic, translate
+from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
@@ -155,7 +155,7 @@ class TransactionalWriter:
         self._asked = asked
         self._transactional_id = transactional_id
         self._ask_at = float("-inf")
-        self._is_first_refused = False
+        self._first_refusal: KafkaError | None = None
         settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
         self._transactions = Transactions(settings)
         of_trials = transactional_settings(base, f"{transactional_id}-trial", transaction_timeout_ms) | {"linger.ms": 0}
@@ -236,7 +236,7 @@ class TransactionalWriter:
         def stored(error: KafkaError | None, message: Message) -> None:
             kind, append_ms = message.timestamp()
             if error is not None:
-                self._is_first_refused = is_refusal(error)
+                self._first_refusal = error if is_refusal(error) else None
             elif time is not None and kind == TIMESTAMP_LOG_APPEND_TIME:
                 time.heard(append_ms, sent)
 
@@ -248,20 +248,20 @@ class TransactionalWriter:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
         commits, metadata = offsets(), consumer.consumer_group_metadata()
         positions = [] if self._positions is None else self._positions.records(commits)
-        self._is_first_refused, self._position_refusal = False, None
+        self._first_refusal = self._position_refusal = None
 
         def produce(producer: Producer) -> None:
             self._produce(producer, batch)
             self._produce_positions(producer, positions)
 
         try:
-            self._transactions.write(produce, commits, metadata)
+            self._transactions.write(produce, commits, metadata, lambda: self._first_refusal)
         except Undone as error:
             if self._position_refusal is not None:
                 # No record of the batch is to blame.
                 raise BatchAborted(translate(self._position_refusal, WRITING_POSITIONS), passing=True) from error
             several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
-            refused = is_refusal(error.cause) and (several or self._is_first_refused)
+            refused = is_refusal_of_some(error.cause) and (several or self._first_refusal is not None)
             topic = refusing_topic(error.cause) if refused else ""
             raise BatchAborted(translate(error.cause, DELIVERING), passing=not refused, topic=topic) from error
         except InDoubt as error:
@@ -299,7 +299,7 @@ class TransactionalWriter:
             except BufferError:
                 produce_patiently(producer, topic, value, key, partition, on_delivery, headers=headers)
             except KafkaException as error:
-                self._is_first_refused = is_refusal(error.args[0])
+                self._first_refusal = error.args[0] if is_refusal(error.args[0]) else None
                 raise
             on_delivery = None
 
