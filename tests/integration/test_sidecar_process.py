@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
@@ -50,7 +51,7 @@ def send_back(port: int, group: str, body: Any) -> Answered | None:
     """None if there is no answer, as a client sees it while the sidecar is away."""
     try:
         return call(f"127.0.0.1:{port}", "POST", f"/v1/groups/{group}/send-back", body)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return None
 
 
