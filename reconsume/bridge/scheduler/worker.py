@@ -248,6 +248,7 @@ class Worker:
                 unanswered = str(error)
             if routed := len(batch) - before:
                 runs.append(run.first(routed))
+        self._router.meet(tuple)  # or the records would stay in memory until the next batch
         if unanswered:
             self._observer.aborted(unanswered)
         return self._refusals.overrule(runs, batch, self._clock()) if self._refusals else (runs, batch)

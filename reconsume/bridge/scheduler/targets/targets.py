@@ -137,6 +137,8 @@ class Targets:
             Undeliverable: it cannot be made.
             KafkaNotReachable: ask again later.
         """
+        if self.listed.topics is not self._taken:
+            self._take_listed()
         if topic not in self._lanes:
             self._lanes[topic] = self._partitions(topic, lambda: self._find_or_make_lane(topic))
         return self._lane_partitions.choose(topic, self._lanes[topic], target, key)

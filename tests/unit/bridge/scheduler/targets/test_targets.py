@@ -13,7 +13,9 @@ from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps, LookUpsSpent
 from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets, Undeliverable
 from reconsume.bridge.topics.topics import NamedTopic, WantedTopic
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.rules.lane_budgets import BURST
 from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames("reconsume.")
@@ -240,6 +242,18 @@ def test_what_is_listed_needs_no_question_and_tells_of_added_partitions(admin: F
     assert targets.find(b"%RETRY%g").partitions == 4
     listed.topics = {}
     assert targets.find(b"%RETRY%g").partitions == 4, "a write tells whether it is gone"
+    assert admin.asked == []
+
+
+def test_partitions_that_are_added_to_a_lane_are_used_by_a_worker_that_only_takes_in(admin: FakeAdmin) -> None:
+    lane = NAMES.delay(10_000)
+    listed = ListedTopics({lane: 4})
+    targets = admin.targets(listed=listed)
+    flood = [targets.lane_partition(lane, "orders", b"key") for _ in range(2 * BURST)]
+    assert set(flood) == {ANY_PARTITION}, "there are no bulk partitions yet"
+    listed.topics = {lane: 6}
+    flood = [targets.lane_partition(lane, "orders", b"key") for _ in range(2 * BURST)]
+    assert flood[-1] in (4, 5)
     assert admin.asked == []
 
 
