@@ -38,6 +38,7 @@ __all__ = [
     "print_json_line",
     "print_json_list",
     "print_line",
+    "print_report",
     "print_table",
     "tell",
 ]
@@ -134,6 +135,14 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         for item in value if isinstance(value, list) else [value]:
             text = " = ".join(map(_plain, item)) if isinstance(item, list | tuple) else _plain(item)
             print_line(indented(f"{name:{width}} {text}".rstrip(), width + 1))
+
+
+def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print one thing: for programs, or as `print_facts` does."""
+    if as_json:
+        print_json(report)
+    else:
+        print_facts(report)
 
 
 def print_table(title: str, columns: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> None:

@@ -62,7 +62,7 @@ class SchedulerSettings(_Strict):
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
     """At most so many records in a transaction; it holds 4 MiB at most, and less on a slow link."""
     read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
-    """At most so many waiting records in memory for each partition; 16,000 where this is less, in `DELAY.0s`."""
+    """At most so many waiting records in memory for each partition; `DELAY.0s` may have 16,000 in any case."""
     read_ahead_mib: Annotated[int, Field(ge=1)] = 64
     """At most so much of waiting records in memory, all partitions together."""
     transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=15_000)] = 10_000

@@ -20,9 +20,9 @@ from reconsume.cli.output import (
     json_line_writer,
     one_line,
     opened,
-    print_facts,
     print_json,
     print_line,
+    print_report,
     print_table,
     tell,
 )
@@ -123,10 +123,7 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
         "value_bytes": len(one.value or b""),
         "value": shown_text(one.value),
     }
-    if here.as_json:
-        print_json(report)
-    else:
-        print_facts(report)
+    print_report(report, as_json=here.as_json)
 
 
 @on_kafka(app, "export")

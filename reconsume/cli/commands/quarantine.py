@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
-from reconsume.cli.output import counted, print_facts, print_json, print_json_list, print_line, print_table
+from reconsume.cli.output import counted, print_json, print_json_list, print_line, print_report, print_table
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
@@ -50,10 +50,7 @@ def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTI
         "headers": [[name, shown_text(value)] for name, value in found.quarantined.headers],
         "value": shown_text(found.value),
     }
-    if here.as_json:
-        print_json(report)
-    else:
-        print_facts(report)
+    print_report(report, as_json=here.as_json)
 
 
 @on_kafka(app, "release")
