@@ -52,6 +52,9 @@ _SETTINGS: Final = {
     "group.min.session.timeout.ms": "1000",
     # At its start a broker is let in by a heartbeat.
     "broker.heartbeat.interval.ms": "500",
+    # Compaction leaves the last segment alone, and a coordinator reads all of them at its start.
+    "transaction.state.log.segment.bytes": "4194304",
+    "offsets.topic.segment.bytes": "4194304",
     "log.segment.bytes": "268435456",
     "log.retention.check.interval.ms": "60000",
 }
