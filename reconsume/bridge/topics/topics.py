@@ -194,9 +194,16 @@ class TopicMaker:
             wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"max.message.bytes": limit}
         )
 
+    def dead_letter_states_topic(self) -> WantedTopic:
+        """Compacted: the last state of each dead letter stays as long as the dead letter."""
+        return self._compacted(self._names.dead_letter_states)
+
     def groups_topic(self) -> WantedTopic:
         """Compacted: the last word on each group stays."""
-        wanted = self._wanted(self._names.groups, 1, None)
+        return self._compacted(self._names.groups)
+
+    def _compacted(self, name: str) -> WantedTopic:
+        wanted = self._wanted(name, 1, None)
         return WantedTopic(
             wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"cleanup.policy": "compact"}
         )
@@ -251,6 +258,7 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         maker.cancel_topic(),
         maker.positions_topic(),
         maker.withdrawn_topic(),
+        maker.dead_letter_states_topic(),
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),
