@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import psutil
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
@@ -154,9 +155,10 @@ def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(LocalKafka(version=NEWEST_KAFKA_VERSION))
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
-        Operator(settings).make_topics()
-        Operator(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX})).make_topics()
-        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
+        cluster = Cluster(settings)
+        Operator(cluster).make_topics()
+        Operator(Cluster(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX}))).make_topics()
+        reader = stack.enter_context(TopicReader(cluster, say))
         processes = stack.enter_context(under_test(kafka.bootstrap_servers, stack.enter_context(app()), folder))
         stop = threading.Event()
         pool = stack.enter_context(ThreadPoolExecutor(1))

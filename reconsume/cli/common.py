@@ -20,6 +20,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import visible
 
 if TYPE_CHECKING:
+    from reconsume.bridge.kafka.cluster import Cluster
     from reconsume.bridge.process.settings import Settings
 
 __all__ = [
@@ -66,10 +67,15 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
 class Here(NamedTuple):
-    """What the options of all commands on Kafka say: the settings, and whether to print JSON."""
+    """What the options of all commands on Kafka say: the installation, and whether to print JSON."""
 
-    settings: Settings
+    cluster: Cluster
     as_json: bool
+
+    @property
+    def settings(self) -> Settings:
+        """Of the installation."""
+        return self.cluster.settings
 
 
 def on_kafka(app: typer.Typer, name: str, *, output: str = "table") -> Callable[[Command], Command]:
@@ -87,8 +93,10 @@ def on_kafka(app: typer.Typer, name: str, *, output: str = "table") -> Callable[
         kafka: KafkaSettings = None,
         output: Output = output,
     ) -> Here:
+        from reconsume.bridge.kafka.cluster import Cluster
+
         as_json = check_output(output)
-        return Here(read_settings(config, bootstrap_servers, kafka), as_json)
+        return Here(Cluster(read_settings(config, bootstrap_servers, kafka)), as_json)
 
     shared = inspect.signature(common, eval_str=True).parameters
 

@@ -10,8 +10,9 @@ from typing import Final
 from confluent_kafka import Message
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
@@ -108,14 +109,14 @@ class Page:
 
 
 def read_page(
-    settings: Settings, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
+    cluster: Cluster, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
 ) -> Page:
     """The newest dead letters, or those that are older than a page.
 
     At most 20,000 records are looked at for one page, and large ones end it earlier; `older` goes on behind them.
 
     Args:
-        settings: of the installation.
+        cluster: the installation.
         group: whose.
         wanted: which; None takes all.
         before: `older` of the page before.
@@ -128,20 +129,19 @@ def read_page(
         KafkaRefused: rights are missing.
     """
     wanted = wanted or Filter()
-    admin, partitions = find_partitions(settings, group)
-    spans = _spans(admin, partitions, wanted)
+    topic, partitions = cluster.names.dead_letter(group), find_partitions(cluster, group)
+    spans = _spans(cluster.admin, partitions, wanted)
     heads = {where: end for where, (_, end) in spans.items()}
     for number, offset in _parse_cursor(before).items():
-        where = (settings.names.dead_letter(group), number)
-        if where in heads:
+        if (where := (topic, number)) in heads:
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
     looked_at = size = 0
-    with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+    with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
         for record in heapq.merge(*backwards, key=lambda one: one.at, reverse=True):
             looked_at += 1
-            heads[(settings.names.dead_letter(group), record.place.partition)] = record.place.offset
+            heads[topic, record.place.partition] = record.place.offset
             if wanted.takes(record):
                 records.append(record)
                 size += record.size
@@ -150,31 +150,29 @@ def read_page(
     return Page(records, looked_at, None)
 
 
-def read_one(settings: Settings, group: str, place: RecordAddress) -> DeadLetterRecord:
+def read_one(cluster: Cluster, group: str, place: RecordAddress) -> DeadLetterRecord:
     """The dead letter at this place.
 
     Raises:
         RecordNotFound: there is none.
         TopicNotReady: the group has no dead-letter topic.
     """
-    return read_these(settings, group, [place])[0]
+    return read_these(cluster, group, [place])[0]
 
 
-def find_partitions(settings: Settings, group: str) -> tuple[KafkaAdmin, list[Partition]]:
-    """The partitions of the group's dead-letter topic, and who was asked.
+def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
+    """The partitions of the group's dead-letter topic.
 
     Raises:
         TopicNotReady: the group has none.
     """
-    topic = settings.names.dead_letter(group)
-    admin = KafkaAdmin(settings.client_settings(), f"{settings.names.prefix}dlq")
-    count = admin.partitions([topic]).get(topic)
-    if count is None:
+    topic = cluster.names.dead_letter(group)
+    if not (found := all_partitions(cluster.admin.partitions([topic]))):
         raise TopicNotReady(
             f"group {group!r} has no dead-letter topic ({topic}): no message of it has died yet, or its name is "
             "written in another way; `reconsume status` shows the groups"
         )
-    return admin, [(topic, one) for one in range(count)]
+    return found
 
 
 def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> dict[Partition, tuple[int, int]]:
@@ -200,7 +198,7 @@ def _backwards(reader: RangeReader, group: str, where: Partition, start: int, en
             yield window.pop()
 
 
-def read_these(settings: Settings, group: str, places: Collection[RecordAddress]) -> list[DeadLetterRecord]:
+def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) -> list[DeadLetterRecord]:
     """Those that are named, in the order of their places.
 
     Raises:
@@ -208,8 +206,8 @@ def read_these(settings: Settings, group: str, places: Collection[RecordAddress]
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic.
     """
-    admin, partitions = find_partitions(settings, group)
-    topic, wanted = settings.names.dead_letter(group), set(places)
+    admin, partitions = cluster.admin, find_partitions(cluster, group)
+    topic, wanted = cluster.names.dead_letter(group), set(places)
     spans = {}
     for partition in {one.partition for one in wanted}:
         offsets = [one.offset for one in wanted if one.partition == partition]
@@ -219,7 +217,7 @@ def read_these(settings: Settings, group: str, places: Collection[RecordAddress]
     kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
     found: dict[RecordAddress, DeadLetterRecord] = {}
     size = 0
-    with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+    with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
         for message in reader.read(kept):
             place = RecordAddress(message.partition() or 0, message.offset() or 0)
             if place in wanted:

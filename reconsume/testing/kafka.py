@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
 from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group, write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import forget, serve
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import IllegalSetting
@@ -135,16 +135,17 @@ class InMemoryKafka:
         self._steps = self._clients.steps
         self._groups_read = (0, Groups())
         serve(self.bootstrap_servers, self._clients)
+        self._handle = Cluster(self._settings)
         self._make_topics(SystemConfig(message_delay_level=message_delay_level))
-        self._scheduler = SteppedScheduler(self._settings, self._cluster, self._groups)
+        self._scheduler = SteppedScheduler(self._handle, self._cluster, self._groups)
         self.settle()
 
     def _make_topics(self, system: SystemConfig) -> None:
-        maker = TopicMaker(KafkaAdmin(self._settings.client_settings()), self._names, self._settings.topics)
+        maker = TopicMaker(self._handle.admin, self._names, self._settings.topics)
         for topic in wanted_topics(maker, Groups(system)):
             self._cluster.create(topic.name, topic.partitions, topic.settings)
-        write_system(self._settings, system)
-        write_allowed_topics(self._settings)
+        write_system(self._handle, system)
+        write_allowed_topics(self._handle)
 
     def _groups(self) -> Groups:
         read, groups = self._groups_read
@@ -209,14 +210,13 @@ class InMemoryKafka:
             IllegalSetting: a field that cannot be.
         """
         self._names.retry(group)
-        write_group(self._settings, parse_group_config(group, json.dumps(fields)))
+        write_group(self._handle, parse_group_config(group, json.dumps(fields)))
         self._make_lanes()
         self.settle()
 
     def _make_lanes(self) -> None:
         """As `reconsume topics apply` does: the lanes of the groups' own policies."""
-        admin = KafkaAdmin(self._settings.client_settings())
-        maker = TopicMaker(admin, self._names, self._settings.topics, self._groups)
+        maker = TopicMaker(self._handle.admin, self._names, self._settings.topics, self._groups)
         groups = self._groups()
         lanes = {delay for one in groups.by_name.values() for delay in one.policy(groups.table).distinct_delays_ms()}
         for topic in map(maker.delay_topic, sorted(lanes)):

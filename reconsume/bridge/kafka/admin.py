@@ -164,9 +164,8 @@ class KafkaAdmin(PatientClient):
         Without the right to read broker settings Kafka's own defaults are taken.
         """
         brokers = self._patiently(self._brokers)
-        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
         try:
-            values = self._patiently(lambda: self._settings_of([resource]))[resource.name]
+            values = self._broker_settings(min(brokers))
         except KafkaRefused as error:
             logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
             values = {}
@@ -175,6 +174,10 @@ class KafkaAdmin(PatientClient):
             default_replication_factor=int(values.get("default.replication.factor", "1")),
             message_max_bytes=int(values.get("message.max.bytes", "1048588")),
         )
+
+    def _broker_settings(self, broker: int) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        return self._patiently(lambda: self._settings_of([resource]))[resource.name]
 
     def _brokers(self) -> Collection[int]:
         doing = "asking for the brokers"
@@ -205,10 +208,7 @@ class KafkaAdmin(PatientClient):
         request = self._request(
             self._client.create_partitions, asked, seconds=self._patience, operation_timeout=self._patience
         )
-        try:
-            request.answer(topic)
-        except KafkaException as error:
-            raise self._explain(error, f"adding partitions to topic {topic}") from error
+        self._answer(request, topic, f"adding partitions to topic {topic}")
         self._patiently(lambda: self._require_leaders({topic: partitions}))
 
     def _create_others(self, topics: Sequence[TopicToMake], found: dict[str, bool | ReconsumeError]) -> None:
@@ -258,20 +258,21 @@ class KafkaAdmin(PatientClient):
         With `uncommitted` the end of what is there, also of transactions that are still open.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        return self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
+        return self._offsets({TopicPartition(*one): spec for one in partitions}, uncommitted=uncommitted)
 
     def offsets_at(
         self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
     ) -> dict[Partition, int]:
         """The first offset of each partition with that timestamp or a later one; the end where there is none."""
         wanted = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
-        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        found = self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
+        found = self._offsets(wanted, uncommitted=uncommitted)
         return found | self.end_offsets(
             (where for where, offset in found.items() if offset < 0), uncommitted=uncommitted
         )
+
+    def _offsets(self, wanted: dict[TopicPartition, OffsetSpec], *, uncommitted: bool) -> dict[Partition, int]:
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        return self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
 
     def _list_offsets(self, wanted: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
         request = self._request(self._client.list_offsets, wanted, isolation_level=level)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from confluent_kafka import KafkaException
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
@@ -31,14 +31,14 @@ class ExclusiveWriter:
     """Shuts out every other writer of the same id; use it as a context. No call of it waits without an end.
 
     Args:
-        base: librdkafka's settings for any client.
+        cluster: where to.
         transactional_id: the same in all processes that do this work.
         doing: begins each error.
     """
 
-    def __init__(self, base: Mapping[str, Any], transactional_id: str, doing: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, doing: str) -> None:
         self._doing = doing
-        settings = transactional_settings(base, transactional_id, int(TRANSACTION_SECONDS * 1_000))
+        settings = transactional_settings(cluster.base, transactional_id, int(TRANSACTION_SECONDS * 1_000))
         self._transactions = Transactions(settings)
         self._registration = 0
 

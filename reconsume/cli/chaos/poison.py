@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from itertools import cycle
-from typing import Any, Final
+from typing import Final
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.chaos.faults import FaultKind
 from reconsume.cli.chaos.workload import PARTITIONS, Load, produce
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
-from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, RETRY_TOPIC
 
 __all__ = [
@@ -79,14 +80,12 @@ class PoisonLoad:
     """Produces poison.
 
     Args:
-        conf: librdkafka settings; not by way of the proxies.
-        names: the installation's topics.
+        cluster: not by way of the proxies.
         rate: of the ordinary messages, per second.
     """
 
-    def __init__(self, conf: Mapping[str, Any], names: TopicNames, rate: float) -> None:
-        self._conf = conf
-        self._inbox = names.send_back
+    def __init__(self, cluster: Cluster, rate: float) -> None:
+        self._cluster = cluster
         self._rate = max(_LOWEST_RATE, rate * _PART_OF_RATE)
         self.produced = 0
 
@@ -96,7 +95,9 @@ class PoisonLoad:
         timer = threading.Timer(seconds, stop.set)
         timer.start()
         try:
-            self.produced += produce(self._conf, self._rate, stop, lambda: False, lambda n: self._load(n, next(turns)))
+            self.produced += produce(
+                self._cluster.base, self._rate, stop, lambda: False, lambda n: self._load(n, next(turns))
+            )
         finally:
             timer.cancel()
 
@@ -105,7 +106,12 @@ class PoisonLoad:
         if poison is Poison.UNMADE:
             # As a client in another language sends back, because these groups have no consumer.
             group = f"{RETRY_PREFIX}{UNMADE_PREFIX}{number % _UNMADE_GROUPS}"
-            return Load(self._inbox, body, -1, {REAL_TOPIC: group.encode(), RETRY_TOPIC: ORIGIN_OF_POISON.encode()})
+            return Load(
+                self._cluster.names.send_back,
+                body,
+                -1,
+                {REAL_TOPIC: group.encode(), RETRY_TOPIC: ORIGIN_OF_POISON.encode()},
+            )
         if poison is Poison.LARGE:
             body += b" ".ljust(_LARGE_BYTES, b"x")
         return Load(ORIGIN_OF_POISON, body, number % PARTITIONS)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster, free_ports
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
@@ -126,24 +127,22 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     with ExitStack() as stack:
         cluster = stack.enter_context(ChaosCluster(options.brokers, say, folder))
         say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
-        settings = Settings(bootstrap_servers=cluster.direct)
-        operator = Operator(settings)
+        direct = Cluster(Settings(bootstrap_servers=cluster.direct))
+        operator = Operator(direct)
         operator.make_topics()
         faults = options.schedule()
         is_poisoned = any(one.kind in MIXES for one in faults)
         if is_poisoned:
             operator.prepare_poison()
-        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
+        reader = stack.enter_context(TopicReader(direct, say))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
         processes = stack.enter_context(_processes(options, cluster, clocks, folder, poisoned=is_poisoned))
         stop = threading.Event()
         pool = stack.enter_context(ThreadPoolExecutor(1))
         stack.callback(stop.set)
-        load = pool.submit(
-            produce, settings.client_settings(), options.rate, stop, lambda: reader.judge.behind > _BACKLOG
-        )
+        load = pool.submit(produce, direct.base, options.rate, stop, lambda: reader.judge.behind > _BACKLOG)
         _wait_for_the_first(reader, processes)
-        poison = PoisonLoad(settings.client_settings(), settings.names, options.rate)
+        poison = PoisonLoad(direct, options.rate)
         inflictor = Inflictor(cluster, processes, clocks, operator, poison, time.sleep)
         inflicted = _inflict(faults, inflictor, load, say)
         stop.set()

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import now_ms
-from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
 from reconsume.cli.output import (
     counted,
@@ -87,7 +87,7 @@ def list_letters(
 ) -> None:
     """List a group's dead letters, the newest first."""
     wanted = _filter(text, key, message_id, since, until)
-    page = read_page(here.settings, group, wanted, before=before, limit=limit)
+    page = read_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [_summary(one) for one in page.records]
         print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
@@ -110,7 +110,7 @@ def list_letters(
 @on_kafka(app, "show")
 def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
-    one = read_one(here.settings, group, RecordAddress.parse(record, _LIST))
+    one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = _summary(one) | {
         "born": _moment(letter.born_ms),
@@ -145,7 +145,7 @@ def export_letters(
     count = 0
     with opened(file) as out:
         write = csv_writer(out, _COLUMNS) if form == "csv" else json_line_writer(out)
-        for one in _all(here.settings, group, wanted):
+        for one in _all(here.cluster, group, wanted):
             write(_summary(one) | _content(one))
             count += 1
     # Standard output may be the file.
@@ -169,14 +169,14 @@ def resend_letters(
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
-    settings, as_json = here
+    cluster, as_json = here
     wanted = _filter(text, key, message_id, since, until)
     if bool(records) == all_of_them:
         raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
     if records and wanted != Filter():
         raise IllegalSetting("a filter goes with --all; dead letters that are named are sent as they are named")
-    chosen = [RecordAddress.parse(one, _LIST) for one in records] if records else _places(settings, group, wanted)
-    plan = plan_resend(settings, group, chosen, max_replays=max_replays) if chosen else []
+    chosen = [RecordAddress.parse(one, _LIST) for one in records] if records else _places(cluster, group, wanted)
+    plan = plan_resend(cluster, group, chosen, max_replays=max_replays) if chosen else []
     count = sum(one.status == SEND for one in plan)
     only_told = dry_run or not count
     if only_told or not as_json:
@@ -184,13 +184,13 @@ def resend_letters(
     if only_told or not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
         return
     replay_id = new_replay_id("dlq", now_ms())
-    done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
+    done = resend(cluster, group, chosen, replay_id=replay_id, max_replays=max_replays)
     _tell(group, done, replay_id, as_json=as_json)
 
 
-def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddress]:
+def _places(cluster: Cluster, group: str, wanted: Filter) -> list[RecordAddress]:
     found = []
-    for one in _all(settings, group, wanted):
+    for one in _all(cluster, group, wanted):
         found.append(one.place)
         if len(found) > MOST:
             raise IllegalSetting(
@@ -200,10 +200,10 @@ def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddres
     return found
 
 
-def _all(settings: Settings, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
+def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
     before: str | None = None
     while True:
-        page: Page = read_page(settings, group, wanted, before=before, limit=_EXPORT_PAGE)
+        page: Page = read_page(cluster, group, wanted, before=before, limit=_EXPORT_PAGE)
         yield from page.records
         if page.older is None:
             return

@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import has_spark
 from reconsume.cli.output import tell
 from reconsume.cli.progress import working
@@ -18,7 +17,7 @@ from reconsume.delay_levels.errors import ReconsumeError
 __all__ = ["reconcile_in_spark"]
 
 
-def reconcile_in_spark(settings: Settings) -> dict[str, Any] | None:
+def reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
     """The command's figures, and under `report` where its page is; None where Spark is not installed.
 
     Raises:
@@ -33,7 +32,7 @@ def reconcile_in_spark(settings: Settings) -> dict[str, Any] | None:
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
-                *("--bootstrap-servers", settings.bootstrap_servers, "--master", "local[2]"),
+                *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
             ],
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -16,13 +16,14 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Producer
 
-from reconsume.bridge.groups.groups import Groups, SystemConfig
-from reconsume.bridge.groups.groups_store import write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.groups.groups import SystemConfig
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.clients import produce_patiently
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.topic_follower import TailReader
-from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.cli.demo.application import flights_application
 from reconsume.cli.demo.reconciliation import reconcile_in_spark
@@ -65,13 +66,15 @@ def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json:
         with working("starting Kafka") as say:
             kafka = stack.enter_context(LocalKafka(progress=say))
         tell(f"Kafka runs at {kafka.bootstrap_servers}")
-        settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
-        _make_topics(settings)
+        cluster = Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers))
+        install(cluster, SystemConfig(message_delay_level=LEVEL_TABLE))
+        for topic in (ORIGIN, PROCESSED):
+            cluster.admin.create(topic, 4, -1, {})
         for number in (1, 2):
-            stack.enter_context(_scheduler(settings, number))
-        produced = _produce(settings, input_file, key)
-        report = _consume(settings, produced, condition)
-        report["reconcile"] = reconcile_in_spark(settings)
+            stack.enter_context(_scheduler(kafka.bootstrap_servers, number))
+        produced = _produce(cluster, input_file, key)
+        report = _consume(cluster, produced, condition)
+        report["reconcile"] = reconcile_in_spark(kafka.bootstrap_servers)
         print_report(report, as_json=as_json)
     return _is_well(report)
 
@@ -82,19 +85,8 @@ def _is_well(report: dict[str, Any]) -> bool:
     return agrees and not (report["lost"] or report["early"] or report["duplicates"])
 
 
-def _make_topics(settings: Settings) -> None:
-    admin = KafkaAdmin(settings.client_settings())
-    maker = TopicMaker(admin, settings.names, settings.topics)
-    system = SystemConfig(message_delay_level=LEVEL_TABLE)
-    for topic in plan_topics(wanted_topics(maker, Groups(system)), {}, {}).missing:
-        maker.make(topic)
-    admin.create(ORIGIN, 4, -1, {})
-    admin.create(PROCESSED, 4, -1, {})
-    write_system(settings, system)
-
-
-def _produce(settings: Settings, input_file: Path | None, key: str | None) -> int:
-    producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
+def _produce(cluster: Cluster, input_file: Path | None, key: str | None) -> int:
+    producer = Producer(cluster.base | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
     with working("producing") as say:
         for count, row in enumerate(read_rows(input_file), start=1):
@@ -114,14 +106,14 @@ def _require_column(row: Row, key: str | None) -> None:
 
 
 @contextmanager
-def _scheduler(settings: Settings, number: int) -> Iterator[None]:
+def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
     """A scheduler worker in a process of its own, as in production."""
     management = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryFile() as log:
         worker = subprocess.Popen(
             [
                 *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
-                *("--bootstrap-servers", settings.bootstrap_servers, "--management", management),
+                *("--bootstrap-servers", bootstrap_servers, "--management", management),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -147,20 +139,20 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
+def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
     application = flights_application(
-        settings.bootstrap_servers,
+        cluster.settings.bootstrap_servers,
         GROUP,
         topic=ORIGIN,
         processed=PROCESSED,
         cannot_process=condition,
         max_reconsume_times=MAX_RECONSUME_TIMES,
     )
-    tally = Tally(settings.names, ORIGIN, PROCESSED, GROUP)
+    tally = Tally(cluster.names, ORIGIN, PROCESSED, GROUP)
     with application, progress_bars() as progress:
         settled = progress.add_task("processed or dead", total=produced)
         waiting = progress.add_task("sent back and moved on", total=None)
-        for _ in _follow(settings, tally):
+        for _ in _follow(cluster, tally):
             progress.update(settled, completed=tally.settled)
             progress.update(waiting, completed=len(tally.moved), total=max(1, len(tally.sent_back)))
             if len(tally.produced) == produced and tally.complete:
@@ -168,16 +160,15 @@ def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]
     return tally.report()
 
 
-def _follow(settings: Settings, tally: Tally) -> Iterator[None]:
+def _follow(cluster: Cluster, tally: Tally) -> Iterator[None]:
     """Read all topics from their beginning into the tally; ends when nothing has happened for a minute."""
-    admin = KafkaAdmin(settings.client_settings())
     followed: set[Partition] = set()
     look_at, quiet_since = 0.0, time.monotonic()
-    with closing(TailReader(settings.client_settings(), "demo-tally", "demo-tally")) as reader:
+    with closing(TailReader(cluster.base, "demo-tally", "demo-tally")) as reader:
         while time.monotonic() - quiet_since < _STALLED_SECONDS:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + 1
-                there = {(topic, one) for topic, count in admin.topics().items() for one in range(count)}
+                there = set(all_partitions(cluster.admin.topics()))
                 new = {where for where in there - followed if not where[0].startswith("_")}
                 reader.follow(dict.fromkeys(new, OFFSET_BEGINNING))
                 followed |= new

@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.cli.chaos.judging.judge import PLACE_BITS, ChaosJudge, Place
 from reconsume.cli.chaos.poison import ORIGIN_OF_POISON, UNMADE_PREFIX, poison_in
 from reconsume.cli.chaos.workload import ORIGIN, PROCESSED, failures_in
 from reconsume.cli.processing import PROCESSED_ORIGIN
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUME_TIME
 from reconsume.delay_levels.wire.quarantine import QUARANTINE_REASON
 
@@ -36,17 +38,16 @@ class TopicReader:
     """A thread that follows every topic and tells the judge; use it as a context.
 
     Args:
-        conf: librdkafka settings; not by way of the proxies.
-        names: the installation's topics.
+        cluster: not by way of the proxies.
         say: told when reading has stopped and begins again.
     """
 
-    def __init__(self, conf: Mapping[str, Any], names: TopicNames, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
         self.judge = ChaosJudge()
         self.lock = threading.Lock()
         self.quiet_since = time.monotonic()
-        self._conf = conf
-        self._names = names
+        self._cluster = cluster
+        self._names = names = cluster.names
         self._written = names.prefix + "DELAY.", names.prefix + "RETRY.", names.prefix + "DLQ."
         self._say = say
         self._stop = threading.Event()
@@ -79,8 +80,7 @@ class TopicReader:
         Raises:
             ReconsumeError: Kafka does not say where their ends are.
         """
-        admin = KafkaAdmin(self._conf)
-        ends = admin.end_offsets(self._ours(admin))
+        ends = self._cluster.admin.end_offsets(self._ours())
         with self.lock:
             return sorted(where for where, end in ends.items() if self._next.get(where, 0) < end)
 
@@ -92,25 +92,25 @@ class TopicReader:
 
     def _follow_until_stalled(self) -> None:
         """With one consumer: on a busy machine one has stopped reading for good, so after a while another goes on."""
-        admin = KafkaAdmin(self._conf)
         consumer = Consumer(
-            consumer_settings(self._conf, "chaos-judge") | {"group.id": "chaos-judge", "enable.partition.eof": True}
+            consumer_settings(self._cluster.base, "chaos-judge")
+            | {"group.id": "chaos-judge", "enable.partition.eof": True}
         )
         assigned: set[Partition] = set()
         look_at, read_at = 0.0, time.monotonic()
         try:
             while not self._stop.is_set() and time.monotonic() < read_at + _STALLED_SECONDS:
                 if time.monotonic() >= look_at:
-                    assigned |= self._assign_new(consumer, admin, assigned)
+                    assigned |= self._assign_new(consumer, assigned)
                     look_at = time.monotonic() + _LOOK_EVERY_SECONDS
                 if self._take(consumer.consume(_BATCH, _WAIT_SECONDS)):
                     read_at = time.monotonic()
         finally:
             consumer.close()
 
-    def _assign_new(self, consumer: Consumer, admin: KafkaAdmin, assigned: set[Partition]) -> set[Partition]:
+    def _assign_new(self, consumer: Consumer, assigned: set[Partition]) -> set[Partition]:
         try:
-            new = self._ours(admin) - assigned
+            new = self._ours() - assigned
         except ReconsumeError:
             return set()  # a broker is away; that is what this is all about
         if new:
@@ -119,11 +119,9 @@ class TopicReader:
             )
         return new
 
-    def _ours(self, admin: KafkaAdmin) -> set[Partition]:
+    def _ours(self) -> set[Partition]:
         ours = (ORIGIN, ORIGIN_OF_POISON, PROCESSED, self._names.prefix)
-        return {
-            (topic, one) for topic, count in admin.topics().items() if topic.startswith(ours) for one in range(count)
-        }
+        return {where for where in all_partitions(self._cluster.admin.topics()) if where[0].startswith(ours)}
 
     def _take(self, messages: list[Message]) -> bool:
         """Tell the judge; whether a record was read or the end of a partition reached."""
