@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import importlib.util
 import inspect
+import os
 import signal
 import sys
 import threading
@@ -44,6 +46,7 @@ __all__ = [
     "read_settings",
     "shown_text",
     "stop_at_signals",
+    "user_name",
 ]
 
 BootstrapServers = Annotated[
@@ -203,6 +206,14 @@ def confirm(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
     return typer.confirm(visible(question), err=True)
+
+
+def user_name() -> str:
+    """Return who runs the command, as the system knows it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no entry for the uid, as in a container
+        return f"uid {os.getuid()}"
 
 
 def has_spark() -> bool:

@@ -70,6 +70,7 @@ def _routes(pages: Pages, resend: Resend) -> list[Route]:
         Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),
         Route(group + "/resend", resend.resend_plan, methods=["POST"]),
         Route(group + "/resend/run", resend.resend_run, methods=["POST"]),
+        Route(group + "/resolve", resend.resolve, methods=["POST"]),
     ]
 
 

@@ -15,6 +15,7 @@ from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
+from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import Status, collect_status
 
 __all__ = ["ConsoleCluster", "Shared"]
@@ -58,13 +59,23 @@ class ConsoleCluster:
         """What `resend` would do."""
         return plan_resend(self._cluster, group, places)
 
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
         """Send them again, each once."""
         with self._resending:
             try:
-                return resend(self._cluster, group, places, replay_id=replay_id)
+                return resend(self._cluster, group, places, replay_id=replay_id, by=by)
             finally:
                 self._status.forget()
+
+    def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
+        """Resolve those that are open."""
+        with self._resending:
+            return resolve(self._cluster, group, places, by=by, why=why)
+
+    def reopen(self, group: str, places: Collection[RecordAddress]) -> list[Changed]:
+        """Open those that were resolved."""
+        with self._resending:
+            return reopen(self._cluster, group, places)
 
 
 class Shared(Generic[T]):

@@ -1,4 +1,4 @@
-"""Which dead letters are open: nobody has sent them again. Told by records of dead-letter topics and of `DELAY.0s`."""
+"""Which dead letters are open, as records of dead-letter topics, of `DELAY.0s` and of DEAD_LETTERS tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST: Final = 100_000
 
 
 class OpenDeadLetters:
-    """The newest dead letter of each message, until it is sent again, deleted, or too old to be judged.
+    """The newest dead letter of each message, until it is sent again, resolved, deleted, or too old to be judged.
 
     Args:
         most: at most so many are kept; those that come later are left out until there is room.
@@ -24,6 +24,7 @@ class OpenDeadLetters:
         self._most = most
         self._size = 0
         self._groups: dict[str, dict[str, tuple[int, int, int]]] = {}
+        self._resolved: dict[tuple[str, tuple[int, int, int]], str] = {}
 
     def died(self, group: str, message_id: str, at: tuple[int, int, int]) -> None:
         """A dead letter: when it was stored (ms), its partition, its offset."""
@@ -33,6 +34,18 @@ class OpenDeadLetters:
         elif self._size < self._most:
             letters[message_id] = at
             self._size += 1
+
+    def resolved(self, group: str, at: tuple[int, int, int]) -> None:
+        """The dead letter that stands there is open no longer."""
+        for message_id in [one for one, place in self._groups.get(group, {}).items() if place == at]:
+            self._close(group, message_id)
+            if len(self._resolved) < self._most:
+                self._resolved[group, at] = message_id
+
+    def opened(self, group: str, at: tuple[int, int, int]) -> None:
+        """One that was resolved is open again."""
+        if (message_id := self._resolved.pop((group, at), None)) is not None:
+            self.died(group, message_id, at)
 
     def replayed(self, replayed: Replayed, stored_ms: int) -> None:
         """A message was sent again, to one group or, on an ordinary topic, to all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from confluent_kafka import Message
@@ -16,9 +16,11 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.properties import Headers
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letter_states import StatesReader, state_name
 from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", "read_page", "read_these", "record_of"]
@@ -42,14 +44,22 @@ class DeadLetterRecord:
         headers: all, in their order.
         stored_ms: when it became a dead letter.
         letter: what the headers tell.
+        state: what became of it, None while it is open; also None where nobody has asked.
     """
 
+    topic: str
     place: RecordAddress
     key: bytes | None
     value: bytes | None
     headers: Headers
     stored_ms: int
     letter: DeadLetterInfo
+    state: DeadLetterState | None = None
+
+    @property
+    def key_of_state(self) -> DeadLetterKey:
+        """Under which the topic of states tells of it."""
+        return DeadLetterKey(self.topic, *self.place, self.stored_ms)
 
     @property
     def at(self) -> tuple[int, int, int]:
@@ -72,6 +82,7 @@ class Filter:
         message_id: the origin message id.
         since_ms: it became a dead letter then or later.
         until_ms: before that.
+        state: a key of `STATES`.
     """
 
     text: str | None = None
@@ -79,6 +90,7 @@ class Filter:
     message_id: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    state: str | None = None
 
     def takes(self, record: DeadLetterRecord) -> bool:
         """Whether this one is wanted."""
@@ -90,6 +102,7 @@ class Filter:
             and (self.message_id is None or letter.origin_message_id == self.message_id)
             and (self.since_ms is None or record.stored_ms >= self.since_ms)
             and (self.until_ms is None or record.stored_ms < self.until_ms)
+            and (self.state is None or state_name(record.state) == self.state)
         )
 
 
@@ -136,12 +149,14 @@ def read_page(
         if (where := (topic, number)) in heads:
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
+    states = StatesReader(cluster)
     looked_at = size = 0
     with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
-        for record in heapq.merge(*backwards, key=lambda one: one.at, reverse=True):
+        for one in heapq.merge(*backwards, key=lambda letter: letter.at, reverse=True):
             looked_at += 1
-            heads[topic, record.place.partition] = record.place.offset
+            heads[topic, one.place.partition] = one.place.offset
+            record = replace(one, state=states.of(one.key_of_state))
             if wanted.takes(record):
                 records.append(record)
                 size += record.size
@@ -157,7 +172,8 @@ def read_one(cluster: Cluster, group: str, place: RecordAddress) -> DeadLetterRe
         RecordNotFound: there is none.
         TopicNotReady: the group has no dead-letter topic.
     """
-    return read_these(cluster, group, [place])[0]
+    [one] = read_these(cluster, group, [place])
+    return replace(one, state=StatesReader(cluster).of(one.key_of_state))
 
 
 def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
@@ -242,7 +258,9 @@ def record_of(group: str, message: Message) -> DeadLetterRecord:
     """Of a record of the group's dead-letter topic."""
     place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
     letter = DeadLetterInfo.of(group, Position(message.topic() or "", *place), headers)
-    return DeadLetterRecord(place, message.key(), message.value(), headers, message.timestamp()[1], letter)
+    return DeadLetterRecord(
+        message.topic() or "", place, message.key(), message.value(), headers, message.timestamp()[1], letter
+    )
 
 
 def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition, int]) -> str | None:

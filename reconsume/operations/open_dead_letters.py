@@ -1,4 +1,4 @@
-"""Follow dead-letter topics and `DELAY.0s`, to tell how old the oldest dead letter is that nobody has sent again."""
+"""Follow dead letters, what was sent again and their states, to tell how old the oldest open one is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from confluent_kafka import Message
+
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.delay_levels.errors import IllegalName, ReconsumeError
+from reconsume.delay_levels.errors import IllegalName, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
+from reconsume.delay_levels.wire.dead_letter_states import parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
 from reconsume.delay_levels.wire.resend import replayed_of
 from reconsume.operations.dead_letters import record_of
@@ -64,8 +67,8 @@ class OpenDeadLettersFollower:
         """
         admin, names, since_ms = self._cluster.admin, self._cluster.names, self._since_ms()
         # The lane's ends first: what was sent again before them had died before the other ends.
-        lane = names.delay(0)
-        replays = self._new(all_partitions({lane: admin.topics().get(lane, 0)}), since_ms)
+        topics, told_by = admin.topics(), (names.delay(0), names.dead_letter_states)
+        handled = self._new(all_partitions({topic: topics.get(topic, 0) for topic in told_by}), since_ms)
         topics = admin.topics()
         dead = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
         letters = all_partitions({topic: topics[topic] for topic in dead})
@@ -74,15 +77,26 @@ class OpenDeadLettersFollower:
             for message in reader.read(died):
                 record = record_of(dead[message.topic() or ""], message)
                 self._open.died(record.letter.group, record.letter.origin_message_id, record.at)
-            for message in reader.read(replays):
-                if (replayed := replayed_of(headers_of(message))) is not None:
+            for message in reader.read(handled):
+                if message.topic() == names.dead_letter_states:
+                    self._take_state(message, dead)
+                elif (replayed := replayed_of(headers_of(message))) is not None:
                     self._open.replayed(replayed, message.timestamp()[1])
-        self._read_to = {where: end for where, (_, end) in (replays | died).items()}
+        self._read_to = {where: end for where, (_, end) in (handled | died).items()}
         starts = admin.end_offsets(letters, earliest=True)
         for topic, group in dead.items():
             self._open.forget(group, {one: at for (name, one), at in starts.items() if name == topic}, since_ms)
         self._open.keep_groups(frozenset(dead.values()))
         self._tell(self._open.oldest_ms())
+
+    def _take_state(self, message: Message, dead: Mapping[str, str]) -> None:
+        try:
+            key = parse_key(message.key())
+        except MalformedProperty as error:
+            logger.warning("record skipped topic=%s offset=%s: %s", message.topic(), message.offset(), error)
+            return
+        act = self._open.opened if message.value() is None else self._open.resolved
+        act(dead.get(key.topic, ""), (key.stored_ms, key.partition, key.offset))
 
     def _since_ms(self) -> int:
         kept_ms = self._cluster.settings.topics.retention_days * _DAY_MS * _KEPT_OF_RETENTION

@@ -19,8 +19,10 @@ from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
+from reconsume.operations.dead_letter_states import StatesReader, produce_states, resend_id, state_name, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
 from reconsume.operations.record_address import RecordAddress
 
@@ -30,6 +32,8 @@ MOST: Final = 10_000
 """Dead letters that one call sends again: they are held in memory. Spark replays more."""
 _TOGETHER: Final = 500
 """Records of one transaction."""
+_WITH_STATES: Final = (SEND, "superseded")
+"""What becomes of them is written down."""
 
 
 class ResendVerdict(NamedTuple):
@@ -39,6 +43,8 @@ class ResendVerdict(NamedTuple):
     status: str
     times: int
     """How often its message was sent again before."""
+    newest: tuple[int, int, int]
+    """Where the newest dead letter of its message stands: stored (ms), partition, offset."""
 
 
 def new_replay_id(by: str, now_ms: float) -> str:
@@ -81,20 +87,22 @@ def _judge(
         raise IllegalSetting(
             f"{len(places)} dead letters: name between 1 and {MOST:,}; `reconsume replay` sends as many as there are"
         )
-    records = read_these(cluster, group, places)
+    records, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=to_the_last)
     histories = _histories(cluster, group, records, lane, to_the_last=to_the_last)
     found = []
     for record in records:
         history = histories[record.letter.origin_message_id]
-        status = resend_status(record.letter, record.at, history, max_replays)
-        found.append(ResendVerdict(record, status, max(record.letter.replay_times, history.times)))
+        status = resend_status(
+            record.letter, record.at, history, max_replays, state_name(states.of(record.key_of_state))
+        )
+        found.append(ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest))
     return found
 
 
 def resend(
-    cluster: Cluster, group: str, places: Collection[RecordAddress], *, replay_id: str, max_replays: int = 2
+    cluster: Cluster, group: str, places: Collection[RecordAddress], *, replay_id: str, by: str, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """Send dead letters again to their group, through `DELAY.0s`, in transactions.
+    """Send dead letters again to their group, through `DELAY.0s`, and write their states, in the same transactions.
 
     Whoever resends at the same time is fenced, and what was sent before is read back first, so each goes once; given
     again, it sends what is missing.
@@ -104,6 +112,7 @@ def resend(
         group: whose.
         places: which.
         replay_id: the header `REPLAY_ID` of what is sent.
+        by: who sends them, for their states.
         max_replays: a message that was sent again so often is left out.
 
     Returns:
@@ -115,8 +124,8 @@ def resend(
         KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
     """
     found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
-    lanes = LanePartitions(lambda: groups)
-    with ExclusiveWriter(cluster, f"{cluster.names.prefix}dlq-resend", "sending dead letters again") as writer:
+    lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)
+    with ExclusiveWriter(cluster, resend_id(cluster), "sending dead letters again") as writer:
         while True:
             # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
             writer.take_over()
@@ -124,10 +133,16 @@ def resend(
             verdicts = _judge(cluster, group, left, max_replays, lane, to_the_last=True)
             choose = partial(lanes.choose, cluster.names.delay(0), len(lane), group)
             # Two dead letters of one message are never both sent: the older one is superseded.
-            chosen, sent = [one for one in verdicts if one.status == SEND], 0
+            chosen, sent = [one for one in verdicts if one.status in _WITH_STATES], 0
             while sent < len(chosen) and writer.is_alone:
                 part = chosen[sent : sent + _TOGETHER]
-                writer.write(partial(_produce, cluster.names.delay(0), choose, part, replay_id))
+                states = _states(part, replay_id, by, int(cluster.clock()))
+
+                def produce(producer: Producer) -> None:
+                    _produce(cluster.names.delay(0), choose, part, replay_id, producer)  # noqa: B023 - called at once
+                    produce_states(topic, states, producer)  # noqa: B023
+
+                writer.write(produce)
                 sent += len(part)
             found |= {one.record.place: one for one in verdicts}
             left = [one.record.place for one in chosen[sent:]]
@@ -142,9 +157,22 @@ def _produce(
     replay_id: str,
     producer: Producer,
 ) -> None:
-    for record, _, times in verdicts:
+    for record, status, times, _ in verdicts:
+        if status != SEND:
+            continue
         headers = resend_headers(record.headers, record.letter, replay_id, times)
         producer.produce(topic, record.value, record.key, choose(record.key), headers=list(headers))
+
+
+def _states(
+    verdicts: Iterable[ResendVerdict], replay_id: str, by: str, at_ms: int
+) -> dict[DeadLetterKey, DeadLetterState]:
+    return {
+        record.key_of_state: DeadLetterState(RESENT, at_ms, by, job=replay_id)
+        if status == SEND
+        else DeadLetterState(SUPERSEDED, at_ms, by, newer=str(RecordAddress(*newest[1:])))
+        for record, status, _, newest in verdicts
+    }
 
 
 def _histories(

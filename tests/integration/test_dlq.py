@@ -137,13 +137,13 @@ def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is
     with consumer:
         wait_until(lambda: len(dead()) == 1, 60, "it is dead")
         [first] = dead()
-        assert statuses(resend(cluster, group, [first], replay_id="one")) == ["send"]
-        assert statuses(resend(cluster, group, [first], replay_id="two")) in (["replayed"], ["superseded"])
+        assert statuses(resend(cluster, group, [first], replay_id="one", by="alice")) == ["send"]
+        assert statuses(resend(cluster, group, [first], replay_id="two", by="alice")) in (["replayed"], ["superseded"])
         wait_until(lambda: len(dead()) == 2, 60, "it is dead again")
         assert statuses(plan_resend(cluster, group, dead())) == ["superseded", "send"]
-        assert statuses(resend(cluster, group, dead(), replay_id="three")) == ["superseded", "send"]
+        assert statuses(resend(cluster, group, dead(), replay_id="three", by="alice")) == ["superseded", "send"]
         wait_until(lambda: len(dead()) == 3, 60, "it is dead once more")
-        assert statuses(resend(cluster, group, dead(), replay_id="four")) == [
+        assert statuses(resend(cluster, group, dead(), replay_id="four", by="alice")) == [
             "superseded",
             "superseded",
             "capped",
@@ -158,7 +158,7 @@ def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
     group = with_dead_letters(here, 4)
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, here.topic(group), listener):
-        done = resend(here.cluster, group, [RecordAddress(0, 1), RecordAddress(0, 3)], replay_id="friday")
+        done = resend(here.cluster, group, [RecordAddress(0, 1), RecordAddress(0, 3)], replay_id="friday", by="alice")
         assert statuses(done) == ["send", "send"]
         wait_until(lambda: len(listener.messages) == 2, 60, "both come to the listener")
     assert {one.body for one in listener.messages} == {b"value-1", b"value-3"}
@@ -176,7 +176,7 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
 
     def try_to(number: int) -> int:
         try:
-            return statuses(resend(here.cluster, group, places, replay_id=f"r{number}")).count("send")
+            return statuses(resend(here.cluster, group, places, replay_id=f"r{number}", by="alice")).count("send")
         except ReconsumeError:
             return 0
 
@@ -200,13 +200,17 @@ def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
     def after_another(slow: Transactions) -> None:
         if not others:
             others.append([])
-            others[0] += statuses(resend(here.cluster, group, places, replay_id="fast"))
+            others[0] += statuses(resend(here.cluster, group, places, replay_id="fast", by="alice"))
         replace(slow)
 
     monkeypatch.setattr(resend_module, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
     monkeypatch.setattr(Transactions, "_replace", after_another)
-    assert statuses(resend(here.cluster, group, places, replay_id="slow")) == ["send", "replayed", "replayed"]
+    assert statuses(resend(here.cluster, group, places, replay_id="slow", by="alice")) == [
+        "send",
+        "replayed",
+        "replayed",
+    ]
     assert others == [["replayed", "send", "send"]]
     wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
 
@@ -222,7 +226,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
     producer.flush()
     # `DELAY.0s` has one partition here, so what is sent now stands behind.
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(resend, here.cluster, group, [RecordAddress(0, 0)], replay_id="one")
+        first = pool.submit(resend, here.cluster, group, [RecordAddress(0, 0)], replay_id="one", by="alice")
         with pytest.raises(TimeoutError):
             first.result(3)
         producer.abort_transaction()
@@ -231,7 +235,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         producer.produce(lane, b"not yet", partition=0)
         producer.flush()
         assert statuses(plan_resend(here.cluster, group, [RecordAddress(0, 0)])) == ["replayed"]
-        second = pool.submit(resend, here.cluster, group, [RecordAddress(0, 1)], replay_id="two")
+        second = pool.submit(resend, here.cluster, group, [RecordAddress(0, 1)], replay_id="two", by="alice")
         with pytest.raises(TimeoutError):
             second.result(3)
         producer.abort_transaction()

@@ -165,9 +165,9 @@ def test_a_resend_ends_and_the_next_one_sends_what_is_missing(
     group, places = with_dead_letters(here), [RecordAddress(0, number) for number in range(COUNT)]
     accident.step, accident.hangs = step, hangs
     with pytest.raises(KafkaNotReachable):
-        resend(here.cluster, group, places, replay_id="one")
+        resend(here.cluster, group, places, replay_id="one", by="alice")
     accident.undo()
-    until_it_works(lambda: resend(here.cluster, group, places, replay_id="two"))
+    until_it_works(lambda: resend(here.cluster, group, places, replay_id="two", by="alice"))
     assert_each_was_sent_once(here)
     assert [one.status for one in plan_resend(here.cluster, group, places)] == ["replayed"] * COUNT
 

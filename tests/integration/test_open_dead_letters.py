@@ -56,7 +56,7 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_or_deleted(here: Installat
     assert told[group] == at[RecordAddress(0, 0)]
     others = told[other]
 
-    resend(here.cluster, group, [RecordAddress(0, 0)], replay_id="friday")
+    resend(here.cluster, group, [RecordAddress(0, 0)], replay_id="friday", by="alice")
     follower.look()
     assert told[group] == at[RecordAddress(0, 1)]
     delete_before(here, group, RecordAddress(0, 2))
@@ -64,7 +64,7 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_or_deleted(here: Installat
     assert told[group] == at[RecordAddress(0, 2)]
 
     # It dies again, after it was sent again.
-    resend(here.cluster, group, [RecordAddress(0, 2), RecordAddress(0, 3)], replay_id="saturday")
+    resend(here.cluster, group, [RecordAddress(0, 2), RecordAddress(0, 3)], replay_id="saturday", by="alice")
     headers = headers_of(group, 2, REPLAY_ID="saturday", REPLAY_TIMES="1")
     here.produce(here.settings.names.dead_letter(group), b"value-2", key=b"key-2", headers=headers)
     follower.look()

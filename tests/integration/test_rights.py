@@ -254,7 +254,8 @@ def as_resender(case: Case) -> bool:
     here.produce(topic, b"dead")
     with suppress_noted(case.complaints):
         return [
-            one.status for one in resend(Cluster(case.settings), case.group, [RecordAddress(0, 0)], replay_id="again")
+            one.status
+            for one in resend(Cluster(case.settings), case.group, [RecordAddress(0, 0)], replay_id="again", by="alice")
         ] == [SEND]
     return False
 

@@ -61,7 +61,7 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
 
     run_replay(spark, bootstrap_servers, plan)
     places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
-    resend(by_hand.cluster, GROUP, places, replay_id="friday-2")
+    resend(by_hand.cluster, GROUP, places, replay_id="friday-2", by="alice")
 
     def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
         """What was written, but for where a dead letter that has no identity stood: that is chance."""

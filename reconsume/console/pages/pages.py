@@ -19,7 +19,9 @@ from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.faults import Refusal
 from reconsume.console.web.rendering import ICON, STYLE, Renderer
 from reconsume.delay_levels.errors import TopicNotReady
+from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 
 __all__ = ["Pages", "group_of", "letter_row"]
@@ -45,6 +47,7 @@ def letter_row(one: DeadLetterRecord, *, hide: bool) -> dict[str, Any]:
         "key_size": None if one.key is None else len(one.key),
         "stored_ms": one.stored_ms,
         "letter": one.letter,
+        "state": state_name(one.state),
         "cause": shorten(one.letter.cause or "", _CAUSE_CHARACTERS),
     }
 
@@ -123,6 +126,7 @@ class Pages:
             "before": before,
             "page": page,
             "rows": [letter_row(one, hide=self._hide) for one in page.records],
+            "states": STATES,
             "token_of_forms": self._token_of_forms,
         }
         return self._renderer.page(request, "dead_letters.html", content)
@@ -136,6 +140,7 @@ class Pages:
             "group": group,
             "one": one,
             "letter": one.letter,
+            "state": state_name(one.state),
             "topic": self._names.dead_letter(group),
             "key": blob(one.key, hide=self._hide),
             "value": blob(one.value, hide=self._hide),

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 Form = dict[str, list[str]]
 _REPLAY_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
+_WHY_CHARACTERS: Final = 500
 _FIELDS: Final = 2 * MOST_PLACES + 10
 
 
@@ -71,6 +72,11 @@ class Resend:
         form = await self._form(request)
         return await run_in_threadpool(self._run, request, form)
 
+    async def resolve(self, request: Request) -> Response:
+        """Resolve the chosen dead letters, or open them again; the same form again changes nothing."""
+        form = await self._form(request)
+        return await run_in_threadpool(self._resolve, request, form)
+
     async def _form(self, request: Request) -> Form:
         """What was sent.
 
@@ -112,7 +118,7 @@ class Resend:
 
     def _resend(self, who: str, group: str, places: list[RecordAddress], replay_id: str) -> list[ResendVerdict]:
         try:
-            verdicts = self._cluster.resend(group, places, replay_id)
+            verdicts = self._cluster.resend(group, places, replay_id, who)
         except ReconsumeError as error:
             logger.warning(
                 "resend by %s of %d dead letters of group %r, replay %s, did not end well: %s",
@@ -127,6 +133,25 @@ class Resend:
         for one in verdicts:
             self._resent.labels(one.status).inc()
         return verdicts
+
+    def _resolve(self, request: Request, form: Form) -> Response:
+        group, places = group_of(request), places_of(form.get("place", []))
+        who, why = request.scope.get("caller", NOBODY), _last(form, "why").strip()
+        if "reopen" in form:
+            done = self._cluster.reopen(group, places)
+        elif why:
+            done = self._cluster.resolve(group, places, who, why[:_WHY_CHARACTERS])
+        else:
+            raise IllegalSetting("the reason is missing: go back and write why these dead letters need no resend")
+        changed = sum(one.is_changed for one in done)
+        what = "opened" if "reopen" in form else "resolved"
+        logger.info("dead letters %s group=%r by=%s changed=%d of=%d", what, group, who, changed, len(done))
+        rows = [
+            letter_row(one.record, hide=self._hide) | {"status": what if one.is_changed else one.before} for one in done
+        ]
+        content = {"group": group, "rows": rows, "changed": changed, "sent_status": what, "what": what}
+        here = Links().group(group, "dead-letters")
+        return self._renderer.page(request, "resolve_done.html", content, here=here)
 
     def _answer(
         self, request: Request, content: dict[str, Any], verdicts: list[ResendVerdict], template: str

@@ -50,7 +50,7 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.delay_levels.wire.timer import is_delayed_message
-from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
+from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
 
 __all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
 

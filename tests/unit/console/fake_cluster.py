@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
@@ -12,12 +12,15 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict
+from reconsume.operations.resolve import Changed
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 from tests.support.consoles import Browser, console_settings, running_console
 
@@ -51,7 +54,8 @@ def letter(
     told = [(name, text.encode()) for name, text in ours.items() if text is not None]
     every: list[Header] = [*headers, *told]
     info = DeadLetterInfo.of(group, Position(f"reconsume.DLQ.{group}", 0, offset), every)
-    return DeadLetterRecord(RecordAddress(0, offset), key, value, every, NOW - (60 - offset) * 60_000, info)
+    place, stored_ms = RecordAddress(0, offset), NOW - (60 - offset) * 60_000
+    return DeadLetterRecord(f"reconsume.DLQ.{group}", place, key, value, every, stored_ms, info)
 
 
 def status_of_groups(**dead_letters: int) -> Status:
@@ -80,6 +84,7 @@ class FakeCluster(ConsoleCluster):
     verdicts: dict[RecordAddress, str] = field(default_factory=dict)
     error: Exception | None = None
     sent: list[tuple[str, list[RecordAddress], str]] = field(default_factory=list)
+    by: list[str] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
     def _letters(self, group: str) -> list[DeadLetterRecord]:
@@ -110,16 +115,37 @@ class FakeCluster(ConsoleCluster):
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         return [
-            ResendVerdict(one, self.verdicts.get(one.place, SEND), 0)
+            ResendVerdict(one, self.verdicts.get(one.place, SEND), 0, one.at)
             for one in self._letters(group)
             if one.place in places
         ]
 
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
         done = self.plan(group, places)
         sent = [one.record.place for one in done if one.status == SEND]
         self.sent.append((group, sent, replay_id))
+        self.by.append(by)
         self.verdicts |= dict.fromkeys(sent, "replayed")
+        return done
+
+    def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
+        return self._change(group, places, "OPEN", DeadLetterState("RESOLVED", NOW, by, why))
+
+    def reopen(self, group: str, places: Collection[RecordAddress]) -> list[Changed]:
+        return self._change(group, places, "RESOLVED", None)
+
+    def _change(
+        self, group: str, places: Collection[RecordAddress], wanted: str, state: DeadLetterState | None
+    ) -> list[Changed]:
+        done = [
+            Changed(one, state_name(one.state), state_name(one.state) == wanted)
+            for one in self._letters(group)
+            if one.place in places
+        ]
+        changed = {one.record.place for one in done if one.is_changed}
+        self.letters[group] = [
+            replace(one, state=state) if one.place in changed else one for one in self._letters(group)
+        ]
         return done
 
 

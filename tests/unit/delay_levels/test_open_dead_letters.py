@@ -43,6 +43,17 @@ def test_a_message_of_another_group_stays_open_unless_all_groups_get_it() -> Non
     assert found.oldest_ms() == {"departures": 200}
 
 
+def test_one_that_was_resolved_is_not_open_until_somebody_opens_it() -> None:
+    found = letters()
+    found.resolved("departures", (100, 0, 8))
+    assert found.oldest_ms() == {"departures": 100}
+    found.resolved("departures", (100, 0, 7))
+    assert found.oldest_ms() == {"departures": 200}
+    found.opened("departures", (100, 0, 7))
+    found.opened("departures", (300, 0, 7))
+    assert found.oldest_ms() == {"departures": 100}
+
+
 def test_what_was_deleted_or_is_too_old_is_left_out() -> None:
     found = letters()
     found.forget("departures", {0: 8, 1: 0}, 0)

@@ -1,1 +1,0 @@
-"""An index of dead letters that is rebuilt from Kafka at will."""
