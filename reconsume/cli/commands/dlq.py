@@ -55,16 +55,17 @@ _COLUMNS: Final = (
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
-Text = Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")]
-Key = Annotated[str | None, typer.Option(help="the record's key")]
-MessageId = Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")]
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")]
 
 
-def _filter(text: str | None, key: str | None, message_id: str | None, since: str | None, until: str | None) -> Filter:
+def _wanted(
+    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
+) -> Filter:
     now = now_ms()
     moments = (
         None if said is None else parse_point_in_time(option, said, now)
@@ -73,20 +74,15 @@ def _filter(text: str | None, key: str | None, message_id: str | None, since: st
     return Filter(text, key, message_id, *moments)
 
 
-@on_kafka(app, "list")
+@on_kafka(app, "list", wanted=_wanted)
 def list_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
-    wanted = _filter(text, key, message_id, since, until)
     page = read_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [_summary(one) for one in page.records]
@@ -126,20 +122,15 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
     print_report(report, as_json=here.as_json)
 
 
-@on_kafka(app, "export")
+@on_kafka(app, "export", wanted=_wanted)
 def export_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
     file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
-    wanted = _filter(text, key, message_id, since, until)
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
@@ -153,24 +144,19 @@ def export_letters(
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
-@on_kafka(app, "resend")
+@on_kafka(app, "resend", wanted=_wanted)
 def resend_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="all that the filter takes, 10,000 at most")] = False,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
     max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
     cluster, as_json = here
-    wanted = _filter(text, key, message_id, since, until)
     if bool(records) == all_of_them:
         raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
     if records and wanted != Filter():
