@@ -40,7 +40,10 @@ def run_scheduler(settings: Settings) -> None:
 
 def run_sidecar(settings: ProcessSettings) -> None:
     """Run a sidecar; what is in hand is finished first."""
-    _need("sidecar", "FastAPI, uvicorn and more", "fastapi", "uvicorn", "httptools", "uvloop")
+    if not _has("fastapi", "uvicorn", "httptools", "uvloop"):
+        raise IllegalSetting(
+            "the sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout"
+        )
     from reconsume.sidecar.process.process import Sidecar
 
     scheme = "http" if settings.sidecar.tls is None else "https"
@@ -53,7 +56,10 @@ def run_sidecar(settings: ProcessSettings) -> None:
 
 def run_console(settings: ConsoleProcessSettings) -> None:
     """Run a console."""
-    _need("console", "Jinja2, Starlette, uvicorn and more", "httptools", "jinja2", "starlette", "uvicorn")
+    if not _has("httptools", "jinja2", "starlette", "uvicorn"):
+        raise IllegalSetting(
+            "the console needs Jinja2, Starlette, uvicorn and more: pip install '.[cli,console]' in the checkout"
+        )
     from reconsume.console.process import Console
 
     def told(pages: str, management: str) -> None:
@@ -62,9 +68,8 @@ def run_console(settings: ConsoleProcessSettings) -> None:
     _run("the console", settings, lambda level: Console(settings, told, level))
 
 
-def _need(extra: str, what: str, *modules: str) -> None:
-    if any(find_spec(module) is None for module in modules):
-        raise IllegalSetting(f"the {extra} needs {what}: pip install '.[cli,{extra}]' in the checkout")
+def _has(*modules: str) -> bool:
+    return all(find_spec(module) is not None for module in modules)
 
 
 def _run(what: str, settings: Settings, make: Callable[[RootLevel], _Process]) -> None:
