@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Final
-
-from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.writing.exclusive_writer import NewRecord
 from reconsume.delay_levels.errors import MalformedProperty, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import (
     OPEN,
@@ -20,7 +18,7 @@ from reconsume.delay_levels.wire.dead_letter_states import (
     parse_key,
 )
 
-__all__ = ["StatesReader", "produce_states", "resend_id", "state_name", "states_topic"]
+__all__ = ["StatesReader", "resend_id", "state_name", "state_record", "states_topic"]
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +89,10 @@ def resend_id(cluster: Cluster) -> str:
     return f"{cluster.names.prefix}dlq-resend"
 
 
-def produce_states(topic: str, states: Mapping[DeadLetterKey, DeadLetterState | None], producer: Producer) -> None:
-    """Hand states to the producer of a transaction; None opens a dead letter."""
-    for key, state in states.items():
-        value = None if state is None else encode_state(state).encode()
-        producer.produce(topic, value, str(key).encode(), _ONLY_PARTITION)
+def state_record(topic: str, key: DeadLetterKey, state: DeadLetterState | None) -> NewRecord:
+    """Return the record that writes a state down; None opens a dead letter."""
+    value = None if state is None else encode_state(state).encode()
+    return NewRecord(topic, value, str(key).encode(), _ONLY_PARTITION)
 
 
 def states_topic(cluster: Cluster) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
-
-from confluent_kafka import Producer
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
@@ -16,13 +14,13 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
 from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
-from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterState
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
-from reconsume.operations.dead_letter_states import StatesReader, produce_states, resend_id, state_name, states_topic
+from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
 from reconsume.operations.record_address import RecordAddress
 
@@ -136,13 +134,10 @@ def resend(
             chosen, sent = [one for one in verdicts if one.status in _WITH_STATES], 0
             while sent < len(chosen) and writer.is_alone:
                 part = chosen[sent : sent + _TOGETHER]
-                states = _states(part, replay_id, by, int(cluster.clock()))
-
-                def produce(producer: Producer) -> None:
-                    _produce(cluster.names.delay(0), choose, part, replay_id, producer)  # noqa: B023 - called at once
-                    produce_states(topic, states, producer)  # noqa: B023
-
-                writer.write(produce)
+                at_ms = int(cluster.clock())
+                copies = [_copy(cluster.names.delay(0), choose, one, replay_id) for one in part if one.status == SEND]
+                states = [(one.record.key_of_state, _state(one, replay_id, by, at_ms)) for one in part]
+                writer.write_records([*copies, *(state_record(topic, *one) for one in states)])
                 sent += len(part)
             found |= {one.record.place: one for one in verdicts}
             left = [one.record.place for one in chosen[sent:]]
@@ -150,29 +145,16 @@ def resend(
                 return [found[place] for place in sorted(found)]
 
 
-def _produce(
-    topic: str,
-    choose: Callable[[bytes | None], int],
-    verdicts: Iterable[ResendVerdict],
-    replay_id: str,
-    producer: Producer,
-) -> None:
-    for record, status, times, _ in verdicts:
-        if status != SEND:
-            continue
-        headers = resend_headers(record.headers, record.letter, replay_id, times)
-        producer.produce(topic, record.value, record.key, choose(record.key), headers=list(headers))
+def _copy(topic: str, choose: Callable[[bytes | None], int], verdict: ResendVerdict, replay_id: str) -> NewRecord:
+    record = verdict.record
+    headers = resend_headers(record.headers, record.letter, replay_id, verdict.times)
+    return NewRecord(topic, record.value, record.key, choose(record.key), headers)
 
 
-def _states(
-    verdicts: Iterable[ResendVerdict], replay_id: str, by: str, at_ms: int
-) -> dict[DeadLetterKey, DeadLetterState]:
-    return {
-        record.key_of_state: DeadLetterState(RESENT, at_ms, by, job=replay_id)
-        if status == SEND
-        else DeadLetterState(SUPERSEDED, at_ms, by, newer=str(RecordAddress(*newest[1:])))
-        for record, status, _, newest in verdicts
-    }
+def _state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) -> DeadLetterState:
+    if verdict.status == SEND:
+        return DeadLetterState(RESENT, at_ms, by, job=replay_id)
+    return DeadLetterState(SUPERSEDED, at_ms, by, newer=str(RecordAddress(*verdict.newest[1:])))
 
 
 def _histories(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 from typing import NamedTuple
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState
-from reconsume.operations.dead_letter_states import StatesReader, produce_states, resend_id, state_name, states_topic
+from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord, read_these
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import MOST
@@ -67,7 +66,6 @@ def _change(
         states = StatesReader(cluster, to_the_last=True)
         found = [(one, state_name(states.of(one.key_of_state))) for one in read_these(cluster, group, places)]
         done = [Changed(one, before, before == wanted) for one, before in found]
-        changes = {one.record.key_of_state: state for one in done if one.is_changed}
-        if changes:
-            writer.write(partial(produce_states, topic, changes))
+        if changes := [state_record(topic, one.record.key_of_state, state) for one in done if one.is_changed]:
+            writer.write_records(changes)
     return done

@@ -250,14 +250,14 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
     group = with_dead_letters(here, 10)
     before = len(here.waiting(0, group))
     people, machines = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
-    resend_letters(people, group, all_of_them=True, text="timeout", dry_run=True, yes=True)
+    resend_letters(people, Filter(text="timeout"), group, all_of_them=True, dry_run=True, yes=True)
     assert "5  will be sent" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before
-    resend_letters(machines, group, all_of_them=True, text="timeout", yes=True)
+    resend_letters(machines, Filter(text="timeout"), group, all_of_them=True, yes=True)
     said = json.loads(capsys.readouterr().out)
     assert [one["status"] for one in said["records"]] == ["send"] * 5
     assert said["replay_id"].startswith("dlq-")
-    resend_letters(people, group, all_of_them=True, text="timeout", yes=True)
+    resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5
 
@@ -267,32 +267,32 @@ def test_the_commands_show_and_export_what_is_there(
 ) -> None:
     group = with_dead_letters(here, 3)
     people, machines = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
-    list_letters(people, group, limit=2)
+    list_letters(people, Filter(), group, limit=2)
     out = capsys.readouterr().out
     assert "flights/0/2" in out
     assert "flights/0/0" not in out
     assert "2 of 2 that were looked at; older ones: --before 0:1" in out
-    list_letters(machines, group, before="0:1", limit=2)
+    list_letters(machines, Filter(), group, before="0:1", limit=2)
     said = json.loads(capsys.readouterr().out)
     assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)
     show_letter(machines, group, "0/1")
     shown = json.loads(capsys.readouterr().out)
     assert (shown["cause"], shown["key"], shown["value"], shown["retries"]) == ("timeout", "key-1", "value-1", 16)
     assert shown["headers"][:2] == [["user", "\x00\\xff"], ["user", None]]
-    export_letters(people, group, file=tmp_path / "a")
+    export_letters(people, Filter(), group, file=tmp_path / "a")
     assert capsys.readouterr().err == f"3 dead letters of {group}\n"
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
     assert [one["value"] for one in rows] == ["value-2", "value-1", "value-0"]
     assert rows[0]["headers"][0] == ["user", {"base64": "AP8="}]
-    export_letters(machines, group, text="timeout", form="csv", file=tmp_path / "b")
+    export_letters(machines, Filter(text="timeout"), group, form="csv", file=tmp_path / "b")
     assert json.loads(capsys.readouterr().err)["exported"] == 1
     with (tmp_path / "b").open() as file:
         [row] = csv.DictReader(file)
     assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
     with pytest.raises(IllegalSetting, match="not there yet"):
-        export_letters(people, group, file=tmp_path / "a")
+        export_letters(people, Filter(), group, file=tmp_path / "a")
     with pytest.raises(IllegalSetting, match="jsonl or csv"):
-        export_letters(people, group, form="xlsx")
+        export_letters(people, Filter(), group, form="xlsx")
 
 
 def test_what_is_not_there_is_said(here: Installation) -> None:
@@ -322,4 +322,4 @@ def test_resend_wants_either_names_or_all(
     here: Installation, places: list[str], everything: bool, key: str | None
 ) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        resend_letters(Here(here.cluster, as_json=False), "g", places, everything, key=key, yes=True)
+        resend_letters(Here(here.cluster, as_json=False), Filter(key=key), "g", places, everything, yes=True)

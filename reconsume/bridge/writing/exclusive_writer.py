@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.cluster import Cluster
@@ -20,11 +21,22 @@ from reconsume.bridge.writing.transactions import (
     Undone,
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.wire.properties import Header
 
-__all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter"]
+__all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter", "NewRecord"]
 
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
+
+
+class NewRecord(NamedTuple):
+    """A record to write."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    headers: Sequence[Header] = ()
 
 
 class ExclusiveWriter:
@@ -69,6 +81,15 @@ class ExclusiveWriter:
         between, and that one may have committed before: take over again and read what was written. No test.
         """
         return self._registration == self._transactions.registrations
+
+    def write_records(self, records: Iterable[NewRecord]) -> None:
+        """Commit these records, all or none; errors as those of `write`."""
+
+        def produce(producer: Producer) -> None:
+            for topic, value, key, partition, headers in records:
+                producer.produce(topic, value, key, partition, headers=list(headers))
+
+        self.write(produce)
 
     def write(self, produce: Produce) -> None:
         """Commit records, all or none.

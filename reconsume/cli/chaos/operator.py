@@ -23,7 +23,8 @@ from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, install
 from reconsume.cli.chaos.poison import GROUP_OF_POISON, LARGEST_BATCH, ORIGIN_OF_POISON, UNMADE_PREFIX
-from reconsume.cli.chaos.workload import GROUP, LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED
+from reconsume.cli.chaos.workload import GROUP, ORIGIN, PARTITIONS, PROCESSED
+from reconsume.cli.judging.judge import LEVEL_TABLE
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["Operator"]

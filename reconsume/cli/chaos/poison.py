@@ -9,15 +9,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from enum import StrEnum
 from itertools import cycle
 from typing import Final
 
+from confluent_kafka import Message
+
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.cli.chaos.faults import FaultKind
-from reconsume.cli.chaos.workload import PARTITIONS, Load, produce
+from reconsume.cli.chaos.workload import ORIGIN, PARTITIONS, PROCESSED, Load, failures_in, produce
+from reconsume.cli.judging.judge import Poison
+from reconsume.cli.judging.reading import Begun, Workload
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
-from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, RETRY_TOPIC
 
 __all__ = [
@@ -26,10 +30,10 @@ __all__ = [
     "MIXES",
     "ORIGIN_OF_POISON",
     "UNMADE_PREFIX",
-    "Poison",
     "PoisonLoad",
     "poison_in",
     "slip",
+    "workload",
 ]
 
 ORIGIN_OF_POISON: Final = "chaos.poison"
@@ -44,24 +48,6 @@ _PART_OF_RATE: Final = 0.25
 _LOWEST_RATE: Final = 10.0
 
 
-class Poison(StrEnum):
-    """A message that fails once. What is to become of it then?"""
-
-    SMALL = "small"
-    """It is delivered, whatever its neighbours suffer; without the right to write it is quarantined."""
-    LARGE = "large"
-    """Its retry topic refuses it, so it is quarantined."""
-    UNMADE = "unmade"
-    """Its retry topic cannot be made, so it is quarantined."""
-    SLIP = "slip"
-    """Its listener does what no listener may do. It is sent back and delivered."""
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the quarantine is its only right end."""
-        return self in (Poison.LARGE, Poison.UNMADE)
-
-
 MIXES: Final[Mapping[FaultKind, Sequence[Poison]]] = {
     FaultKind.SIZES_REFUSED: (Poison.LARGE, Poison.SMALL),
     FaultKind.WRITING_TAKEN: (Poison.SMALL,),
@@ -74,6 +60,20 @@ MIXES: Final[Mapping[FaultKind, Sequence[Poison]]] = {
 def poison_in(body: bytes | None) -> Poison:
     """The third word of a body: `<number> <failures> <poison>[ <filling>]`."""
     return Poison((body or b"").split(b" ", 3)[2].decode())
+
+
+def workload(names: TopicNames) -> Workload:
+    """What a run reads: ordinary messages, poison, and send-backs for groups whose retry topics cannot be made."""
+    unmade = (RETRY_PREFIX + UNMADE_PREFIX).encode()
+
+    def begun(message: Message) -> Begun | None:
+        topic, body = message.topic(), message.value()
+        if topic == ORIGIN:
+            return failures_in(body), None
+        is_unmade = topic == names.send_back and (dict(headers_of(message)).get(REAL_TOPIC) or b"").startswith(unmade)
+        return (failures_in(body), poison_in(body)) if is_unmade or topic == ORIGIN_OF_POISON else None
+
+    return Workload((ORIGIN, ORIGIN_OF_POISON, names.send_back), PROCESSED, begun)
 
 
 class PoisonLoad:

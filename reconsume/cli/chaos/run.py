@@ -22,12 +22,12 @@ from reconsume.cli.chaos.cluster.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.cluster.worker import set_ahead
 from reconsume.cli.chaos.faults import Fault, FaultKind, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
-from reconsume.cli.chaos.judging.judge import ChaosVerdict
-from reconsume.cli.chaos.judging.reading import TopicReader
-from reconsume.cli.chaos.judging.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.operator import Operator
-from reconsume.cli.chaos.poison import MIXES, PoisonLoad
+from reconsume.cli.chaos.poison import MIXES, PoisonLoad, workload
+from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.workload import produce
+from reconsume.cli.judging.judge import TopicsVerdict
+from reconsume.cli.judging.reading import TopicReader
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -83,7 +83,7 @@ class ChaosReport:
 
     options: ChaosOptions
     faults: Sequence[Inflicted]
-    verdict: ChaosVerdict
+    verdict: TopicsVerdict
     recovery: dict[str, dict[str, float]]
     lateness: dict[str, dict[str, float]]
     ended: list[str]
@@ -134,7 +134,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
         is_poisoned = any(one.kind in MIXES for one in faults)
         if is_poisoned:
             operator.prepare_poison()
-        reader = stack.enter_context(TopicReader(direct, say))
+        reader = stack.enter_context(TopicReader(direct, workload(direct.names), say))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
         processes = stack.enter_context(_processes(options, cluster, clocks, folder, poisoned=is_poisoned))
         stop = threading.Event()

@@ -48,25 +48,21 @@ __all__ = [
 app = typer.Typer()
 
 _LIST: Final = "reconsume dlq list"
-_PLACES: Final = "PARTITION/OFFSET..."
 _EXPORT_PAGE: Final = 1_000
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
-Text = Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")]
-Key = Annotated[str | None, typer.Option(help="the record's key")]
-MessageId = Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")]
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")]
-State = Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")]
-Records = Annotated[list[str] | None, typer.Argument(metavar=_PLACES)]
-All = Annotated[bool, typer.Option("--all", help="all that the filter takes, 10,000 at most")]
 
 
-def _filter(
-    text: str | None, key: str | None, message_id: str | None, since: str | None, until: str | None, state: str | None
+def _wanted(
+    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
+    state: Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")] = None,
 ) -> Filter:
     if state is not None and state.upper() not in STATES:
         raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
@@ -78,21 +74,15 @@ def _filter(
     return Filter(text, key, message_id, since_ms, until_ms, None if state is None else state.upper())
 
 
-@on_kafka(app, "list")
+@on_kafka(app, "list", wanted=_wanted)
 def list_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
-    state: State = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
-    wanted = _filter(text, key, message_id, since, until, state)
     page = read_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [summary(one) for one in page.records]
@@ -137,21 +127,15 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
     print_report(report, as_json=here.as_json)
 
 
-@on_kafka(app, "export")
+@on_kafka(app, "export", wanted=_wanted)
 def export_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
-    state: State = None,
     form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
     file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
-    wanted = _filter(text, key, message_id, since, until, state)
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
@@ -165,25 +149,23 @@ def export_letters(
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
-@on_kafka(app, "resend")
+Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
+All = Annotated[bool, typer.Option("--all", help="all open ones that the filter takes, 10,000 at most")]
+
+
+@on_kafka(app, "resend", wanted=_wanted)
 def resend_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
     records: Records = None,
     all_of_them: All = False,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
-    state: State = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
     max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
     cluster, as_json = here
-    wanted = _filter(text, key, message_id, since, until, state)
     chosen = _chosen(cluster, group, records, wanted, all_of_them=all_of_them)
     plan = plan_resend(cluster, group, chosen, max_replays=max_replays) if chosen else []
     count = sum(one.status == SEND for one in plan)
@@ -197,22 +179,17 @@ def resend_letters(
     _tell(group, done, replay_id, as_json=as_json)
 
 
-@on_kafka(app, "resolve")
+@on_kafka(app, "resolve", wanted=_wanted)
 def resolve_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
     why: Annotated[str, typer.Option(help="for those who look later")],
     records: Records = None,
     all_of_them: All = False,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     yes: Yes = False,
 ) -> None:
     """Resolve open dead letters that need no resend, with a reason; they stay where they are."""
-    wanted = _filter(text, key, message_id, since, until, OPEN if all_of_them else None)
     chosen = _chosen(here.cluster, group, records, wanted, all_of_them=all_of_them)
     if chosen and not confirm(f"Resolve {counted(len(chosen), 'dead letter')} of {group}?", yes=yes):
         return
@@ -221,7 +198,7 @@ def resolve_letters(
 
 
 @on_kafka(app, "reopen")
-def reopen_letters(here: Here, group: Group, records: Annotated[list[str], typer.Argument(metavar=_PLACES)]) -> None:
+def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
     """Open dead letters again that were resolved."""
     chosen = _chosen(here.cluster, group, records, Filter(), all_of_them=False)
     _tell_changed(group, reopen(here.cluster, group, chosen), "opened", as_json=here.as_json)

@@ -137,7 +137,8 @@ def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) ->
     if as_json:
         print_json({"made": made, "grown": grown, "published": [asdict(one) for one in planned.publishes]})
     else:
-        print_line(f"made {counted(len(made), 'topic')}")
+        if planned.topics.missing:
+            print_line(f"made {counted(len(made), 'topic')}")
         if grown:
             print_line(f"added partitions to {counted(len(grown), 'topic')}")
         if planned.publishes:

@@ -10,25 +10,23 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Producer
+from confluent_kafka import Message, Producer
 
 from reconsume.bridge.groups.groups import SystemConfig
-from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
-from reconsume.cli.demo.application import flights_application
+from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.reconciliation import reconcile_in_spark
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
-from reconsume.cli.demo.tally import Tally
+from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
+from reconsume.cli.judging.reading import Begun, TopicReader, Workload
 from reconsume.cli.output import Coloured, counted, print_json, print_table, tell
 from reconsume.cli.progress import progress_bars, working
 from reconsume.consumers.listeners import listener_call
@@ -37,13 +35,11 @@ from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["print_report", "run_demo"]
 
-LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
-MAX_RECONSUME_TIMES: Final = 3
 ORIGIN: Final = "flights"
 PROCESSED: Final = "flights.processed"
 GROUP: Final = "departures"
 _STALLED_SECONDS: Final = 30.0
-_READ_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.2
 _READY_SECONDS: Final = 30.0
 
 
@@ -140,44 +136,52 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
 
 
 def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
-    application = flights_application(
-        cluster.settings.bootstrap_servers,
-        GROUP,
-        topic=ORIGIN,
-        processed=PROCESSED,
-        cannot_process=condition,
-        max_reconsume_times=MAX_RECONSUME_TIMES,
-    )
-    tally = Tally(cluster.names, ORIGIN, PROCESSED, GROUP)
-    with application, progress_bars() as progress:
-        settled = progress.add_task("processed or dead", total=produced)
-        waiting = progress.add_task("sent back and moved on", total=None)
-        for _ in _follow(cluster, tally):
-            progress.update(settled, completed=tally.settled)
-            progress.update(waiting, completed=len(tally.moved), total=max(1, len(tally.sent_back)))
-            if len(tally.produced) == produced and tally.complete:
-                break
-    return tally.report()
+    """Read all topics until everything has come to its end, or nothing has happened for long."""
+
+    def begun(message: Message) -> Begun | None:
+        origin = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        return (failures_of(message.value(), origin, condition), None) if message.topic() == ORIGIN else None
+
+    servers = cluster.settings.bootstrap_servers
+    application = flights_application(servers, GROUP, topic=ORIGIN, processed=PROCESSED, cannot_process=condition)
+    reading = TopicReader(cluster, Workload((ORIGIN,), PROCESSED, begun), tell)
+    with application, reading as reader, progress_bars() as progress:
+        ended = progress.add_task("processed or dead", total=produced)
+        moved = progress.add_task("sent back and moved on", total=None)
+        judge, done = reader.judge, False
+        while not done and time.monotonic() - reader.quiet_since < _STALLED_SECONDS:
+            reader.check()
+            with reader.lock:
+                sent_back, moved_on = judge.moves
+                progress.update(ended, completed=judge.messages - judge.behind)
+                progress.update(moved, completed=moved_on, total=max(1, sent_back))
+                done = judge.complete and judge.messages == produced
+            time.sleep(_LOOK_SECONDS)
+    return report_of(judge)
 
 
-def _follow(cluster: Cluster, tally: Tally) -> Iterator[None]:
-    """Read all topics from their beginning into the tally; ends when nothing has happened for a minute."""
-    followed: set[Partition] = set()
-    look_at, quiet_since = 0.0, time.monotonic()
-    with closing(TailReader(cluster.base, "demo-tally", "demo-tally")) as reader:
-        while time.monotonic() - quiet_since < _STALLED_SECONDS:
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + 1
-                there = set(all_partitions(cluster.admin.topics()))
-                new = {where for where in there - followed if not where[0].startswith("_")}
-                reader.follow(dict.fromkeys(new, OFFSET_BEGINNING))
-                followed |= new
-            for one in reader.read(_READ_SECONDS):
-                if one.error() is None:
-                    quiet_since = time.monotonic()
-                    headers = dict(one.headers() or [])
-                    tally.add(one.topic() or "", one.partition() or 0, one.offset() or 0, one.timestamp()[1], headers)  # type: ignore[arg-type]
-            yield
+def report_of(judge: TopicsJudge) -> dict[str, Any]:
+    """The figures, as `reconsume demo -o json` prints them."""
+    verdict, figures = judge.verdict(), judge.figures()
+    failed, succeeded = figures["failed"], figures["succeeded_after"]
+    lateness = sorted(done_ms - due_ms for due_ms, done_ms in judge.deliveries())
+    return {
+        "produced": verdict.messages,
+        "delivered": figures["delivered"],
+        # The level of the first retry is 3.
+        "sent_back": {str(times + 2): failed[times] for times in sorted(failed) if times < DEAD},
+        "succeeded_after": {str(times): succeeded[times] for times in sorted(succeeded)},
+        "dead_letters": figures["dead_letters"],
+        "quarantined": verdict.quarantined,
+        "lateness_ms": {name: _quantile(lateness, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1))},
+        "early": verdict.early,
+        "lost": verdict.lost + verdict.wrongly_quarantined,
+        "duplicates": verdict.duplicates + judge.processed_again,
+    }
+
+
+def _quantile(ordered: list[int], part: float) -> int:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0
 
 
 def print_report(report: dict[str, Any], *, as_json: bool) -> None:
