@@ -12,6 +12,10 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
@@ -27,8 +31,9 @@ _KEPT_SECONDS: Final = 2.0
 class ConsoleCluster:
     """Kafka as the pages see it; every method may raise `ReconsumeError`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, index: DeadLetterIndex | None = None) -> None:
         self._settings = settings
+        self._index = index
         self._status: Shared[Status] = Shared(lambda: collect_status(self._cluster))
         self._groups: Shared[Groups] = Shared(lambda: read_groups(self._cluster))
         # Who resends at the same time is fenced; those of one console wait for each other instead.
@@ -47,9 +52,29 @@ class ConsoleCluster:
         """Settings of the groups, at most 2 s old."""
         return self._groups.get()
 
+    def left_to_index(self) -> int | None:
+        """How many records the index has still to read; None if it has not begun."""
+        return None if self._index is None else self._index.left
+
+    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
+        """The open dead letters of each group; None while the index is incomplete."""
+        index = self._complete_index()
+        return None if index is None else index.store.open_by_group(now_ms)
+
+    def causes(self, group: str) -> list[Counted] | None:
+        """The causes of a group's open dead letters, the most frequent first; None while the index is incomplete."""
+        index = self._complete_index()
+        return None if index is None else index.store.count_by("label", LetterFilter(group=group, state=OPEN))
+
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
-        """Dead letters, newest first."""
-        return read_page(self._cluster, group, wanted, before=before, limit=limit)
+        """Dead letters, newest first: from the index, or, while that is incomplete, from Kafka."""
+        index = self._complete_index()
+        if index is None or (before is not None and not is_index_cursor(before)):
+            return read_page(self._cluster, group, wanted, before=before, limit=limit)
+        return indexed_page(index.store, group, self._settings.names.dead_letter(group), wanted, before, limit)
+
+    def _complete_index(self) -> DeadLetterIndex | None:
+        return self._index if self._index is not None and self._index.is_complete else None
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""

@@ -83,6 +83,7 @@ class Filter:
         since_ms: it became a dead letter then or later.
         until_ms: before that.
         state: a key of `STATES`.
+        label: of its cause, as the index of dead letters gives it; without the index it takes any.
     """
 
     text: str | None = None
@@ -91,6 +92,7 @@ class Filter:
     since_ms: int | None = None
     until_ms: int | None = None
     state: str | None = None
+    label: str | None = None
 
     def takes(self, record: DeadLetterRecord) -> bool:
         """Whether this one is wanted."""
@@ -114,11 +116,13 @@ class Page:
         records: newest first.
         looked_at: so many records were read for it; a filter may have left out most.
         older: where the next page begins; None when the first dead letter was reached.
+        found: how many the filter takes in all; None where nobody has counted.
     """
 
     records: list[DeadLetterRecord]
     looked_at: int
     older: str | None
+    found: int | None = None
 
 
 def read_page(

@@ -16,7 +16,6 @@ from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import decode_state
 from reconsume.operations.dead_letters import Filter, read_one, read_page
-from reconsume.operations.open_dead_letters import OpenDeadLettersFollower
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.resolve import reopen, resolve
@@ -112,27 +111,6 @@ def test_a_topic_that_was_made_again_has_open_letters(here: Installation) -> Non
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"another one", headers=[("ORIGIN_MESSAGE_ID", b"flights/0/99")])
     assert states(here, group) == [("0/0", None)]
-
-
-def test_the_age_of_the_oldest_open_one_leaves_out_what_was_resolved(here: Installation) -> None:
-    group = with_dead_letters(here, 2)
-    oldest: dict[str, int] = {}
-
-    def tell(found: object) -> None:
-        assert isinstance(found, dict)
-        oldest.clear()
-        oldest.update(found)
-
-    follower = OpenDeadLettersFollower(here.cluster, tell)
-    follower.look()
-    stored = {one.place: one.stored_ms for one in read_page(here.cluster, group).records}
-    assert oldest[group] == stored[FIRST]
-    resolve(here.cluster, group, [FIRST, SECOND], by="carol", why="x")
-    follower.look()
-    assert group not in oldest
-    reopen(here.cluster, group, [SECOND])
-    follower.look()
-    assert oldest[group] == stored[SECOND]
 
 
 def test_the_commands_say_what_became_of_each(here: Installation, capsys: pytest.CaptureFixture[str]) -> None:

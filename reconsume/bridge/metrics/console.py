@@ -42,7 +42,7 @@ CONSOLE: Final = (
         "console",
         "seconds",
         ("group",),
-        "When the oldest dead letter of the last 6 days (6/7 of retention_days) was stored that nobody has sent again; "
-        "nothing for a group without one. Look at it, then send it again or delete it",
+        "When the oldest open dead letter was stored; nothing for a group without one. Look at it, then send it again "
+        "or resolve it",
     ),
 )

@@ -14,7 +14,7 @@ from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["FIELDS", "FilterForm", "place_of", "places_of"]
 
-FIELDS: Final = ("text", "key", "message_id", "since", "until", "state")
+FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
 MOST_PLACES: Final = 1_000
 """Of one form; `reconsume dlq resend` and `reconsume replay` take more."""
 
@@ -29,6 +29,7 @@ class FilterForm:
     since: str = ""
     until: str = ""
     state: str = ""
+    label: str = ""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
@@ -56,6 +57,7 @@ class FilterForm:
             since_ms=parse_point_in_time("since", self.since, now_ms) if self.since else None,
             until_ms=parse_point_in_time("until", self.until, now_ms) if self.until else None,
             state=self.state or None,
+            label=self.label or None,
         )
 
 

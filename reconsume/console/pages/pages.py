@@ -81,7 +81,8 @@ class Pages:
         refresh = request.query_params.get("refresh", "")
         seconds = int(refresh) if re.fullmatch("[0-9]{1,4}", refresh) else 0
         content = {
-            "found": overview_of(self._cluster.status(), wanted),
+            "found": overview_of(self._cluster.status(), wanted, self._cluster.open_letters(self._clock())),
+            "left": self._cluster.left_to_index(),
             "wanted": wanted,
             "refresh": seconds if seconds in _REFRESH_SECONDS else None,
         }
@@ -101,8 +102,16 @@ class Pages:
             (RETRY_PREFIX + group, self._names.retry(group)),
             (DLQ_PREFIX + group, self._names.dead_letter(group)),
         ]
-        newest = self._newest(group)
-        content = {"view": view, "topics": topics, "newest": newest, "causes": newest and causes_of(newest.records)}
+        labels = self._cluster.causes(group)
+        newest = self._newest(group) if labels is None else None
+        content = {
+            "view": view,
+            "topics": topics,
+            "newest": newest,
+            "causes": newest and causes_of(newest.records),
+            "labels": labels,
+            "open_letters": sum(one.number for one in labels or ()),
+        }
         return self._renderer.page(request, "group.html", content)
 
     def _newest(self, group: str) -> Page | None:

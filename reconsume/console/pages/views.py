@@ -14,6 +14,7 @@ from reconsume.console.pages.bytes_shown import shorten
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 
@@ -45,6 +46,7 @@ class Overview:
         all_groups: how many there are without the filter.
         found_groups: how many the filter takes; the page shows the first of them.
         is_exact: whether no number is an estimate.
+        open_letters: of each group that has some; None while nobody knows.
     """
 
     at_ms: int
@@ -58,18 +60,28 @@ class Overview:
     retry_lag: Count
     dead_letters: Count
     quarantined: Count
+    open_letters: Mapping[str, OpenLetters] | None = None
+
+    @property
+    def all_open(self) -> int | None:
+        """The open dead letters of all groups."""
+        return None if self.open_letters is None else sum(one.number for one in self.open_letters.values())
 
 
-def overview_of(status: Status, part_of_name: str = "") -> Overview:
+def overview_of(
+    status: Status, part_of_name: str = "", open_letters: Mapping[str, OpenLetters] | None = None
+) -> Overview:
     """Sort the groups and add up.
 
     Args:
         status: of the installation.
         part_of_name: only groups whose names hold it, in whatever case.
+        open_letters: of each group; None while nobody knows.
     """
     lanes, groups = status.waiting, status.groups
     found = [one for one in groups if part_of_name.casefold() in one.group.casefold()]
-    found.sort(key=lambda one: (-one.dead_letters.number, -one.retry_lag.number, one.group))
+    waits = {} if open_letters is None else {group: one.number for group, one in open_letters.items()}
+    found.sort(key=lambda one: (-waits.get(one.group, 0), -one.dead_letters.number, -one.retry_lag.number, one.group))
     return Overview(
         status.at_ms,
         lanes,
@@ -82,6 +94,7 @@ def overview_of(status: Status, part_of_name: str = "") -> Overview:
         retry_lag=total(one.retry_lag for one in groups),
         dead_letters=total(one.dead_letters for one in groups),
         quarantined=status.quarantined,
+        open_letters=open_letters,
     )
 
 

@@ -43,6 +43,14 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "Records that the schedulers could not deliver wait in the quarantine. The command that shows them:",
         "调度器无法投递的记录在隔离区等待。查看命令：",
     ),
+    "open_letters": ("open dead letters", "未处理的死信"),
+    "new_in_hour": ("new in 1 h", "1 小时内新增"),
+    "new_in_day": ("new in 24 h", "24 小时内新增"),
+    "oldest_open": ("oldest open", "最早未处理"),
+    "indexing": (
+        "The index of dead letters is being filled, {left} records to go: until then open ones are not counted.",
+        "死信索引正在建立，还有 {left} 条记录：完成前不统计未处理的死信。",
+    ),
     "delay_topics": ("Delay topics", "延迟主题"),
     "delay_topics_help": (
         "Waiting is what they are for; overdue ones ask for a look at the schedulers. DELAY.0s has no count of those.",
@@ -91,6 +99,20 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "causes_help": (
         "Of the newest {looked_at} dead letters; numbers in a cause do not part it from another.",
         "统计最新 {looked_at} 条死信；原因中的数字不参与区分。",
+    ),
+    "open_causes": ("Causes of open dead letters", "未处理死信的原因"),
+    "open_causes_help": (
+        "Of {number} open dead letters; ids, numbers and host names in a cause do not part it from another.",
+        "统计 {number} 条未处理的死信；原因中的编号、数字和主机名不参与区分。",
+    ),
+    "share": ("Share", "占比"),
+    "since_when": ("Since", "开始于"),
+    "no_open_letters": ("No dead letter of this group is open.", "该消费组没有未处理的死信。"),
+    "filter_label": ("Cause", "原因"),
+    "matches": ("Dead letters that match: {found} of {all}.", "符合条件的死信：{all} 条中的 {found} 条。"),
+    "in_causes": (
+        "The text was looked for in causes, not in stack traces; reconsume dlq list --text does both.",
+        "文本只在原因中查找，不含堆栈；reconsume dlq list --text 两者都查。",
     ),
     "cause": ("Cause", "原因"),
     "count": ("Count", "数量"),

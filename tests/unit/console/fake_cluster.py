@@ -16,6 +16,9 @@ from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.pages import indexed_page
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
@@ -72,6 +75,8 @@ class FakeCluster(ConsoleCluster):
     Attributes:
         letters: by group, oldest first.
         verdicts: by place, where it is not `send`.
+        store: the index, if it is complete.
+        left: records that the index has still to read.
         sent: the calls of `resend`, with those that were sent.
         asked: the filters of pages.
     """
@@ -84,6 +89,8 @@ class FakeCluster(ConsoleCluster):
     verdicts: dict[RecordAddress, str] = field(default_factory=dict)
     error: Exception | None = None
     sent: list[tuple[str, list[RecordAddress], str]] = field(default_factory=list)
+    store: DeadLetterStore | None = None
+    left: int | None = None
     by: list[str] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
@@ -102,8 +109,19 @@ class FakeCluster(ConsoleCluster):
     def groups(self) -> Groups:
         return self.known
 
+    def left_to_index(self) -> int | None:
+        return self.left
+
+    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
+        return None if self.store is None else self.store.open_by_group(now_ms)
+
+    def causes(self, group: str) -> list[Counted] | None:
+        return None if self.store is None else self.store.count_by("label", LetterFilter(group=group, state="OPEN"))
+
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         self.asked.append((wanted, before, limit))
+        if self.store is not None:
+            return indexed_page(self.store, group, f"reconsume.DLQ.{group}", wanted, before, limit)
         found = [one for one in reversed(self._letters(group)) if wanted.takes(one)]
         return Page(found[:limit], len(self.letters[group]), "0:17" if len(found) > limit else None)
 
