@@ -170,6 +170,9 @@ def console(
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="of keys, values and users' headers only the sizes are shown")
     ] = False,
+    index_folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="of the index of dead letters; default: the user's cache folder")
+    ] = None,
 ) -> None:
     """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
     from reconsume.cli.actions.processes import run_console
@@ -179,6 +182,7 @@ def console(
         "token_file": token_file,
         "read_only": read_only or None,
         "hide_values": hide_values or None,
+        "index_folder": index_folder,
     }
     run_console(settings(console=own))
 

@@ -98,5 +98,5 @@ def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:
     """Open the index of dead letters; it is filled when it runs."""
     scope = hashlib.sha256(f"{settings.bootstrap_servers} {settings.topic_prefix}".encode()).hexdigest()[:16]
     folder = settings.console.index_folder or cache_folder()
-    store = DeadLetterStore(folder / f"dead-letters-{scope}.db")
+    store = DeadLetterStore(folder / f"dead-letters-{scope}.db", settings.console.index_mib)
     return DeadLetterIndex(Cluster(settings), store, CauseLabels(settings.console.cause_labels))

@@ -49,6 +49,8 @@ class ConsoleSettings(_Strict):
     index_folder: Path | None = None
     """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
     headers and causes, no values. None takes the user's cache folder."""
+    index_mib: Annotated[int, Field(ge=16)] = 1_024
+    """At most so large is the index; some 400 bytes a dead letter."""
     cause_labels: dict[str, str] = {}
     """Labels of causes by regular expressions; the first that is found in class and text counts. What none is found in
     is labelled by its class, and its text without ids, numbers and host names."""

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 
-__all__ = ["MOST_OF_KEY", "Counted", "IndexedLetter", "LetterFilter", "OpenLetters", "Progress"]
+__all__ = ["MOST_OF_KEY", "Counted", "IndexFull", "IndexedLetter", "LetterFilter", "OpenLetters", "Progress"]
 
 MOST_OF_KEY: Final = 512
 """Bytes of a record's key that the index holds."""
+
+
+class IndexFull(ReconsumeError):
+    """The index has reached its size, or its disk is full; it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from reconsume.operations.dead_letter_index.letters import (
     MOST_OF_KEY,
     Counted,
     IndexedLetter,
+    IndexFull,
     LetterFilter,
     OpenLetters,
     Progress,
@@ -76,9 +77,11 @@ class DeadLetterStore:
 
     Args:
         file: where it is; None keeps it in memory.
+        max_mib: its size at most.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, max_mib: int = 1_024) -> None:
+        self._max_mib = max_mib
         self._lock = threading.Lock()
         self._alone: int | None = None
         self._file = file
@@ -105,8 +108,9 @@ class DeadLetterStore:
             Path(f"{self._file}{part}").unlink(missing_ok=True)
         return self._fresh(sqlite3.connect(self._file, check_same_thread=False))
 
-    @staticmethod
-    def _tuned(database: sqlite3.Connection) -> sqlite3.Connection:
+    def _tuned(self, database: sqlite3.Connection) -> sqlite3.Connection:
+        [page_bytes] = database.execute("PRAGMA page_size").fetchone()
+        database.execute(f"PRAGMA max_page_count = {self._max_mib * 1_048_576 // page_bytes}")
         # What a crash takes is read from Kafka again.
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = OFF")
@@ -142,27 +146,42 @@ class DeadLetterStore:
             letters: new ones; what became of them comes with `states`.
             states: of letters that are known; None opens one again, and others are left out.
             read: how far, by partition.
+
+        Raises:
+            IndexFull: there is no room; nothing was added.
         """
         added = list(letters)
-        with self._lock, self._database as database:
-            database.executemany(
-                f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
-                map(_row, added),
-            )
-            # The newest dead letter of a message counts, whoever has sent it again.
-            database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
-            database.executemany(
-                f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
-                "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",
-                (
-                    ((OPEN, 0, "", "", "", "") if one is None else astuple(one)) + tuple(key)
-                    for key, one in states.items()
-                ),
-            )
-            database.executemany(
-                "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)",
-                ((*where, *progress) for where, progress in read.items()),
-            )
+        try:
+            with self._lock, self._database as database:
+                self._add(database, added, states, read)
+        except sqlite3.OperationalError as error:
+            raise IndexFull(
+                f"the index of dead letters cannot grow ({error}): raise console.index_mib ({self._max_mib}), or make "
+                "room on its disk"
+            ) from error
+
+    @staticmethod
+    def _add(
+        database: sqlite3.Connection,
+        added: Sequence[IndexedLetter],
+        states: Mapping[DeadLetterKey, DeadLetterState | None],
+        read: Mapping[tuple[str, int], Progress],
+    ) -> None:
+        database.executemany(
+            f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
+            map(_row, added),
+        )
+        # The newest dead letter of a message counts, whoever has sent it again.
+        database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
+        database.executemany(
+            f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
+            "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",
+            (((OPEN, 0, "", "", "", "") if one is None else astuple(one)) + tuple(key) for key, one in states.items()),
+        )
+        database.executemany(
+            "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)",
+            ((*where, *progress) for where, progress in read.items()),
+        )
 
     def forget(self, topic: str, partition: int, before: int | None) -> None:
         """Remove the letters of a partition that stood before an offset; None removes all, and the progress."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
-from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter, Progress
+from reconsume.operations.dead_letter_index.letters import IndexedLetter, IndexFull, LetterFilter, Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 
 TOPIC = "reconsume.DLQ.departures"
@@ -138,6 +138,25 @@ def test_a_file_is_gone_on_with_and_made_anew_where_it_cannot_be_read(tmp_path: 
     file.write_bytes(b"no database" * 1_000)
     with DeadLetterStore(file) as store:
         assert store.progress() == {}
+
+
+def test_a_full_index_says_so_and_stays_as_it_is(tmp_path: Path) -> None:
+    with DeadLetterStore(tmp_path / "i", max_mib=1) as store:
+        first = filled(store, letter(0))
+        large = [letter(number, cause="c" * 2_000) for number in range(1, 2_000)]
+        with pytest.raises(IndexFull, match=r"raise console.index_mib \(1\)"):
+            store.add(large, {}, {(TOPIC, 0): Progress("id", 2_000)})
+        assert (offsets(first, LetterFilter()), store.progress()) == ([0], {(TOPIC, 0): ("id", 1)})
+
+
+def test_a_file_that_another_process_has_or_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+    with DeadLetterStore(tmp_path / "i") as first:
+        filled(first, letter(0))
+        with DeadLetterStore(tmp_path / "i") as second:
+            assert second.progress() == {}
+    (tmp_path / "no folder").write_text("")
+    with DeadLetterStore(tmp_path / "no folder" / "i") as store:
+        assert offsets(filled(store, letter(0)), LetterFilter()) == [0]
 
 
 def test_what_is_long_is_cut(tmp_path: Path) -> None:
