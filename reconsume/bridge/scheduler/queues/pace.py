@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
-__all__ = ["Pace"]
+__all__ = ["TransactionPace"]
 
 _MEMORY_MS: Final = 1_000.0
 _FREE_RECORDS_PER_MS: Final = 0.4
 """At this rate each transaction has several records without any wait."""
 
 
-class Pace:
+class TransactionPace:
     """Lets records that fall due one after the other share a transaction, which costs the same for one as for ten.
 
     The wait between two transactions is longest at the lowest rates and ends at 400 records per second. The first
