@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from reconsume.operations.quarantine import count_quarantined
 __all__ = ["GroupStatus", "LaneStatus", "Status", "collect_status"]
 
 _SECONDS: Final = 10.0
+_SIDE_BY_SIDE: Final = 16
+"""Groups that are asked about at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +128,10 @@ def _left(
             of_consumer[consumers[where[0]]].append(where)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
     commits: dict[Partition, Commit] = {}
-    for consumer, partitions in of_consumer.items():
-        commits |= admin.commits(consumer, partitions)
+    # Each question needs a client of its own: see `KafkaAdmin.commits`.
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        for found in pool.map(admin.commits, of_consumer, of_consumer.values()):
+            commits |= found
     wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
     partitions = [where for where in all_partitions(topics) if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
