@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -25,7 +25,6 @@ from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, Illeg
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile import (
     Committed,
     Extent,
@@ -36,16 +35,19 @@ from reconsume.spark_connectors.reconcile import (
     reconcile,
     summarise,
 )
-from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, render_report
+from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, WORDS, render_report
+from reconsume.spark_connectors.session import local_rows
 
 __all__ = [
     "ReconcileOptions",
+    "found_in",
     "milliseconds",
     "print_findings",
     "print_summary",
     "read_committed",
     "read_extents",
     "reconcile_topics",
+    "reconciled",
 ]
 
 logger = logging.getLogger(__name__)
@@ -81,38 +83,16 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
         raise IllegalSetting(f"--lang {options.language!r}: there are {', '.join(LANGUAGES)}")
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
-    late = dt.timedelta(milliseconds=milliseconds("--late", options.late))
+    late = milliseconds("--late", options.late)
     # Before Spark starts, which takes a minute to say that no broker answers.
     committed = read_committed(settings)
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark)
         try:
-            with (
-                explained("reconciling"),
-                closing(
-                    reconcile(
-                        spark,
-                        settings.bootstrap_servers,
-                        topic_prefix=settings.topic_prefix,
-                        since=since,
-                        until=until,
-                        committed=committed,
-                        extents=partial(read_extents, settings),
-                        delay_levels=options.delay_levels,
-                        tolerances=Tolerances(late=late),
-                        origins=options.origins,
-                        ledger=None if options.ledger is None else absolute(options.ledger),
-                        options=options.spark.kafka,
-                        progress=say,
-                    )
-                ) as found,
-            ):
-                say("counting")
-                summary = summarise(found.ledger, found.now, found.since)
-                shown = []
-                if summary["findings"] or summary["notes"]:
-                    shown = first_findings(found.findings, found.notes, SHOWN_OF_A_KIND)
-                _write(spark, settings, options, found, summary, shown, say)
+            with reconciled(spark, settings, options, committed, late, since=since, until=until, progress=say) as found:
+                say("counting and writing")
+                summary, shown = found_in(found)
+                _write(settings, options, found, summary, shown)
         finally:
             spark.stop()
     if as_json:
@@ -120,6 +100,44 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     else:
         print_summary(summary, shown, options.report)
     return not summary["findings"]
+
+
+@contextmanager
+def reconciled(
+    spark: SparkSession,
+    settings: Settings,
+    options: ReconcileOptions,
+    committed: Committed,
+    late_ms: int,
+    **more: Any,
+) -> Iterator[Reconciliation]:
+    """A reconcile as the options want it, kept in Spark while it is looked at."""
+    with (
+        explained("reconciling"),
+        closing(
+            reconcile(
+                spark,
+                settings.bootstrap_servers,
+                topic_prefix=settings.topic_prefix,
+                committed=committed,
+                extents=partial(read_extents, settings),
+                delay_levels=options.delay_levels,
+                tolerances=Tolerances(late=dt.timedelta(milliseconds=late_ms)),
+                origins=options.origins,
+                ledger=None if options.ledger is None else absolute(options.ledger),
+                options=options.spark.kafka,
+                **more,
+            )
+        ) as found,
+    ):
+        yield found
+
+
+def found_in(found: Reconciliation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The figures, and the first findings and notes."""
+    summary = summarise(found.ledger, found.now, found.since)
+    wanted = summary["findings"] or summary["notes"]
+    return summary, first_findings(found.findings, found.notes, SHOWN_OF_A_KIND) if wanted else []
 
 
 def read_committed(settings: Settings) -> Committed:
@@ -165,39 +183,31 @@ def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Exte
 
 
 def _write(
-    spark: SparkSession,
     settings: Settings,
     options: ReconcileOptions,
     found: Reconciliation,
     summary: Mapping[str, Any],
     shown: Sequence[Mapping[str, Any]],
-    say: Callable[[str], None],
 ) -> None:
     if options.report is not None:
-        page = render_report(
-            summary,
-            shown,
-            bootstrap_servers=settings.bootstrap_servers,
-            topic_prefix=settings.topic_prefix,
-            language=options.language,
-        )
+        where = {"bootstrap_servers": settings.bootstrap_servers, "topic_prefix": settings.topic_prefix}
+        page = render_report(summary, shown, language=options.language, **where)
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(page, encoding="utf-8")
-    if options.out is None:
-        return
-    folder = absolute(options.out)
-    tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
-    for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
-        say(f"writing {folder}/{name}")
-        table.write.mode("overwrite").parquet(f"{folder}/{name}")
-    figures = local_rows(spark, [{"value": json.dumps(summary, ensure_ascii=False)}], "value STRING")
-    figures.write.mode("overwrite").text(f"{folder}/summary")
+    if options.out is not None:
+        folder = absolute(options.out)
+        tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
+        for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
+            table.write.mode("overwrite").parquet(f"{folder}/{name}")
+        text = json.dumps(summary, ensure_ascii=False)
+        figures = local_rows(found.ledger.sparkSession, [{"value": text}], "value STRING")
+        figures.write.mode("overwrite").text(f"{folder}/summary")
 
 
 def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], report: Path | None) -> None:
     """The figures, the first findings, and the verdict."""
     names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
-    titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "expired", "missing")
+    titles = (WORDS["en"][name] for name in names)
     rows = [(one["group"] or "-", *(one[name] for name in names)) for one in summary["groups"]]
     print_table("what became of every send-back", ("group", *titles), rows)
     late = [
