@@ -83,7 +83,7 @@ def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
     options = ReconcileOptions(None, "en", None, ledger, "1m", None, None, "1m", None, origins=False, spark=here)
     with (
         pytest.raises(IllegalSetting, match="no summary"),
-        command.reconciled(spark, lived.installation.settings, options, {}, 60_000) as found,
+        command.reconciled(spark, lived.installation.settings, options, dt.timedelta(minutes=1)) as found,
     ):
         command.found_in(found)
     assert keeps_nothing(spark)
