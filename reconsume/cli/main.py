@@ -171,7 +171,8 @@ def console(
         bool, typer.Option("--hide-values", help="of keys, values and users' headers only the sizes are shown")
     ] = False,
     index_folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="of the index of dead letters; default: the user's cache folder")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="of the index of dead letters; default: the user's cache"),
     ] = None,
 ) -> None:
     """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""

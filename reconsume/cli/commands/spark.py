@@ -50,18 +50,13 @@ def replay(
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
 
+    which = {"where": where, "groups": group, "topics": topic, "target": to, "group": for_group}
     options = ReplayOptions(
         folder=plan,
-        where=where,
-        groups=group or (),
-        topics=topic or (),
-        target=to,
-        for_group=for_group,
-        max_replays=max_replays,
-        rate=rate,
+        which={**which, "max_replays": max_replays},
+        how={"rate": rate, "at_least_once": at_least_once},
         dry_run=dry_run,
         yes=yes,
-        at_least_once=at_least_once,
         stream=stream,
         spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
@@ -94,7 +89,6 @@ def reconcile(
 ) -> None:
     """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
     need_spark()
-    from reconsume.cli.spark.follow import follow_topics
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 
@@ -111,6 +105,5 @@ def reconcile(
         origins=origins,
         spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
-    carry_out = reconcile_topics if follow is None else follow_topics
-    if not carry_out(here.settings, options, as_json=here.as_json):
+    if not reconcile_topics(here.settings, options, as_json=here.as_json):
         raise typer.Exit(1)
