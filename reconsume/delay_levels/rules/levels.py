@@ -23,10 +23,17 @@ class DelayLevels:
     """A table of delays in milliseconds; level 1 is its first entry.
 
     It is also RocketMQ's CUSTOMIZED retry policy (GP-03), whose list is read by the same rule: the first two
-    entries are for explicit wishes, the n-th retry takes entry 3 + n, and the last entry serves all beyond it.
+    entries are for explicit wishes, the n-th retry takes entry 3 + n, and the last entry serves all beyond it. In a
+    table that is computed, as of EXPONENTIAL, the first retry takes the first entry.
+
+    Attributes:
+        first_retry_level: of a message that was never sent back.
+        formula: of a table that is computed, for people.
     """
 
     delays_ms: tuple[int, ...]
+    first_retry_level: int = FIRST_RETRY_LEVEL
+    formula: str = ""
 
     def __post_init__(self) -> None:
         if not self.delays_ms:
@@ -70,7 +77,7 @@ class DelayLevels:
 
     def automatic_level(self, reconsume_times: int) -> int:
         """The level when nobody wishes one: 3 + n, cut to the table (RocketMQ: BR-15, DP-01, GP-03)."""
-        return self.capped(FIRST_RETRY_LEVEL + max(reconsume_times, 0))
+        return self.capped(self.first_retry_level + max(reconsume_times, 0))
 
     def capped(self, level: int) -> int:
         """`level`, or the highest level where the table is shorter (RocketMQ: DP-01)."""
@@ -83,7 +90,8 @@ class DelayLevels:
             IllegalDelayLevels: there is no such level. RocketMQ would silently wait one second (DP-06).
         """
         if not 1 <= level <= self.max_level:
-            raise IllegalDelayLevels(f"delay level {level}: the level table has levels 1 to {self.max_level} ({self})")
+            table = "an exponential policy" if self.formula else "the level table"
+            raise IllegalDelayLevels(f"delay level {level}: {table} has levels 1 to {self.max_level} ({self})")
         return self.delays_ms[level - 1]
 
     @property
@@ -99,4 +107,4 @@ class DelayLevels:
         return tuple(sorted(set(self.delays_ms)))
 
     def __str__(self) -> str:
-        return " ".join(format_duration(delay_ms) for delay_ms in self.delays_ms)
+        return self.formula or " ".join(format_duration(delay_ms) for delay_ms in self.delays_ms)

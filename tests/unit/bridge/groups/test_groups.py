@@ -17,7 +17,7 @@ from reconsume.bridge.groups.groups import (
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.rules.retry_policies import exponential_policy
 
 
 @pytest.mark.rule("GP-01")
@@ -65,7 +65,7 @@ def test_a_group_may_have_a_policy_of_its_own() -> None:
     assert SubscriptionGroupConfig(group_name="g").policy(table) is table
     policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 8000, "multiplier": 2}}
     config = SubscriptionGroupConfig(group_name="g", group_retry_policy=policy)
-    assert config.policy(table) == ExponentialRetryPolicy(1000, 8000, 2)
+    assert config.policy(table) == exponential_policy(1000, 8000, 2)
 
 
 @pytest.mark.rule("BR-01", "BR-02")
