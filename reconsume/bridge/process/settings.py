@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, overload
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
 
 from reconsume.bridge.process.environment import Words, read_environment
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting
@@ -103,12 +98,8 @@ class LoggingSettings(_Strict):
     """Lines for people, or one JSON object in each."""
 
 
-class Settings(BaseSettings):
+class Settings(_Strict):
     """All settings of a process."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix="RECONSUME_", use_attribute_docstrings=True
-    )
 
     bootstrap_servers: str = "localhost:9092"
     """`host:port`, more of them parted by commas."""
@@ -126,19 +117,6 @@ class Settings(BaseSettings):
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()
     logging: LoggingSettings = LoggingSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Values come from `load_settings` alone: it reads file and environment and says which one was wrong."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
 
     @field_validator("kafka", mode="before")
     @classmethod
