@@ -7,13 +7,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from reconsume.delay_levels.errors import (
-    KafkaNotReachable,
-    KafkaRefused,
-    ReconsumeError,
-    RecordTooLarge,
-    TopicNotReady,
-)
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
 
 __all__ = [
     "is_passing",

@@ -13,12 +13,7 @@ from reconsume.bridge.metrics.scheduler import SCHEDULER
 from reconsume.bridge.metrics.sidecar import SIDECAR
 from reconsume.bridge.metrics.spec import MetricSpec
 
-__all__ = [
-    "CATALOGUE",
-    "MOST_GROUPS",
-    "OTHER_GROUPS",
-    "metric",
-]
+__all__ = ["CATALOGUE", "MOST_GROUPS", "OTHER_GROUPS", "metric"]
 
 
 MOST_GROUPS: Final = 1_000

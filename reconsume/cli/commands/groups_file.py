@@ -12,9 +12,9 @@ import yaml
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import KafkaAdmin, WantedTopic
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
