@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.bridge.http.open_connections import ConnectionLimits
-from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
-from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
+from reconsume.bridge.http.uvicorn_thread import UvicornThread, raw_answer
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.guarding.guard import App
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
@@ -47,19 +46,21 @@ class ApiServer(UvicornThread):
     """
 
     def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, limits: LimitSettings) -> None:
-        protocol = limited_protocol(
-            "the API",
-            limits.header_kib * 1024,
-            {one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
-            ConnectionLimits(connections=limits.connections),
-        )
         options = {} if tls is None else _tls_options(tls)
-        config = uvicorn_config(app, loop="uvloop", http=protocol, **options)
         try:
-            config.load()
+            super().__init__(
+                app,
+                "sidecar.listen",
+                listen.host,
+                listen.port,
+                "reconsume-api",
+                limits=ConnectionLimits(connections=limits.connections, header_bytes=limits.header_kib * 1024),
+                refusals={one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
+                loop="uvloop",
+                **options,
+            )
         except (OSError, ssl.SSLError) as error:
             raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
-        super().__init__(config, "sidecar.listen", listen.host, listen.port, "reconsume-api")
 
     def close(self, seconds: float) -> None:
         """Take no further request; finish those that have begun, within so long."""
@@ -67,7 +68,7 @@ class ApiServer(UvicornThread):
 
 
 def _answer_of(problem: Problem) -> bytes:
-    return raw_answer(problem.status, problem.title, PROBLEM_JSON, json.dumps(problem.body).encode())
+    return raw_answer(problem.status, PROBLEM_JSON, json.dumps(problem.body).encode())
 
 
 def _tls_options(tls: TlsSettings) -> dict[str, Any]:
