@@ -13,9 +13,8 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
-from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
-from reconsume.delay_levels.wire.resend import replayed_of
+from reconsume.delay_levels.wire.resend import OpenDeadLetters, replayed_of
 from reconsume.operations.dead_letters import record_of
 
 __all__ = ["OpenDeadLettersFollower"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -209,7 +208,7 @@ class InMemoryKafka:
             IllegalSetting: a field that cannot be.
         """
         self._names.retry(group)
-        write_group(self._settings, parse_group_config(group, json.dumps(fields)))
+        write_group(self._settings, parse_group_config(group, fields))
         self._make_lanes()
         self.settle()
 

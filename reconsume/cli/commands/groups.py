@@ -105,7 +105,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
     groups = read_groups(here.settings)
     known = groups.by_name.get(group)
     before: dict[str, Any] = {} if known is None else _values(known)
-    config = parse_group_config(group, json.dumps(before | given))
+    config = parse_group_config(group, before | given)
     write_group(here.settings, config)
     changed = changes(before, _values(config))
     if here.as_json:
@@ -123,7 +123,7 @@ def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
     """Show what changes for all groups, ask, change the level table or the switch for unknown groups."""
     groups = read_groups(here.settings)
     before = groups.system.model_dump(by_alias=True)
-    config = parse_system_config(json.dumps(before | given))
+    config = parse_system_config(before | given)
     changed = changes(before, config.model_dump(by_alias=True))
     if changed:
         _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)

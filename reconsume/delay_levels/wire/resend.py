@@ -33,7 +33,17 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["REASONS", "SEND", "DeadLetterInfo", "History", "Replayed", "replayed_of", "resend_headers", "resend_status"]
+__all__ = [
+    "REASONS",
+    "SEND",
+    "DeadLetterInfo",
+    "History",
+    "OpenDeadLetters",
+    "Replayed",
+    "replayed_of",
+    "resend_headers",
+    "resend_status",
+]
 
 T = TypeVar("T")
 
@@ -46,6 +56,7 @@ REASONS: Final = {
     "damaged": "a header that tells its identity or its count does not hold what it must",
 }
 """What may be said of a dead letter that somebody wants to send again."""
+_MOST: Final = 100_000
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
@@ -209,3 +220,52 @@ def _text(headers: Headers, name: str) -> str | None:
     except MalformedProperty:
         return None
     return None if count is None else str(count)
+
+
+class OpenDeadLetters:
+    """The newest dead letter of each message, until it is sent again, deleted, or too old to be judged.
+
+    Args:
+        most: at most so many are kept; those that come later are left out until there is room.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._size = 0
+        self._groups: dict[str, dict[str, tuple[int, int, int]]] = {}
+
+    def died(self, group: str, message_id: str, at: tuple[int, int, int]) -> None:
+        """A dead letter: when it was stored (ms), its partition, its offset."""
+        letters = self._groups.setdefault(group, {})
+        if message_id in letters:
+            letters[message_id] = max(at, letters[message_id])
+        elif self._size < self._most:
+            letters[message_id] = at
+            self._size += 1
+
+    def replayed(self, replayed: Replayed, stored_ms: int) -> None:
+        """A message was sent again, to one group or, on an ordinary topic, to all."""
+        to_one = replayed.real_topic.startswith(RETRY_PREFIX)
+        for group in [replayed.real_topic.removeprefix(RETRY_PREFIX)] if to_one else list(self._groups):
+            at = self._groups.get(group, {}).get(replayed.origin_message_id)
+            if at is not None and at[0] <= stored_ms:
+                self._close(group, replayed.origin_message_id)
+
+    def forget(self, group: str, starts: Mapping[int, int], since_ms: int) -> None:
+        """Those before these offsets of their partitions were deleted; nobody knows of those before that moment."""
+        for message_id, (stored_ms, partition, offset) in list(self._groups.get(group, {}).items()):
+            if stored_ms < since_ms or offset < starts.get(partition, offset + 1):
+                self._close(group, message_id)
+
+    def keep_groups(self, groups: frozenset[str]) -> None:
+        """All others have no dead-letter topic any more."""
+        for group in self._groups.keys() - groups:
+            self._size -= len(self._groups.pop(group))
+
+    def oldest_ms(self) -> dict[str, int]:
+        """When the oldest open dead letter of each group was stored; groups without one are left out."""
+        return {group: min(letters.values())[0] for group, letters in self._groups.items() if letters}
+
+    def _close(self, group: str, message_id: str) -> None:
+        del self._groups[group][message_id]
+        self._size -= 1

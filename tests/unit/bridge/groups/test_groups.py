@@ -12,7 +12,6 @@ from reconsume.bridge.groups.groups import (
     SystemConfig,
     parse_group_config,
     parse_system_config,
-    parse_system_value,
 )
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
@@ -113,7 +112,7 @@ def test_what_another_version_publishes_is_kept() -> None:
     """Rolling upgrades: a version changes the record that another one, which knows more or less, has written."""
     settings = '{"retentionDays": 3, "bulkPartitions": 2}'
     newer = f'{{"messageDelayLevel": "1s", "topicSettings": {settings}, "allowedTopics": ["a"]}}'
-    changed = parse_system_value(parse_system_config(newer).model_dump(by_alias=True) | {"messageDelayLevel": "2s"})
+    changed = parse_system_config(parse_system_config(newer).model_dump(by_alias=True) | {"messageDelayLevel": "2s"})
     published = json.loads(changed.publishing(TopicSettings(retention_days=9)).to_json())
     assert published["messageDelayLevel"] == "2s"
     assert published["topicSettings"] == {"retentionDays": 9.0, "bulkPartitions": 2}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
-from reconsume.delay_levels.wire.resend import Replayed
+from reconsume.delay_levels.wire.resend import OpenDeadLetters, Replayed
 
 
 def letters(most: int = 100) -> OpenDeadLetters:
