@@ -8,8 +8,7 @@ from typing import Any
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.counting import Count, Span, count_records, total
-from reconsume.bridge.reading.lane_lag import look_at_lanes
+from reconsume.bridge.reading.counting import Count, Span, count_records, look_at_lanes, total
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
