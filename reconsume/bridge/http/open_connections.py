@@ -81,11 +81,6 @@ class OpenConnections:
         """Forget a connection that has ended."""
         self._open.pop(connection, None)
 
-    def abort_all(self) -> None:
-        """End those that are left."""
-        for one in list(self._open):
-            one.abort()
-
     def _warn(self) -> None:
         now = monotonic()
         if now >= self._warned_at + _WARN_EVERY_SECONDS:
