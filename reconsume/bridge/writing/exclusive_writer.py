@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
@@ -19,7 +18,7 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 __all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter"]
 
@@ -45,7 +44,7 @@ class ExclusiveWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._transactions.close()
 
     def take_over(self) -> None:
@@ -90,14 +89,11 @@ class ExclusiveWriter:
                 f"{why}; whether the last records were sent is not known. Run it again: it leaves out what was sent"
             ) from error
         except ShutOut as error:
-            raise self._explain(error) from error
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
-
-    def _explain(self, error: ShutOut) -> ReconsumeError:
-        if error.cause.code() in SHUT_OUT:
-            return KafkaRefused(
+            if error.cause.code() not in SHUT_OUT:
+                raise translate(error.cause, self._doing) from error
+            raise KafkaRefused(
                 f"{self._doing}: another process has begun to do the same, so this one stops. "
                 "Run it again: it leaves out what was sent"
-            )
-        return translate(error.cause, self._doing)
+            ) from error
+        except KafkaException as error:
+            raise translate(error, f"{self._doing}: registering the transactional id") from error

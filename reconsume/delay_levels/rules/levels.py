@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
@@ -97,10 +98,8 @@ class DelayLevels:
     @property
     def goes_down_at(self) -> int | None:
         """The first level that is shorter than the one before it: a later retry comes sooner. It is legal."""
-        return next((level for level in range(2, self.max_level + 1) if self._is_shorter(level)), None)
-
-    def _is_shorter(self, level: int) -> bool:
-        return self.delay_ms(level) < self.delay_ms(level - 1)
+        pairs = enumerate(pairwise(self.delays_ms), start=2)
+        return next((level for level, (before, this) in pairs if this < before), None)
 
     def distinct_delays_ms(self) -> tuple[int, ...]:
         """Each duration once, shortest first: one delay topic each."""
