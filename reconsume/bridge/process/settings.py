@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, overload
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -169,36 +169,19 @@ def _as_text(value: Any) -> Any:
 S = TypeVar("S", bound=Settings)
 
 
-@overload
 def load_settings(
-    file: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Settings: ...
-
-
-@overload
-def load_settings(
-    file: Path | None,
-    environment: Mapping[str, str] | None,
-    overrides: Mapping[str, Any] | None,
     kind: type[S],
-) -> S: ...
-
-
-def load_settings(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
-    kind: type[Settings] = Settings,
-) -> Settings:
+) -> S:
     """Read the settings; the command line wins over the environment, the environment over the file.
 
     Args:
+        kind: the settings of which process.
         file: TOML, or YAML if it is called so, nested as `Settings` is; `kafka` takes librdkafka's names.
         environment: None reads the process's own.
         overrides: values of the command line, nested likewise; None values are left out.
-        kind: the settings of which process.
 
     Raises:
         IllegalSetting: naming every wrong setting, where it came from, and what is allowed. Secrets are not shown.
