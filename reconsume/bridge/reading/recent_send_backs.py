@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 _NEWEST_MS: Final = 1_000
 _GROUP: Final = "reconsume.recent"
-_OF_REPLAYS: Final = (REPLAY_ID, REPLAY_TIMES)
 
 
 class Attempt(NamedTuple):
@@ -72,11 +71,8 @@ class RecentSendBack(NamedTuple):
 
 def attempt_of(group: str, origin_message_id: str, reconsume_times: int, headers: Headers) -> Attempt:
     """The attempt that a send-back with these headers begins, its count being `reconsume_times`."""
-    replay = []
-    for name in _OF_REPLAYS:
-        values = [value for key, value in headers if key == name]
-        replay.append(values[-1] if values else None)
-    return Attempt(group, origin_message_id, reconsume_times, tuple(replay))
+    last = dict(headers)
+    return Attempt(group, origin_message_id, reconsume_times, (last.get(REPLAY_ID), last.get(REPLAY_TIMES)))
 
 
 def recent_send_backs(
