@@ -10,7 +10,6 @@ from typing import Final
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.open_dead_letters import OpenDeadLetters
@@ -71,12 +70,12 @@ class OpenDeadLettersFollower:
         letters = all_partitions({topic: topics[topic] for topic in dead})
         died = self._new(letters, since_ms)
         with RangeReader(self._cluster.base, f"{names.prefix}dlq") as reader:
-            for message in reader.read(died):
-                record = record_of(dead[message.topic() or ""], message)
+            for read in reader.records(died):
+                record = record_of(dead[read.topic], read)
                 self._open.died(record.letter.group, record.letter.origin_message_id, record.at)
-            for message in reader.read(replays):
-                if (replayed := replayed_of(headers_of(message))) is not None:
-                    self._open.replayed(replayed, message.timestamp()[1])
+            for read in reader.records(replays):
+                if (replayed := replayed_of(read.headers)) is not None:
+                    self._open.replayed(replayed, read.stored_ms)
         self._read_to = {where: end for where, (_, end) in (replays | died).items()}
         starts = admin.end_offsets(letters, earliest=True)
         for topic, group in dead.items():

@@ -75,7 +75,6 @@ def _read(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: s
 
     ranges = {where: (span.start, span.end) for where, span in spans.items()}
     with RangeReader(base, client_id) as reader:
-        for message in reader.read(ranges, within_seconds=_SECONDS, on_refusal=refused):
-            where = message.topic() or "", message.partition() or 0
-            counts[where] += message.offset() not in spans[where].done
+        for read in reader.records(ranges, within_seconds=_SECONDS, on_refusal=refused):
+            counts[read.where] += read.offset not in spans[read.where].done
         return {where: count for where, count in counts.items() if where not in reader.unread}

@@ -5,11 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka import KafkaException
-
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
     START_SECONDS,
@@ -55,10 +53,8 @@ class ExclusiveWriter:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to the transactional id is missing.
         """
-        try:
+        with translated(f"{self._doing}: registering the transactional id"):
             self._transactions.register(START_SECONDS)
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
         self._registration = self._transactions.registrations
 
     @property
@@ -81,7 +77,8 @@ class ExclusiveWriter:
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         try:
-            self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
+            with translated(f"{self._doing}: registering the transactional id"):
+                self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
         except Undone as error:
             raise translate(error.cause, self._doing) from error
         except InDoubt as error:
@@ -91,8 +88,6 @@ class ExclusiveWriter:
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
 
     def _explain(self, error: ShutOut) -> ReconsumeError:
         if error.cause.code() in SHUT_OUT:
