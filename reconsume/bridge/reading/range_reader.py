@@ -16,6 +16,7 @@ from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.properties import Headers
 
 __all__ = ["RangeReader", "ReadRecord"]
@@ -95,7 +96,7 @@ class RangeReader:
         *,
         within_seconds: float | None = None,
         stop: threading.Event | None = None,
-        on_refusal: Callable[[Partition, KafkaError], None] | None = None,
+        on_refusal: Callable[[Partition, ReconsumeError], None] | None = None,
     ) -> Iterator[Message]:
         """The records from the first offset to before the second one, of each partition in order.
 
@@ -138,7 +139,7 @@ class RangeReader:
             self._consumer.pause([TopicPartition(*where)])
 
     def _take(
-        self, message: Message, refused: set[Partition], on_refusal: Callable[[Partition, KafkaError], None] | None
+        self, message: Message, refused: set[Partition], on_refusal: Callable[[Partition, ReconsumeError], None] | None
     ) -> bool:
         """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
         where, error = (message.topic() or "", message.partition() or 0), message.error()
@@ -147,7 +148,7 @@ class RangeReader:
                 raise translate(error, f"reading {_names([where] if where[0] else self.unread)}")
             if where in self.unread.keys() - refused:
                 refused.add(where)
-                on_refusal(where, error)
+                on_refusal(where, translate(error, f"reading {where[0]}-{where[1]}"))
             return False
         if where not in self.unread:
             return False

@@ -14,12 +14,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Message, Producer
-
 from reconsume.bridge.groups.groups import SystemConfig
-from reconsume.bridge.kafka.clients import produce_patiently
+from reconsume.bridge.kafka.clients import make_producer, produce_patiently
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.cli.common import has_spark
@@ -82,7 +81,7 @@ def _is_well(report: dict[str, Any]) -> bool:
 
 
 def _produce(cluster: Cluster, input_file: Path | None, key: str | None) -> int:
-    producer = Producer(cluster.base | {"partitioner": "murmur2_random", "linger.ms": 20})
+    producer = make_producer(cluster.base | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
     with working("producing") as say:
         for count, row in enumerate(read_rows(input_file), start=1):
@@ -138,9 +137,9 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
 def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
     """Read all topics until everything has come to its end, or nothing has happened for long."""
 
-    def begun(message: Message) -> Begun | None:
-        origin = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        return (failures_of(message.value(), origin, condition), None) if message.topic() == ORIGIN else None
+    def begun(read: ReadRecord) -> Begun | None:
+        origin = f"{read.topic}/{read.partition}/{read.offset}"
+        return (failures_of(read.value, origin, condition), None) if read.topic == ORIGIN else None
 
     servers = cluster.settings.bootstrap_servers
     application = flights_application(servers, GROUP, topic=ORIGIN, processed=PROCESSED, cannot_process=condition)
