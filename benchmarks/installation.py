@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 
@@ -45,7 +46,7 @@ def install(bootstrap_servers: str, table: str = "1s 2s") -> Settings:
     for topic in wanted_topics(maker, Groups(system)):
         maker.make(topic)
     maker.make(maker.retry_topic("bench", Groups(system)))
-    write_system(settings, system)
+    write_system(Cluster(settings), system)
     return settings
 
 

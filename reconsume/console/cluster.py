@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Collection
+from typing import Final, Generic, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
-from reconsume.operations.status import collect_status
+from reconsume.operations.status import Status, collect_status
 
 __all__ = ["ConsoleCluster", "Shared"]
 
@@ -27,12 +28,17 @@ class ConsoleCluster:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._status: Shared[Mapping[str, Any]] = Shared(lambda: collect_status(settings))
-        self._groups: Shared[Groups] = Shared(lambda: read_groups(settings))
+        self._status: Shared[Status] = Shared(lambda: collect_status(self._cluster))
+        self._groups: Shared[Groups] = Shared(lambda: read_groups(self._cluster))
         # Who resends at the same time is fenced; those of one console wait for each other instead.
         self._resending = threading.Lock()
 
-    def status(self) -> Mapping[str, Any]:
+    @property
+    def _cluster(self) -> Cluster:
+        """A new one for each page: a client waits before it tells a second time that its login fails."""
+        return Cluster(self._settings)
+
+    def status(self) -> Status:
         """What waits and what is dead, at most 2 s old."""
         return self._status.get()
 
@@ -42,21 +48,21 @@ class ConsoleCluster:
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         """Dead letters, newest first."""
-        return read_page(self._settings, group, wanted, before=before, limit=limit)
+        return read_page(self._cluster, group, wanted, before=before, limit=limit)
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""
-        return read_one(self._settings, group, place)
+        return read_one(self._cluster, group, place)
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         """What `resend` would do."""
-        return plan_resend(self._settings, group, places)
+        return plan_resend(self._cluster, group, places)
 
     def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
         """Send them again, each once."""
         with self._resending:
             try:
-                return resend(self._settings, group, places, replay_id=replay_id)
+                return resend(self._cluster, group, places, replay_id=replay_id)
             finally:
                 self._status.forget()
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 import reconsume
 from reconsume.bridge.http.management import LogLevel, ManagementServer
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
@@ -79,5 +80,5 @@ class Console:
 
     def _follow(self, stop: threading.Event) -> None:
         """Follow open dead letters in a daemon thread: the end of the process waits for no answer."""
-        follower = OpenDeadLettersFollower(self._settings, self._metrics.tell_oldest_open)
+        follower = OpenDeadLettersFollower(Cluster(self._settings), self._metrics.tell_oldest_open)
         threading.Thread(target=follower.run, args=(stop,), name="reconsume-open-dead-letters", daemon=True).start()

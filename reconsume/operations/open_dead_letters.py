@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
@@ -31,16 +30,13 @@ class OpenDeadLettersFollower:
     """Reads what is new once a minute, in a thread of its own.
 
     Args:
-        settings: of the process.
+        cluster: the installation.
         tell: is given when the oldest open dead letter of each group was stored, in milliseconds.
-        clock: gives milliseconds.
     """
 
-    def __init__(self, settings: Settings, tell: Callable[[Mapping[str, int]], None], clock: Clock = now_ms) -> None:
-        self._settings = settings
+    def __init__(self, cluster: Cluster, tell: Callable[[Mapping[str, int]], None]) -> None:
+        self._cluster = cluster
         self._tell = tell
-        self._clock = clock
-        self._admin = KafkaAdmin(settings.client_settings(), f"{settings.names.prefix}dlq")
         self._open = OpenDeadLetters()
         self._read_to: dict[Partition, int] = {}
         self._refused = ""
@@ -64,46 +60,45 @@ class OpenDeadLettersFollower:
             KafkaNotReachable: no answer; the next look goes on.
             KafkaRefused: rights are missing.
         """
-        names, since_ms = self._settings.names, self._since_ms()
+        admin, names, since_ms = self._cluster.admin, self._cluster.names, self._since_ms()
         # The lane's ends first: what was sent again before them had died before the other ends.
-        replays = self._new(_partitions([names.delay(0)], self._admin.topics()), since_ms)
-        topics = self._admin.topics()
+        lane = names.delay(0)
+        replays = self._new(all_partitions({lane: admin.topics().get(lane, 0)}), since_ms)
+        topics = admin.topics()
         dead = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
-        letters = _partitions(dead, topics)
+        letters = all_partitions({topic: topics[topic] for topic in dead})
         died = self._new(letters, since_ms)
-        with RangeReader(self._settings.client_settings(), f"{names.prefix}dlq") as reader:
-            for message in reader.read(died):
-                record = record_of(dead[message.topic() or ""], message)
+        with RangeReader(self._cluster.base, f"{names.prefix}dlq") as reader:
+            for read in reader.records(died):
+                record = record_of(dead[read.topic], read)
                 self._open.died(record.letter.group, record.letter.origin_message_id, record.at)
-            for message in reader.read(replays):
-                if (replayed := replayed_of(headers_of(message))) is not None:
-                    self._open.replayed(replayed, message.timestamp()[1])
+            for read in reader.records(replays):
+                if (replayed := replayed_of(read.headers)) is not None:
+                    self._open.replayed(replayed, read.stored_ms)
         self._read_to = {where: end for where, (_, end) in (replays | died).items()}
-        starts = self._admin.end_offsets(letters, earliest=True)
+        starts = admin.end_offsets(letters, earliest=True)
         for topic, group in dead.items():
             self._open.forget(group, {one: at for (name, one), at in starts.items() if name == topic}, since_ms)
         self._open.keep_groups(frozenset(dead.values()))
         self._tell(self._open.oldest_ms())
 
     def _since_ms(self) -> int:
-        return int(self._clock() - self._settings.topics.retention_days * _DAY_MS * _KEPT_OF_RETENTION)
+        kept_ms = self._cluster.settings.topics.retention_days * _DAY_MS * _KEPT_OF_RETENTION
+        return int(self._cluster.clock() - kept_ms)
 
     def _group_of(self, topic: str) -> str | None:
         """Whose dead-letter topic it is."""
         try:
-            name = self._settings.names.rocketmq_name(topic)
+            name = self._cluster.names.rocketmq_name(topic)
         except IllegalName:
             return None
         return name.removeprefix(DLQ_PREFIX) if name.startswith(DLQ_PREFIX) else None
 
     def _new(self, partitions: list[Partition], since_ms: int) -> dict[Partition, tuple[int, int]]:
         """What was not read yet; of a partition that is new, or was made again, what was stored since then."""
-        ends = self._admin.end_offsets(partitions)
+        ends = self._cluster.admin.end_offsets(partitions)
         known = {where: self._read_to[where] for where in partitions if self._read_to.get(where, -1) >= 0}
         known = {where: at for where, at in known.items() if at <= ends[where]}
-        first = self._admin.offsets_at([where for where in partitions if where not in known], since_ms)
+        unknown = [where for where in partitions if where not in known]
+        first = self._cluster.admin.offsets_at(unknown, since_ms)
         return {where: (min(known.get(where, first.get(where, 0)), ends[where]), ends[where]) for where in partitions}
-
-
-def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[Partition]:
-    return [(topic, one) for topic in topics for one in range(counts.get(topic, 0))]

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.operations.dead_letters import read_page
 from reconsume.operations.open_dead_letters import OpenDeadLettersFollower
 from reconsume.operations.record_address import RecordAddress
@@ -30,7 +31,7 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 def stored(here: Installation, group: str) -> dict[RecordAddress, int]:
     """When each dead letter of the group was stored."""
-    return {one.place: one.stored_ms for one in read_page(here.settings, group).records}
+    return {one.place: one.stored_ms for one in read_page(here.cluster, group).records}
 
 
 def delete_before(here: Installation, group: str, place: RecordAddress) -> None:
@@ -49,13 +50,13 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_or_deleted(here: Installat
         told.clear()
         told.update(oldest_ms)  # type: ignore[call-overload]
 
-    follower = OpenDeadLettersFollower(here.settings, tell)
+    follower = OpenDeadLettersFollower(here.cluster, tell)
     follower.look()
     at = stored(here, group)
     assert told[group] == at[RecordAddress(0, 0)]
     others = told[other]
 
-    resend(here.settings, group, [RecordAddress(0, 0)], replay_id="friday")
+    resend(here.cluster, group, [RecordAddress(0, 0)], replay_id="friday")
     follower.look()
     assert told[group] == at[RecordAddress(0, 1)]
     delete_before(here, group, RecordAddress(0, 2))
@@ -63,7 +64,7 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_or_deleted(here: Installat
     assert told[group] == at[RecordAddress(0, 2)]
 
     # It dies again, after it was sent again.
-    resend(here.settings, group, [RecordAddress(0, 2), RecordAddress(0, 3)], replay_id="saturday")
+    resend(here.cluster, group, [RecordAddress(0, 2), RecordAddress(0, 3)], replay_id="saturday")
     headers = headers_of(group, 2, REPLAY_ID="saturday", REPLAY_TIMES="1")
     here.produce(here.settings.names.dead_letter(group), b"value-2", key=b"key-2", headers=headers)
     follower.look()
@@ -71,10 +72,11 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_or_deleted(here: Installat
     assert told[other] == others
 
     fresh: dict[str, int] = {}
-    OpenDeadLettersFollower(here.settings, fresh.update).look()
+    OpenDeadLettersFollower(here.cluster, fresh.update).look()
     assert fresh == told, "one that starts later finds the same"
     late: dict[str, int] = {}
-    OpenDeadLettersFollower(here.settings, late.update, lambda: told[group] + SIX_DAYS_MS + 1).look()
+    six_days_on = Cluster(here.settings, lambda: told[group] + SIX_DAYS_MS + 1)
+    OpenDeadLettersFollower(six_days_on, late.update).look()
     assert group not in late, "what was sent again so long ago is not known any more"
 
 

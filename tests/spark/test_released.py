@@ -67,7 +67,7 @@ class Quarantine:
         return json.loads(done.stdout)
 
     def records(self, value: str) -> list[QuarantineRecord]:
-        return [one for one in read_quarantine(self.installation.settings) if one.value == value.encode()]
+        return [one for one in read_quarantine(self.installation.cluster) if one.value == value.encode()]
 
     def newest(self, value: str) -> str:
         return str(self.records(value)[-1].place)

@@ -55,13 +55,13 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
     )
     rows = records(spark, plan.folder).select("partition", "offset", "status", "message_id").collect()
     of_spark = {(row["partition"], row["offset"]): row["status"] for row in rows}
-    verdicts = plan_resend(by_spark.settings, GROUP, [RecordAddress(*place) for place in of_spark])
+    verdicts = plan_resend(by_spark.cluster, GROUP, [RecordAddress(*place) for place in of_spark])
     assert {tuple(one.record.place): one.status for one in verdicts} == of_spark
     assert set(of_spark.values()) == {"send", "superseded", "replayed", "capped", "damaged"}
 
     run_replay(spark, bootstrap_servers, plan)
     places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
-    resend(by_hand.settings, GROUP, places, replay_id="friday-2")
+    resend(by_hand.cluster, GROUP, places, replay_id="friday-2")
 
     def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
         """What was written, but for where a dead letter that has no identity stood: that is chance."""

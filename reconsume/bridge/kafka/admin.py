@@ -158,9 +158,8 @@ class KafkaAdmin(PatientClient):
         Without the right to read broker settings Kafka's own defaults are taken.
         """
         brokers = self._brokers()
-        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
         try:
-            values = self._settings_of([resource])[resource.name]
+            values = self._broker_settings(min(brokers))
         except KafkaRefused as error:
             logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
             values = {}
@@ -169,6 +168,10 @@ class KafkaAdmin(PatientClient):
             default_replication_factor=int(values.get("default.replication.factor", "1")),
             message_max_bytes=int(values.get("message.max.bytes", "1048588")),
         )
+
+    def _broker_settings(self, broker: int) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        return self._settings_of([resource])[resource.name]
 
     @patiently
     def _brokers(self) -> Collection[int]:
@@ -200,10 +203,7 @@ class KafkaAdmin(PatientClient):
         request = self._request(
             self._client.create_partitions, asked, seconds=self._patience, operation_timeout=self._patience
         )
-        try:
-            request.answer(topic)
-        except KafkaException as error:
-            raise self._explain(error, f"adding partitions to topic {topic}") from error
+        self._answer(request, topic, f"adding partitions to topic {topic}")
         self._require_leaders({topic: partitions})
 
     @patiently

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -17,6 +19,7 @@ __all__ = [
     "is_refusal_of_some",
     "refusing_topic",
     "translate",
+    "translated",
     "why_failed",
 ]
 
@@ -150,6 +153,15 @@ def translate(
     # What nobody has thought of is no verdict on a record: it is reported and tried again.
     known = "no answer from Kafka" if is_passing(cause) else cause.name()
     return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Translate what confluent-kafka raises within."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error, doing) from error
 
 
 def why_failed(producer: Producer, error: KafkaException) -> KafkaException:

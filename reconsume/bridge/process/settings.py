@@ -154,6 +154,11 @@ class Settings(_Strict):
         """The topics of this installation."""
         return TopicNames(self.topic_prefix)
 
+    @property
+    def own_table(self) -> DelayLevels | None:
+        """The level table for this process alone, where it has one."""
+        return None if self.message_delay_level is None else DelayLevels.parse(self.message_delay_level)
+
     def client_settings(self) -> dict[str, Any]:
         """Librdkafka's settings for any client: the pass-through ones and the bootstrap servers, in clear."""
         settings = {key: value.get_secret_value() for key, value in self.kafka.items()}

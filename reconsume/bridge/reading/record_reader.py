@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
-from reconsume.bridge.kafka.errors import NO_TOPIC, translate
+from reconsume.bridge.kafka.errors import NO_TOPIC, translate, translated
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 
@@ -239,10 +239,9 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
     reader = RecordReader(base, client_id, _SECONDS, group)
     try:
         reader.read(position, found.append)
-        while not found:
-            reader.run_once()
-    except KafkaException as error:
-        raise translate(error, f"reading {position} again") from error
+        with translated(f"reading {position} again"):
+            while not found:
+                reader.run_once()
     finally:
         reader.close()
     if isinstance(found[0], ReconsumeError):

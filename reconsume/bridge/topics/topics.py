@@ -8,14 +8,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
-__all__ = ["NamedTopic", "TopicDifference", "TopicMaker", "TopicPlan", "plan_topics", "wanted_topics"]
+__all__ = [
+    "NamedTopic",
+    "TopicDifference",
+    "TopicMaker",
+    "TopicPlan",
+    "install",
+    "plan_topics",
+    "wanted_topics",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -232,6 +242,15 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),
     ]
+
+
+def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
+    """Make the topics that are missing, and publish what holds for all groups; gives the maker of more topics."""
+    maker, groups = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics), Groups(system)
+    for topic in wanted_topics(maker, groups):
+        maker.make(topic)
+    write_system(cluster, system)
+    return maker
 
 
 def plan_topics(

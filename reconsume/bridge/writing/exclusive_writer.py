@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Self
-
-from confluent_kafka import KafkaException
+from types import TracebackType
+from typing import Final, Self
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
     START_SECONDS,
@@ -18,7 +17,7 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
 __all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter"]
 
@@ -30,21 +29,21 @@ class ExclusiveWriter:
     """Shuts out every other writer of the same id; use it as a context. No call of it waits without an end.
 
     Args:
-        base: librdkafka's settings for any client.
+        cluster: where to.
         transactional_id: the same in all processes that do this work.
         doing: begins each error.
     """
 
-    def __init__(self, base: Mapping[str, Any], transactional_id: str, doing: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, doing: str) -> None:
         self._doing = doing
-        settings = transactional_settings(base, transactional_id, int(TRANSACTION_SECONDS * 1_000))
+        settings = transactional_settings(cluster.base, transactional_id, int(TRANSACTION_SECONDS * 1_000))
         self._transactions = Transactions(settings)
         self._registration = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._transactions.close()
 
     def take_over(self) -> None:
@@ -54,10 +53,8 @@ class ExclusiveWriter:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to the transactional id is missing.
         """
-        try:
+        with translated(f"{self._doing}: registering the transactional id"):
             self._transactions.register(START_SECONDS)
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
         self._registration = self._transactions.registrations
 
     @property
@@ -80,7 +77,8 @@ class ExclusiveWriter:
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         try:
-            self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
+            with translated(f"{self._doing}: registering the transactional id"):
+                self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
         except Undone as error:
             raise translate(error.cause, self._doing) from error
         except InDoubt as error:
@@ -89,11 +87,12 @@ class ExclusiveWriter:
                 f"{why}; whether the last records were sent is not known. Run it again: it leaves out what was sent"
             ) from error
         except ShutOut as error:
-            if error.cause.code() not in SHUT_OUT:
-                raise translate(error.cause, self._doing) from error
-            raise KafkaRefused(
+            raise self._explain(error) from error
+
+    def _explain(self, error: ShutOut) -> ReconsumeError:
+        if error.cause.code() in SHUT_OUT:
+            return KafkaRefused(
                 f"{self._doing}: another process has begun to do the same, so this one stops. "
                 "Run it again: it leaves out what was sent"
-            ) from error
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
+            )
+        return translate(error.cause, self._doing)

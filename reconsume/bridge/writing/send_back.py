@@ -17,8 +17,9 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
-from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions, choose_partition
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames

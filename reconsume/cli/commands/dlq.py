@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import now_ms
-from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
 from reconsume.cli.output import (
     counted,
@@ -55,16 +55,17 @@ _COLUMNS: Final = (
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
-Text = Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")]
-Key = Annotated[str | None, typer.Option(help="the record's key")]
-MessageId = Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")]
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")]
 
 
-def _filter(text: str | None, key: str | None, message_id: str | None, since: str | None, until: str | None) -> Filter:
+def _wanted(
+    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
+) -> Filter:
     now = now_ms()
     moments = (
         None if said is None else parse_point_in_time(option, said, now)
@@ -73,21 +74,16 @@ def _filter(text: str | None, key: str | None, message_id: str | None, since: st
     return Filter(text, key, message_id, *moments)
 
 
-@on_kafka(app, "list")
+@on_kafka(app, "list", wanted=_wanted)
 def list_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
-    wanted = _filter(text, key, message_id, since, until)
-    page = read_page(here.settings, group, wanted, before=before, limit=limit)
+    page = read_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [_summary(one) for one in page.records]
         print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
@@ -110,7 +106,7 @@ def list_letters(
 @on_kafka(app, "show")
 def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
-    one = read_one(here.settings, group, RecordAddress.parse(record, _LIST))
+    one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = _summary(one) | {
         "born": _moment(letter.born_ms),
@@ -126,26 +122,21 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
     print_report(report, as_json=here.as_json)
 
 
-@on_kafka(app, "export")
+@on_kafka(app, "export", wanted=_wanted)
 def export_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
     file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
-    wanted = _filter(text, key, message_id, since, until)
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
     with opened(file) as out:
         write = csv_writer(out, _COLUMNS) if form == "csv" else json_line_writer(out)
-        for one in _all(here.settings, group, wanted):
+        for one in _all(here.cluster, group, wanted):
             write(_summary(one) | _content(one))
             count += 1
     # Standard output may be the file.
@@ -153,30 +144,25 @@ def export_letters(
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
-@on_kafka(app, "resend")
+@on_kafka(app, "resend", wanted=_wanted)
 def resend_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
     all_of_them: Annotated[bool, typer.Option("--all", help="all that the filter takes, 10,000 at most")] = False,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
     max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
-    settings, as_json = here
-    wanted = _filter(text, key, message_id, since, until)
+    cluster, as_json = here
     if bool(records) == all_of_them:
         raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
     if records and wanted != Filter():
         raise IllegalSetting("a filter goes with --all; dead letters that are named are sent as they are named")
-    chosen = [RecordAddress.parse(one, _LIST) for one in records] if records else _places(settings, group, wanted)
-    plan = plan_resend(settings, group, chosen, max_replays=max_replays) if chosen else []
+    chosen = [RecordAddress.parse(one, _LIST) for one in records] if records else _places(cluster, group, wanted)
+    plan = plan_resend(cluster, group, chosen, max_replays=max_replays) if chosen else []
     count = sum(one.status == SEND for one in plan)
     only_told = dry_run or not count
     if only_told or not as_json:
@@ -184,13 +170,13 @@ def resend_letters(
     if only_told or not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
         return
     replay_id = new_replay_id("dlq", now_ms())
-    done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
+    done = resend(cluster, group, chosen, replay_id=replay_id, max_replays=max_replays)
     _tell(group, done, replay_id, as_json=as_json)
 
 
-def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddress]:
+def _places(cluster: Cluster, group: str, wanted: Filter) -> list[RecordAddress]:
     found = []
-    for one in _all(settings, group, wanted):
+    for one in _all(cluster, group, wanted):
         found.append(one.place)
         if len(found) > MOST:
             raise IllegalSetting(
@@ -200,10 +186,10 @@ def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddres
     return found
 
 
-def _all(settings: Settings, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
+def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
     before: str | None = None
     while True:
-        page: Page = read_page(settings, group, wanted, before=before, limit=_EXPORT_PAGE)
+        page: Page = read_page(cluster, group, wanted, before=before, limit=_EXPORT_PAGE)
         yield from page.records
         if page.older is None:
             return

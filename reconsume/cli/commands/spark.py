@@ -79,7 +79,9 @@ def reconcile(
     follow: Annotated[
         str | None, typer.Option(metavar="DURATION", help="run again so often until stopped; needs --ledger")
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-21T08:00Z, or 24h; default: all")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="2026-11-22 10:00 (UTC), or how long ago: 24h; default: all")
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="send-backs before; default: now")] = None,
     late: Annotated[str, typer.Option(metavar="DURATION", help="later than this is a finding")] = "1m",
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="in place of what the topics say")] = None,

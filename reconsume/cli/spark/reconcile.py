@@ -24,6 +24,7 @@ from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile import (
@@ -231,20 +232,9 @@ def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None:
-    """A time as ISO 8601 has it, or so long before now."""
     if text is None:
         return None
-    try:
-        return now - dt.timedelta(milliseconds=parse_duration(text))
-    except IllegalDelayLevels:
-        pass
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise IllegalSetting(
-            f"{name} {text!r}: write a time such as 2026-11-21T08:00Z, or 24h for 24 hours ago"
-        ) from None
-    return moment if moment.tzinfo is not None else moment.astimezone()
+    return dt.datetime.fromtimestamp(parse_point_in_time(name, text, now.timestamp() * 1000) / 1000, dt.UTC)
 
 
 def milliseconds(name: str, text: str) -> int:

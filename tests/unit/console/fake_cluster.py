@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
@@ -17,6 +18,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict
+from reconsume.operations.status import GroupStatus, LaneStatus, Status
 from tests.support.consoles import Browser, console_settings, running_console
 
 __all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "status_of_groups"]
@@ -52,19 +54,11 @@ def letter(
     return DeadLetterRecord(RecordAddress(0, offset), key, value, every, NOW - (60 - offset) * 60_000, info)
 
 
-def status_of_groups(**dead_letters: int) -> dict[str, Any]:
+def status_of_groups(**dead_letters: int) -> Status:
     """The status where these groups have so many dead letters."""
-    lane = {"waiting": 7, "waiting_exact": True, "overdue": 2, "overdue_exact": True, "next_due_ms": NOW + 8_000}
-    return {
-        "at_ms": NOW,
-        "waiting": [{"topic": "reconsume.DELAY.10s"} | lane],
-        "groups": [
-            {"group": name, "retry_lag": 3, "retry_lag_exact": True, "dead_letters": one, "dead_letters_exact": True}
-            for name, one in dead_letters.items()
-        ],
-        "quarantined": 0,
-        "quarantined_exact": True,
-    }
+    lane = LaneStatus("reconsume.DELAY.10s", Count(7, exact=True), Count(2, exact=True), NOW + 8_000)
+    groups = [GroupStatus(name, Count(3, exact=True), Count(one, exact=True)) for name, one in dead_letters.items()]
+    return Status(NOW, [lane], groups, Count(0, exact=True))
 
 
 @dataclass
@@ -78,7 +72,7 @@ class FakeCluster(ConsoleCluster):
         asked: the filters of pages.
     """
 
-    report: dict[str, Any] = field(default_factory=lambda: status_of_groups(departures=2))
+    report: Status = field(default_factory=lambda: status_of_groups(departures=2))
     known: Groups = field(
         default_factory=lambda: Groups(by_name={"departures": SubscriptionGroupConfig(group_name="departures")})
     )
@@ -95,7 +89,7 @@ class FakeCluster(ConsoleCluster):
             raise TopicNotReady(f"group {group!r} has no dead-letter topic")
         return self.letters[group]
 
-    def status(self) -> Mapping[str, Any]:
+    def status(self) -> Status:
         if self.error is not None:
             raise self.error
         return self.report

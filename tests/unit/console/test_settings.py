@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.bridge.process.settings import Settings, load_settings
+from reconsume.cli.actions.processes import run_console
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -59,6 +60,5 @@ def test_on_this_machine_no_token_is_needed() -> None:
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.delitem(sys.modules, "reconsume.cli.actions.console", raising=False)
     with pytest.raises(IllegalSetting, match=r"pip install '\.\[cli,console\]' in the checkout"):
-        import reconsume.cli.actions.console  # noqa: F401, PLC0415 - it looks for them when it is imported
+        run_console(ConsoleProcessSettings())

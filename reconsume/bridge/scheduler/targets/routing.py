@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 from confluent_kafka import Message
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import stored_ms
 from reconsume.bridge.scheduler.targets.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.targets.timers import Timers
-from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, choose_partition
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.inbox import inbox_request
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames

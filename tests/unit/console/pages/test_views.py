@@ -25,7 +25,7 @@ NAMES = TopicNames()
 
 def test_groups_that_need_a_human_stand_first() -> None:
     report = status_of_groups(quiet=0, few=1, many=9, lagging=0)
-    report["groups"][3]["retry_lag"] = 50
+    report.groups[3] = replace(report.groups[3], retry_lag=Count(50, exact=True))
     assert [one.group for one in overview_of(report).groups] == ["many", "few", "lagging", "quiet"]
 
 
@@ -39,7 +39,7 @@ def test_a_filter_narrows_the_table_and_not_the_totals() -> None:
 def test_what_is_estimated_says_so_in_the_total_too() -> None:
     report = status_of_groups(departures=2, arrivals=600)
     assert overview_of(report).is_exact
-    report["groups"][1]["dead_letters_exact"] = False
+    report.groups[1] = replace(report.groups[1], dead_letters=Count(600, exact=False))
     found = overview_of(report)
     assert [str(one.dead_letters) for one in found.groups] == ["~600", "2"]
     assert (str(found.dead_letters), found.is_exact) == ("~602", False)

@@ -21,13 +21,25 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
-from reconsume.cli.chaos.poison import Poison
-from reconsume.cli.chaos.workload import DEAD
+__all__ = [
+    "DEAD",
+    "LEVEL_TABLE",
+    "MAX_RECONSUME_TIMES",
+    "PLACE_BITS",
+    "Place",
+    "Poison",
+    "TopicsJudge",
+    "TopicsVerdict",
+]
 
-__all__ = ["PLACE_BITS", "ChaosJudge", "ChaosVerdict", "Place"]
-
+LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
+"""The first retry waits 1 s, the second 2 s, the third 3 s."""
+MAX_RECONSUME_TIMES: Final = 3
+DEAD: Final = MAX_RECONSUME_TIMES + 1
+"""So many failures and the message is dead."""
 Place = int
 """Of a message in the topic where it began: offset and partition in one number, for there are many."""
 PLACE_BITS: Final = 8
@@ -38,8 +50,26 @@ _AFTER_MS: Final = 10_000
 """A batch that was refused may be written to the quarantine so long after the right was given back."""
 
 
+class Poison(StrEnum):
+    """A message of a bad group, which fails once. What is to become of it then?"""
+
+    SMALL = "small"
+    """It is delivered, whatever its neighbours suffer; without the right to write it is quarantined."""
+    LARGE = "large"
+    """Its retry topic refuses it, so it is quarantined."""
+    UNMADE = "unmade"
+    """Its retry topic cannot be made, so it is quarantined."""
+    SLIP = "slip"
+    """Its listener does what no listener may do. It is sent back and delivered."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the quarantine is its only right end."""
+        return self in (Poison.LARGE, Poison.UNMADE)
+
+
 @dataclass(frozen=True, slots=True)
-class ChaosVerdict:
+class TopicsVerdict:
     """The figures of a run.
 
     Attributes:
@@ -75,10 +105,13 @@ class _Copy(NamedTuple):
 
 
 @dataclass(slots=True)
-class ChaosJudge:
+class TopicsJudge:
     """Is told of every committed record once, in any order; times are milliseconds of the brokers' clock.
 
     Where a record stands (`at`) is `<topic>-<partition>@<offset>`.
+
+    Attributes:
+        processed_again: how often a listener succeeded with a message that was processed before.
     """
 
     _origins: dict[Place, tuple[int, int]] = field(default_factory=dict)
@@ -91,6 +124,7 @@ class ChaosJudge:
     _again: Counter[str] = field(default_factory=Counter)
     _examples: list[str] = field(default_factory=list)
     _open: set[Place] = field(default_factory=set)
+    processed_again: int = 0
 
     def produced(self, place: Place, failures: int, stored_ms: int, poison: Poison | None = None) -> None:
         """A message that fails so often; of a poisoned group, with what is to become of it."""
@@ -101,6 +135,7 @@ class ChaosJudge:
 
     def processed(self, place: Place, stored_ms: int) -> None:
         """The listener succeeded; the first time counts."""
+        self.processed_again += place in self._processed
         self._processed.setdefault(place, stored_ms)
         self._look(place)
 
@@ -181,7 +216,7 @@ class ChaosJudge:
         """How many messages have not come to their end yet."""
         return len(self._open)
 
-    def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> ChaosVerdict:
+    def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> TopicsVerdict:
         """What the records say.
 
         Args:
@@ -202,7 +237,7 @@ class ChaosJudge:
                 )
         extra = [*self._unexpected(), *self._both()]
         wrong = list(self._wrongly_quarantined(writing_taken))
-        return ChaosVerdict(
+        return TopicsVerdict(
             messages=len(self._origins),
             failures=len(self._waited),
             lost=len(self._open),
@@ -240,6 +275,22 @@ class ChaosJudge:
             taken = any(begun <= copy.stored_ms <= ended + _AFTER_MS for begun, ended in writing_taken)
             if poison is None or not (poison.is_refused or taken):
                 yield f"QUARANTINED: {self._shown(place)} is at {copy.at}"
+
+    @property
+    def moves(self) -> tuple[int, int]:
+        """How many copies were put on delay topics, and how many have left them."""
+        return len(self._waited), len(self._moved) + len(self._dead) + len(self._quarantined)
+
+    def figures(self) -> dict[str, Any]:
+        """Numbers of messages and copies: by the failure that a copy is of, and by the failures before a success."""
+        failures = Counter(key >> _TIMES_BITS for key in self._waited)
+        return {
+            "delivered": len(self._origins) + len(self._moved),
+            "failed": Counter(key & ((1 << _TIMES_BITS) - 1) for key in self._waited),
+            "succeeded_after": Counter(failures[place] for place in self._processed),
+            "dead_letters": len(self._dead),
+            "quarantined": len(self._quarantined),
+        }
 
     def deliveries(self) -> Iterator[tuple[int, int]]:
         """When each step of the schedulers was due and when it was done, of healthy groups."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.bridge.writing.lane_partitions import choose_partition
+from reconsume.bridge.kafka.partitioning import choose_partition
 
 JAVA_MURMUR2 = {
     b"21": -973932308,
