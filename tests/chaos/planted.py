@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,10 +81,12 @@ def the_next_record_is_blamed_too() -> None:
         blamed.append(reason)
         return quarantine(self, message, reason)
 
-    def after(self: Router, message: Message, *, inbox: bool) -> Delivery:
-        if blamed:
-            return quarantine(self, message, blamed.pop())
-        return route(self, message, inbox=inbox)
+    def after(self: Router, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
+        for message in messages:
+            if blamed:
+                batch.append(quarantine(self, message, blamed.pop()))
+            else:
+                route(self, [message], batch, inbox=inbox)
 
     setattr(Router, "quarantine", blame)  # noqa: B010
     setattr(Router, "route", after)  # noqa: B010

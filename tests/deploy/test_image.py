@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from reconsume.cli.broker.jars import KAFKA_VERSION
 from tests.deploy.tools import ROOT
 
 DEPLOY: Final = ROOT / "deploy"
@@ -56,6 +57,10 @@ def test_both_targets_run_as_nobody_and_start_no_shell() -> None:
         assert re.search(r'^ENTRYPOINT \["/opt/reconsume/bin/', stages[target], re.MULTILINE)
     assert DOCKERFILE.rstrip().endswith("FROM reconsume")
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE).count("${PYTHON_IMAGE}") == 3
+
+
+def test_compose_starts_the_kafka_that_the_broker_command_starts() -> None:
+    assert f"apache/kafka:{KAFKA_VERSION}" in COMPOSE["services"]["kafka"]["image"]
 
 
 def test_what_compose_mounts_is_there() -> None:

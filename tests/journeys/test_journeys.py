@@ -1,6 +1,17 @@
 """What a new user does, page by page: an empty environment with the extras that the page names, and its commands.
 
 Only ports are changed, for tests run beside each other, and `--yes` answers questions: there is no terminal.
+
+| page | test |
+|---|---|
+| README "Try it without Kafka" | `test_readme_without_kafka` |
+| README "Use it" | `test_readme_on_a_real_kafka` |
+| docs/drop-in.md | `test_drop_in` |
+| docs/sidecar.md | `test_sidecar_with_curl` |
+| docs/sidecar-push.md | `test_push` |
+| docs/console.md | `test_console` |
+| docs/testing.md | `test_a_file_for_pytest` |
+| docs/reconcile.md, docs/replay.md | `test_reconcile_and_replay` |
 """
 
 from __future__ import annotations

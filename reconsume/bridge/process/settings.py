@@ -56,6 +56,8 @@ class SchedulerSettings(_Strict):
     """The second for clusters without transactions: a crash may deliver a batch twice."""
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
     """At most so many records in a transaction; it holds 4 MiB at most, and less on a slow link."""
+    gather_ms: Annotated[int, Field(ge=0, le=1_000)] = 50
+    """Longest wait for more due records to share a transaction; records wait only at 10 to 400 per second."""
     read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
     """At most so many waiting records in memory for each partition; `DELAY.0s` may have 16,000 in any case."""
     read_ahead_mib: Annotated[int, Field(ge=1)] = 64

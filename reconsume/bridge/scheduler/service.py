@@ -29,6 +29,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchWriter, Transaction
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.backlog import EndsSampler, PartitionHead
+from reconsume.bridge.scheduler.queues.pace import TransactionPace
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.stalls import ReadingStopped, StallWatch
 from reconsume.bridge.scheduler.targets.allowed_topics import publish_allowed_topics
@@ -249,6 +250,7 @@ class SchedulerService:
             observer=self._observer,
             refused=self._checks.refused,
             max_batch_records=scheduler.max_batch_records,
+            pace=TransactionPace(scheduler.gather_ms),
             clock=self._clock,
             is_time_in_doubt=lambda: self._clock.is_in_doubt,
             positions=positions,

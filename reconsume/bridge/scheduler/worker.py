@@ -21,6 +21,7 @@ from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.batch_size import BatchSize
+from reconsume.bridge.scheduler.queues.pace import TransactionPace
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import ReadingStopped
@@ -68,6 +69,7 @@ class Worker:
         observer: WorkerObserver,
         refused: Refused,
         max_batch_records: int,
+        pace: TransactionPace | None = None,
         clock: Clock = now_ms,
         is_time_in_doubt: Callable[[], bool] = lambda: False,
         positions: PositionReader | None = None,
@@ -85,6 +87,7 @@ class Worker:
         self._stop = threading.Event()
         self._observer = observer
         self._size = BatchSize(max_batch_records)
+        self._pace = pace or TransactionPace(0)
         self._clock = clock
         self._is_time_in_doubt = is_time_in_doubt
         self._refusals = refusals if refusals is not None else Refusals(router)
@@ -141,7 +144,7 @@ class Worker:
         self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
         self._assignment.try_again()
         delivered = 0 if self._unknown_outcome is None else self._recover(self._unknown_outcome)
-        if self._may_deliver():
+        if self._gather_ms == 0 and self._may_deliver():
             delivered += self._deliver_due()
         self._observer.look(self._read_ahead)
         return delivered
@@ -170,8 +173,15 @@ class Worker:
         return self._deliver(runs) if runs else 0
 
     def _seconds_to_wait(self, longest: float) -> float:
-        due = self._read_ahead.next_due_ms() if self._unknown_outcome is None else self._look_at_ms
-        return longest if due is None else min(longest, max(0.0, (max(due, self._look_at_ms) - self._clock()) / 1000))
+        due, now = self._read_ahead.next_due_ms() if self._unknown_outcome is None else self._look_at_ms, self._clock()
+        if due is None:
+            return longest
+        return min(longest, max(0.0, due - now, self._look_at_ms - now, self._gather_ms) / 1000)
+
+    @property
+    def _gather_ms(self) -> float:
+        """How long records that are due wait for others; never while it is to be found out which one was refused."""
+        return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._clock())
 
     def _deliver(self, runs: list[DueRun]) -> int:
         runs, batch = self._route(runs)
@@ -191,6 +201,7 @@ class Worker:
             self._unknown_outcome = UnknownOutcome(runs, batch, _offsets(runs))
             return 0
         self._size.took(runs, self._clock() - began, committed=True)
+        self._pace.began(began, len(batch))
         self._done(runs, batch)
         return len(batch)
 
@@ -231,15 +242,13 @@ class Worker:
         """
         runs: list[DueRun] = []
         batch: list[Delivery] = []
-        route, unanswered = self._router.route, ""
+        unanswered = ""
         self._router.meet(lambda: (message for run in due for _, message in run.records))
         for run in due:
             inbox = run.queue.topic == self._names.send_back
             before = len(batch)
             try:
-                # One by one, so that what was routed before an error is kept.
-                for _, message in run.records:
-                    batch.append(route(message, inbox=inbox))
+                self._router.route((message for _, message in run.records), batch, inbox=inbox)
             except (CancelsNotRead, LookUpsSpent) as error:
                 self._hold([run], _LOOK_AGAIN_MS)
                 logger.debug("%s-%d: %s", run.queue.topic, run.queue.partition, error)

@@ -42,6 +42,11 @@ class BatchSize:
         self._part = 1.0
 
     @property
+    def is_reduced(self) -> bool:
+        """Whether batches were slow, or one of their records was refused."""
+        return self._part < 1.0
+
+    @property
     def records(self) -> int:
         """The most records of the next batch."""
         return max(1, round(self._max_records * self._part))

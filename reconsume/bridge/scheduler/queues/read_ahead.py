@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
+from operator import itemgetter
 from sys import maxsize
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
@@ -20,13 +21,23 @@ __all__ = ["DueRun", "ReadAhead"]
 
 logger = logging.getLogger(__name__)
 
+_MESSAGE: Callable[[Waits], Message] = itemgetter(1)
+
 
 @dataclass(slots=True)
 class DueRun:
-    """Due records of one partition: without a gap from its head, or the earliest of a `TimerQueue`."""
+    """Due records of one partition: without a gap from its head, or the earliest of a `TimerQueue`.
+
+    Attributes:
+        bytes: the size of the values.
+    """
 
     queue: PartitionQueue
     records: list[Waits]
+    bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bytes = sum(map(len, map(_MESSAGE, self.records)))
 
     @property
     def position(self) -> TopicPartition:
@@ -38,22 +49,17 @@ class DueRun:
         """Forget them: they are delivered and committed."""
         self.queue.drop(self.records)
 
-    @property
-    def bytes(self) -> int:
-        """The size of the values."""
-        return sum(len(message) for _, message in self.records)
-
     def first(self, count: int) -> DueRun:
         """Return the run of its first records."""
-        return DueRun(self.queue, self.records[:count])
+        return self if count == len(self.records) else DueRun(self.queue, self.records[:count])
 
     def hold(self, until_ms: float) -> None:
         """Do not try again before."""
         self.queue.held_until_ms = until_ms
 
 
-def _fitting(run: DueRun, share: int, left: int) -> tuple[DueRun, int]:
-    """Return the beginning of a run that is no larger than its share, and its size.
+def _fitting(run: DueRun, share: int, left: int) -> DueRun:
+    """Return the beginning of a run that is no larger than its share.
 
     Args:
         run: larger than its share.
@@ -64,7 +70,7 @@ def _fitting(run: DueRun, share: int, left: int) -> tuple[DueRun, int]:
     count = bisect_right(sizes, share)
     if count == 0 and sizes[0] <= left:
         count = 1
-    return run.first(count), sizes[count - 1] if count else 0
+    return run.first(count)
 
 
 class ReadAhead:
@@ -170,15 +176,14 @@ class ReadAhead:
         for position, queue in enumerate(sorted(ready, key=len)):
             others = len(ready) - position
             run = DueRun(queue, queue.due(now_ms, left // others))
-            size = run.bytes
-            if size > left_bytes // others:
-                run, size = _fitting(run, left_bytes // others, left_bytes)
+            if run.bytes > left_bytes // others:
+                run = _fitting(run, left_bytes // others, left_bytes)
             if run.records:
                 runs[queue] = run
             else:
                 self._did_not_fit = queue
             left -= len(run.records)
-            left_bytes -= size
+            left_bytes -= run.bytes
         if ready and not runs:
             return self.take_due(now_ms, limit, max_bytes)
         return [runs[queue] for queue in ready if queue in runs]

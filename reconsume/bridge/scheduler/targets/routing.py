@@ -75,18 +75,22 @@ class Router:
         """A batch begins: targets of it that nobody knows are looked up, and made, together."""
         self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
 
-    def route(self, message: Message, *, inbox: bool) -> Delivery:
-        """What to write for a record that is due; one that cannot be delivered goes to the quarantine.
+    def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
+        """Append to a batch what to write for each due record; what cannot be delivered goes to the quarantine.
+
+        What was routed before an error stays in the batch.
 
         Raises:
             KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
             CancelsNotRead: the record is a delayed message of which nobody knows yet whether it was withdrawn.
         """
-        headers = headers_of(message)
-        try:
-            return self._take_in(message, headers) if inbox else self._deliver(message, headers)
-        except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
-            return self.quarantine(message, str(error))
+        decide = self._take_in if inbox else self._deliver
+        for message in messages:
+            headers = headers_of(message)
+            try:
+                batch.append(decide(message, headers))
+            except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
+                batch.append(self.quarantine(message, str(error)))
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
         """The record as it is, with the reason; it waits there for a person."""

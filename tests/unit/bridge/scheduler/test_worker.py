@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +20,7 @@ from confluent_kafka import (
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.queues.pace import TransactionPace
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
@@ -128,8 +129,11 @@ class FakeRouter:
 
     def meet(self, _messages: object) -> None: ...
 
-    def route(self, message: Message, *, inbox: bool) -> Delivery:
+    def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
         assert not inbox
+        batch.extend(map(self.decide, messages))
+
+    def decide(self, message: Message) -> Delivery:
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
@@ -139,7 +143,7 @@ class FakeRouter:
 class Bench:
     """A worker with two partitions and a clock that is set by hand."""
 
-    def __init__(self, writer: FakeWriter) -> None:
+    def __init__(self, writer: FakeWriter, pace: TransactionPace | None = None) -> None:
         self.now = 0.0
         self.is_time_in_doubt = False
         self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
@@ -153,6 +157,7 @@ class Bench:
             observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.now),
             refused=lambda _topic: None,
             max_batch_records=100,
+            pace=pace,
             clock=lambda: self.now,
             is_time_in_doubt=lambda: self.is_time_in_doubt,
             positions=self.positions,
@@ -379,14 +384,14 @@ def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_g
     error: Exception, held_ms: int
 ) -> None:
     bench = Bench(FakeWriter())
-    unknown, route = {b"b"}, FakeRouter().route
+    unknown, decide = {b"b"}, FakeRouter().decide
 
-    def asking(message: Message, *, inbox: bool) -> Delivery:
+    def asking(message: Message) -> Delivery:
         if message.value() in unknown:
             raise error
-        return route(message, inbox=inbox)
+        return decide(message)
 
-    bench.worker._router.route = asking  # type: ignore[method-assign]
+    bench.router.decide = asking  # type: ignore[method-assign]
     bench.feed(b"a", b"b", b"c")
     bench.feed(b"x", b"y", partition=1)
     bench.now = 1_000
@@ -404,14 +409,14 @@ def test_a_record_that_nobody_can_decide_on_yet_waits_and_the_other_partitions_g
 def test_a_withdrawal_is_done_when_the_drop_of_its_message_is_committed() -> None:
     refusals = [BatchAborted(KafkaNotReachable("away"), passing=True), BatchInDoubt(KafkaNotReachable("no answer"))]
     bench = Bench(FakeWriter(lambda _batch: refusals.pop() if refusals else None))
-    route = FakeRouter().route
+    decide = FakeRouter().decide
 
-    def withdrawn(message: Message, *, inbox: bool) -> Delivery:
+    def withdrawn(message: Message) -> Delivery:
         if message.value() == b"a":
             return Delivery("", -1, b"id of a", None, [], "cancelled", "")
-        return route(message, inbox=inbox)
+        return decide(message)
 
-    bench.worker._router.route = withdrawn  # type: ignore[method-assign]
+    bench.router.decide = withdrawn  # type: ignore[method-assign]
     bench.feed(b"a", b"b")
     bench.now = 1_000
     for _ in range(10):
@@ -419,6 +424,31 @@ def test_a_withdrawal_is_done_when_the_drop_of_its_message_is_committed() -> Non
         bench.turn()
         bench.now += 3_000
     assert (refusals, bench.router.met) == ([], [b"id of a"])
+
+
+def test_records_that_fall_due_within_a_moment_share_a_transaction() -> None:
+    bench = Bench(FakeWriter(), TransactionPace(50))
+    bench.now = 1_000
+    bench.feed(b"a")
+    assert bench.turn() == 1, "the first one waits for no other"
+    bench.feed_from(1, b"b")
+    bench.now = 1_010
+    assert bench.turn() == 0
+    assert bench.worker._seconds_to_wait(1.0) == pytest.approx(0.04, abs=0.001)
+    bench.feed_from(2, b"c")
+    bench.now = 1_050
+    assert (bench.turn(), bench.values()) == (2, [b"a", b"b", b"c"])
+
+
+def test_nothing_is_gathered_while_a_refused_record_is_looked_for() -> None:
+    bench = Bench(FakeWriter(refuse=refusing(b"bad")), TransactionPace(50))
+    bench.now = 1_000
+    bench.feed(b"a", b"bad", b"b")
+    for _ in range(10):
+        bench.turn()
+        if bench.worker._refusals:
+            assert bench.worker._gather_ms == 0
+    assert (bench.values("quarantined"), set(bench.values())) == ([b"bad"], {b"a", b"b"})
 
 
 def test_batches_that_take_too_long_shrink_until_they_are_committed() -> None:

@@ -16,7 +16,7 @@ And in the end, when nothing goes wrong any more: all is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -271,9 +271,9 @@ class Routes:
 
     def meet(self, _messages: object) -> None: ...
 
-    def route(self, message: Message, *, inbox: bool) -> Delivery:
+    def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
         assert not inbox
-        return self._written(message, "delivered")
+        batch += [self._written(message, "delivered") for message in messages]
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
         return self._written(message, "quarantined")._replace(headers=[("QUARANTINE_REASON", reason.encode())])
