@@ -63,7 +63,10 @@ class Problem(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """What is sent with it."""
-        return {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
+        headers = {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
+        if self.status == 401:  # noqa: PLR2004 - RFC 9110 wants the challenge with it
+            headers["www-authenticate"] = "Bearer"
+        return headers
 
 
 _KINDS: Final[tuple[tuple[type[ReconsumeError], int, str, str], ...]] = (

@@ -16,8 +16,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
-from reconsume.sidecar.guarding.memory import BODY_TIMES
-from reconsume.sidecar.guarding.shares import LARGEST_SHARE
+from reconsume.sidecar.guarding.shares import BODY_TIMES, LARGEST_SHARE
 from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
 
 __all__ = ["CallerSettings", "LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]

@@ -7,11 +7,12 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
+from starlette.types import ASGIApp
+
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.guarding.guard import App
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.sidecar.settings import LimitSettings, ListenSettings, TlsSettings
 
@@ -46,7 +47,7 @@ class ApiServer(UvicornThread):
         IllegalSetting: the address, or the certificates, cannot be used.
     """
 
-    def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, limits: LimitSettings) -> None:
+    def __init__(self, app: ASGIApp, listen: ListenSettings, tls: TlsSettings | None, limits: LimitSettings) -> None:
         protocol = limited_protocol(
             "the API",
             limits.header_kib * 1024,

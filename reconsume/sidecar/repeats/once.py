@@ -7,31 +7,21 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.sidecar.guarding.shares import Shares, too_many_waiting
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats.remembered import Remembered
 
-__all__ = ["Once", "Tell"]
+__all__ = ["Once"]
 
 T = TypeVar("T")
-
-Tell = Callable[[T | ReconsumeError | Problem], None]
-"""To be called once, in any thread, with the answer or the error; an error is not remembered."""
 
 _MOST_ANSWERS: Final = 50_000
 """80 MB of them."""
 
 
 class _Call(NamedTuple, Generic[T]):
-    owner: str
     subject: Hashable
-    future: asyncio.Future[T | ReconsumeError | Problem]
-
-
-class _Done(NamedTuple, Generic[T]):
-    subject: Hashable
-    answer: T
+    answer: asyncio.Future[T]
 
 
 class Once(Generic[T]):
@@ -42,7 +32,7 @@ class Once(Generic[T]):
     says nothing of whether it was stored. Test: tests/integration/test_sidecar_process.py.
 
     Args:
-        keep_ms: how long an answer is remembered.
+        keep_ms: how long an answer is remembered; an error is not.
         most_running: how many calls may wait at a time.
         clock: gives the time in milliseconds.
         has_one_owner: whether all places are for one owner, because no other may call.
@@ -51,7 +41,7 @@ class Once(Generic[T]):
     def __init__(self, keep_ms: float, most_running: int, clock: Clock, *, has_one_owner: bool = False) -> None:
         self._running: dict[Hashable, _Call[T]] = {}
         self._places = Shares(most_running, has_one_owner=has_one_owner)
-        self._done: Remembered[_Done[T]] = Remembered(keep_ms, _MOST_ANSWERS)
+        self._done: Remembered[_Call[T]] = Remembered(keep_ms, _MOST_ANSWERS)
         self._clock = clock
 
     @property
@@ -59,39 +49,49 @@ class Once(Generic[T]):
         """How many calls have begun and not ended, whether somebody waits for them or not."""
         return len(self._running)
 
-    def answer_of(self, key: Hashable, subject: Hashable) -> T | None:
-        """The answer that this call has got before.
-
-        Raises:
-            Problem: 409, the key was used for something else.
-        """
-        done = self._done.get(key, self._clock())
-        if done is None:
-            return None
-        _check(done.subject, subject)
-        return done.answer
-
-    async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> T:
-        """Begin, or wait for the call of the same key that has begun; a waiter that gives up ends nothing.
+    async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
+        """Begin, or join the call of the same key; a waiter that gives up ends nothing.
 
         Args:
             owner: the group or topic whose places it takes.
             key: what is the same in a call that comes again.
             subject: what a call is about; a key stands for one subject.
-            begin: starts it and tells later.
+            begin: gives a future that is not done yet.
 
         Raises:
             Problem: 409, the key was used for something else; 503, too many wait.
-            ReconsumeError: what was told.
+            ReconsumeError: what the call ended with.
         """
-        call = self._running.get(key)
+        call = self._running.get(key) or self._done.get(key, self._clock())
         if call is None:
             call = self._begin(owner, key, subject, begin)
-        _check(call.subject, subject)
-        told = await asyncio.shield(call.future)
-        if isinstance(told, ReconsumeError | Problem):
-            raise told
-        return told
+        if call.subject != subject:
+            raise Problem(
+                409,
+                "idempotency-key-reused",
+                "The idempotency key was used for something else",
+                "the header idempotency-key holds what an earlier call for another record or message had; take a new "
+                "one",
+            )
+        return await asyncio.shield(call.answer)
+
+    def _begin(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> _Call[T]:
+        self._take_place(owner)
+        try:
+            call = _Call(subject, begin())
+        except BaseException:
+            self._places.give_back(owner)
+            raise
+
+        def ended(answer: asyncio.Future[T]) -> None:
+            del self._running[key]
+            self._places.give_back(owner)
+            if not answer.cancelled() and answer.exception() is None:
+                self._done.put(key, call, self._clock())
+
+        self._running[key] = call
+        call.answer.add_done_callback(ended)
+        return call
 
     def _take_place(self, owner: str) -> None:
         if self._places.take(owner):
@@ -103,45 +103,4 @@ class Once(Generic[T]):
             )
         raise too_many_waiting(
             f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
-        )
-
-    def _begin(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[Tell[T]], None]) -> _Call[T]:
-        self._take_place(owner)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T | ReconsumeError | Problem] = loop.create_future()
-        call = _Call(owner, subject, future)
-
-        def told(answer: T | ReconsumeError | Problem) -> None:
-            self._end(key)
-            if not isinstance(answer, ReconsumeError | Problem):
-                self._done.put(key, _Done(subject, answer), self._clock())
-            if not future.done():
-                future.set_result(answer)
-
-        def tell(answer: T | ReconsumeError | Problem) -> None:
-            # When the loop has ended nobody waits for the answer any more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(told, answer)
-
-        self._running[key] = call
-        try:
-            begin(tell)
-        except BaseException:
-            self._end(key)
-            raise
-        return call
-
-    def _end(self, key: Hashable) -> None:
-        call = self._running.pop(key, None)
-        if call is not None:
-            self._places.give_back(call.owner)
-
-
-def _check(one: Hashable, other: Hashable) -> None:
-    if one != other:
-        raise Problem(
-            409,
-            "idempotency-key-reused",
-            "The idempotency key was used for something else",
-            "the header idempotency-key holds what an earlier call for another record or message had; take a new one",
         )

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
-from reconsume.sidecar.guarding.guard import Receive, Scope, Send
 from tests.support.waiting import wait_until
 
 REFUSALS = {status: raw_answer(status, "refused", "text/plain", b"no") for status in (400, 408, 431)}
