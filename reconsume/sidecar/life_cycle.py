@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 __all__ = ["Life", "Phase", "ProcessPart"]
+
+logger = logging.getLogger(__name__)
 
 
 class Phase(enum.Enum):
@@ -45,6 +48,8 @@ class Life:
     def quiesce(self) -> None:
         """Begin no further delivery; it may be said again and again."""
         with self._changed:
+            if self._phase is not Phase.QUIESCING:
+                logger.info("quiescing: no further delivery begins, %d are in flight", self._in_flight)
             self._phase = Phase.QUIESCING
 
     @property

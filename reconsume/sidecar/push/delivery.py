@@ -27,11 +27,11 @@ from reconsume.consumers.message import Message
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.life_cycle import Life
+from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, was_cut_off
 from reconsume.sidecar.push.answers.verdicts import PushVerdict, judge
 from reconsume.sidecar.push.app_gate import AppGate, Entry
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.missing_routes import MissingRoutes
 from reconsume.sidecar.push.requests.requests import AppRequest, Requests
 from reconsume.sidecar.push.settings import Drop, PushSettings

@@ -16,11 +16,11 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from reconsume.sidecar.life_cycle import Life
+from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers.answers import NoAnswer
 from reconsume.sidecar.push.dapr import routes_of
 from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery, PushDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, meaning_of
-from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
 PAGE = (Path(__file__).parents[4] / "docs" / "sidecar-push.md").read_text(encoding="utf-8")

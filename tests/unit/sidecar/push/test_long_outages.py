@@ -11,10 +11,10 @@ from reconsume.bridge.kafka.clients import clock_of
 from reconsume.consumers import PushConsumer
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.sidecar.life_cycle import Life
+from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests
 from reconsume.sidecar.push.settings import Order, PushSettings
