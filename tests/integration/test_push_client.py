@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
+from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.http import app_client
 from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest

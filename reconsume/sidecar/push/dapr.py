@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.push.answers.answers import AppAnswer
+from reconsume.sidecar.push.answers import AppAnswer
 from reconsume.sidecar.push.requests.cloud_events import parsed
 from reconsume.sidecar.push.requests.requests import DaprRoute
 

@@ -11,17 +11,15 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.delay_levels.rules.retry_policies import RetryPolicy
-from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
-from reconsume.sidecar.push.answers.answers import NoAnswer
+from reconsume.sidecar.push.answers import NoAnswer
 from reconsume.sidecar.push.dapr import routes_of
-from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery, PushDelivery
+from reconsume.sidecar.push.delivery import PushDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,
     BatchRequests,
@@ -29,6 +27,7 @@ from reconsume.sidecar.push.requests.requests import (
     DaprRoute,
     KnativeRequests,
     NativeRequests,
+    ReconsumeHeaders,
     Requests,
 )
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
@@ -149,25 +148,27 @@ class PushSubscription:
             self._register(routes)
             self._consumer.start()
             self._wrong = None
-        except ReconsumeError as error:
-            logger.error("group %s: push cannot start: %s", self._settings.group, error)  # noqa: TRY400 - says all
-            self._wrong, self._cannot_start = str(error), True
         except Exception as error:
-            logger.exception("group %s: push cannot start", self._settings.group)
-            self._wrong, self._cannot_start = repr(error), True
+            own = isinstance(error, ReconsumeError)  # which says all
+            logger.error("group %s: push cannot start: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
+            self._wrong, self._cannot_start = str(error) if own else repr(error), True
 
     def _register(self, routes: Mapping[str, DaprRoute]) -> None:
-        settings, requests = self._settings, self._requests(routes)
+        settings, consumer = self._settings, self._consumer
         for topic, tags in (settings.topics or dict.fromkeys(routes, "*")).items():
-            self._consumer.subscribe(topic, tags)
+            consumer.subscribe(topic, tags)
+        self._delivery = delivery = PushDelivery(
+            settings,
+            self._client,
+            self._requests(routes),
+            self._life,
+            lambda: self._config().policy(consumer.groups.table),
+            self._metrics,
+        )
         if settings.order is Order.NONE:
-            concurrent = ConcurrentDelivery(settings, self._client, requests, self._life, self._policy, self._metrics)
-            self._consumer.register_message_listener(concurrent)
-            self._delivery = concurrent
+            consumer.register_message_listener(delivery)
         else:
-            orderly = OrderlyDelivery(settings, self._client, requests, self._life, self._policy, self._metrics)
-            self._consumer.register_message_listener(orderly, orderly=True, per_key=settings.order is Order.KEY)
-            self._delivery = orderly
+            consumer.register_message_listener(delivery, orderly=True, per_key=settings.order is Order.KEY)
 
     def _requests(self, routes: Mapping[str, DaprRoute]) -> Requests:
         settings = self._settings
@@ -186,20 +187,16 @@ class PushSubscription:
             return BatchRequests(headers, route)
         return NativeRequests(headers, route)
 
-    def _policy(self) -> RetryPolicy:
-        groups = self._consumer.groups
+    def _config(self) -> SubscriptionGroupConfig:
+        """The group's; one that is not registered has the defaults, and the scheduler decides."""
         try:
-            return groups.find(self._settings.group).policy(groups.table)
-        except ReconsumeError:  # not registered: the scheduler decides, and we do not know more than the table
-            return groups.table
+            return self._consumer.groups.find(self._settings.group)
+        except ReconsumeError:
+            return SubscriptionGroupConfig(group_name=self._settings.group)
 
     def _max_times(self) -> int:
-        if self._settings.max_reconsume_times is not None:
-            return self._settings.max_reconsume_times
-        try:
-            return self._consumer.groups.find(self._settings.group).retry_max_times
-        except ReconsumeError:
-            return DEFAULT_MAX_RECONSUME_TIMES
+        own = self._settings.max_reconsume_times
+        return self._config().retry_max_times if own is None else own
 
     def _routes(self) -> dict[str, DaprRoute]:
         """What an app of Dapr subscribes to; asked until it is there, and until it is something that we can do."""
@@ -208,11 +205,7 @@ class PushSubscription:
         while not self._stop.is_set():
             try:
                 return asyncio.run(self._ask_routes())
-            except IllegalSetting as error:
-                if self._wrong != str(error):
-                    logger.error("group %s: %s", self._settings.group, error)  # noqa: TRY400 - says all
-                    self._wrong = str(error)
-            except _AppIsAway as error:
+            except (IllegalSetting, ConnectionError) as error:
                 if self._wrong != str(error):
                     logger.warning("group %s: waiting for the app: %s", self._settings.group, error)
                     self._wrong = str(error)
@@ -226,12 +219,8 @@ class PushSubscription:
         finally:
             await client.aclose()
         if isinstance(answer, NoAnswer) or answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
-            raise _AppIsAway(answer.reason if isinstance(answer, NoAnswer) else f"it answered {answer.status}")
+            raise ConnectionError(answer.reason if isinstance(answer, NoAnswer) else f"it answered {answer.status}")
         routes = routes_of(answer, self._settings.pubsub)
         if not routes and not self._settings.topics:
             raise IllegalSetting(f"the app subscribes to nothing of {self._settings.pubsub!r}, and topics is empty")
         return routes
-
-
-class _AppIsAway(Exception):
-    """It could not be asked."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-__all__ = ["BODY_LIMIT", "ConnectionEnded", "Http1Connection", "RawAnswer"]
+from reconsume.sidecar.push.answers import AppAnswer
+from reconsume.sidecar.push.requests.cloud_events import parsed
+
+__all__ = ["BODY_LIMIT", "ConnectionEnded", "Http1Connection", "answer_of"]
 
 BODY_LIMIT: Final = 64 * 1024
 """Nobody looks further into an app's answer; the rest of a longer one is not read."""
 _HEAD_LIMIT: Final = 64 * 1024
-_PIECE: Final = 256 * 1024
-"""A larger body goes in pieces, so that it does not hold up the other deliveries."""
 _FIRST_FINAL: Final = 200
-
-RawAnswer = tuple[int, dict[str, str], bytes, bool]
-"""Status, headers with names in lower case, the beginning of the body; whether it was cut off after the status."""
 
 
 class ConnectionEnded(ConnectionError):
@@ -45,62 +44,41 @@ class Http1Connection(asyncio.Protocol):
         self.reusable = True
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        self._answer: asyncio.Future[RawAnswer] | None = None
         self._parser = HttpResponseParser(self)
+        self._answer: asyncio.Future[AppAnswer] | None = None
+        self._begin_answer()
+
+    def _begin_answer(self) -> None:
         self._status: int | None = None
         self._headers: dict[str, str] = {}
         self._body = b""
         self._head_bytes = 0
         self._head_is_complete = False
-        self._may_write = asyncio.Event()
-        self._may_write.set()
 
-    async def ask(self, head: bytes, body: bytes) -> RawAnswer:
+    async def ask(self, head: bytes, body: bytes) -> AppAnswer:
         """Send a request and wait for the answer; once its status is there, it is one, also if the rest is cut off.
 
         Raises:
             ConnectionEnded: no status came.
         """
-        answer: asyncio.Future[RawAnswer] = self._loop.create_future()
-        self._answer = answer
+        self._answer = self._loop.create_future()
         if self._transport.is_closing():
             raise ConnectionEnded("the app has hung up", asked=False)
-        if len(body) <= _PIECE:
-            self._transport.write(head + body)
-        else:
-            await self._write(head, body, answer)
-        return await answer
+        self._transport.write(head + body)
+        return await self._answer
 
-    def cut_off(self) -> RawAnswer | None:
+    def cut_off(self) -> AppAnswer | None:
         """What has come of an answer that is not waited for any longer; None without a status."""
-        return None if self._status is None else (self._status, self._headers, self._body, True)
+        return None if self._status is None else answer_of(self._status, self._headers, self._body, cut_off=True)
 
     def close(self) -> None:
         """At once."""
         self.reusable = False
         self._transport.abort()
 
-    async def _write(self, head: bytes, body: bytes, answer: asyncio.Future[RawAnswer]) -> None:
-        self._transport.write(head)
-        for start in range(0, len(body), _PIECE):
-            await self._may_write.wait()
-            if answer.done():  # it was answered before it was read, or cut off
-                self.reusable = False
-                return
-            self._transport.write(body[start : start + _PIECE])
-            await asyncio.sleep(0)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Of `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
-
-    def pause_writing(self) -> None:
-        """Of `asyncio.Protocol`."""
-        self._may_write.clear()
-
-    def resume_writing(self) -> None:
-        """Of `asyncio.Protocol`."""
-        self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
         """Of `asyncio.Protocol`."""
@@ -122,7 +100,6 @@ class Http1Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Of `asyncio.Protocol`."""
         self.reusable = False
-        self._may_write.set()
         if self._answer is None or self._answer.done():
             return
         length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
@@ -168,11 +145,11 @@ class Http1Connection(asyncio.Protocol):
             self._status = status
 
     def _complete(self) -> None:
-        answer = self._answer
-        if answer is not None and not answer.done():
-            answer.set_result((self._parser.get_status_code(), self._headers, self._body, False))
-        self._status, self._headers, self._body = None, {}, b""
-        self._head_bytes, self._head_is_complete = 0, False
+        if self._transport.get_write_buffer_size():
+            self.reusable = False  # the app has answered before it has read the request
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer_of(self._parser.get_status_code(), self._headers, self._body))
+        self._begin_answer()
         self.idle_since = self._loop.time()
 
     def _fail(self, why: str) -> None:
@@ -183,3 +160,16 @@ class Http1Connection(asyncio.Protocol):
             else:
                 self._answer.set_result(begun)
         self.close()
+
+
+def answer_of(status: int, headers: Mapping[str, str], body: bytes, *, cut_off: bool = False) -> AppAnswer:
+    """An answer; a body that is a JSON object counts, whatever its type is said to be, as with Dapr.
+
+    Args:
+        status: of HTTP.
+        headers: names in lower case.
+        body: its beginning.
+        cut_off: the rest of it did not come.
+    """
+    value = parsed(body) if body.lstrip()[:1] == b"{" and len(body) < BODY_LIMIT else None
+    return AppAnswer(status, headers, body, value if isinstance(value, dict) else None, cut_off)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from reconsume.consumers.message import Message
-from reconsume.sidecar.push.requests.percent import header_value
 
 __all__ = [
     "BATCH_TYPE",
@@ -23,8 +22,9 @@ __all__ = [
     "binary_headers",
     "carried",
     "content_type_of",
-    "guessed_type",
-    "is_json",
+    "decoded",
+    "header_name",
+    "header_value",
     "is_structured",
     "made",
     "parsed",
@@ -45,6 +45,9 @@ _ATTRIBUTE: Final = re.compile(r"[a-z0-9]+", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"[!-~][ -~]*", re.ASCII)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE | re.ASCII)
 _TEXT: Final = re.compile(r"(?:text/|application/(?:[\w.-]+\+)?xml\s*(?:;|$))", re.IGNORECASE | re.ASCII)
+_PLAIN: Final = re.compile(r"[!#$&-~]*", re.ASCII)
+_NOT_IN_VALUE: Final = re.compile(rb'[^!-~]|["%]')
+_NOT_IN_NAME: Final = re.compile(rb"[^0-9A-Za-z.-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ def structured(event: CloudEvent, more: Mapping[str, Any] | None = None) -> byte
     Bytes that are no UTF-8 become `data_base64`; in an attribute they are percent-encoded.
     """
     attributes: dict[str, Any] = {name: _json_text(value) for name, value in event.attributes.items()}
-    content_type = event.content_type or guessed_type(event.data)
+    content_type = event.content_type or _guessed_type(event.data)
     if event.data is not None:
         attributes["datacontenttype"] = content_type
     head = json.dumps(attributes | dict(more or {}))[:-1].encode()
@@ -144,9 +147,9 @@ def structured(event: CloudEvent, more: Mapping[str, Any] | None = None) -> byte
 def _data(data: bytes | None, content_type: str) -> bytes:
     if data is None:
         return b'"data": null'
-    if is_json(content_type) and parsed(data) is not _NO_JSON:
+    if _JSON.match(content_type) and parsed(data) is not _NO_JSON:
         return b'"data": ' + data
-    if is_json(content_type) or _TEXT.match(content_type):
+    if _JSON.match(content_type) or _TEXT.match(content_type):
         try:
             return b'"data": ' + json.dumps(data.decode()).encode()
         except UnicodeDecodeError:
@@ -169,12 +172,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def is_json(content_type: str) -> bool:
-    """Whether data of this type can stand in a JSON event as it is."""
-    return _JSON.match(content_type) is not None
-
-
-def guessed_type(data: bytes | None) -> str:
+def _guessed_type(data: bytes | None) -> str:
     """For data of which nobody says the type: an object or array in JSON, text, or anything."""
     if data is None:
         return OCTETS
@@ -193,3 +191,28 @@ def _json_text(value: str) -> str:
     except UnicodeEncodeError:
         return header_value(value)
     return value
+
+
+def header_value(value: str | bytes) -> str:
+    """Space, `"`, `%` and all but printable ASCII become `%XX`, byte by byte: for UTF-8 that is the binding's rule."""
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value):  # nearly all are, and each delivery has a dozen
+            return value
+        data = value.encode(errors="surrogateescape")
+    else:
+        data = value
+    return _NOT_IN_VALUE.sub(_escaped, data).decode("ascii")
+
+
+def header_name(name: str) -> str:
+    """What may stand in a header's name; underscores go too, because common proxies drop headers with them."""
+    return _NOT_IN_NAME.sub(_escaped, name.encode(errors="surrogateescape")).decode("ascii")
+
+
+def decoded(value: str) -> str:
+    """One round of decoding; what is no UTF-8 becomes U+FFFD, so that an app's text never fails."""
+    return unquote(value, errors="replace")
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % match[0][0]
