@@ -207,15 +207,13 @@ def _handle_errors(api: FastAPI) -> None:
     async def _unexpected(_request: Request, error: Exception) -> Response:
         # The server logs it with its traceback.
         kind = type(error).__name__
-        return problem_response(
-            Problem(500, "unexpected", "The sidecar could not do it", f"{kind}; the sidecar's log says more")
-        )
+        return problem_response(Problem("unexpected", f"{kind}; the sidecar's log says more"))
 
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"
-        answer = problem_response(Problem(error.status_code, kind, str(error.detail), detail))
+        answer = problem_response(Problem(kind, detail, status=error.status_code, title=str(error.detail)))
         answer.headers.update(error.headers or {})
         if error.status_code == _NOT_ALLOWED:
             # The framework names the methods of the first route of a path alone.
@@ -230,9 +228,7 @@ def _methods(api: FastAPI, path: str) -> set[str]:
 
 def _not_json(kind: str) -> Problem:
     return Problem(
-        415,
         "unsupported-media-type",
-        "The body is not declared as JSON",
         f"content-type is {kind[:80]!r}: send the header `content-type: application/json`"
         if kind
         else "content-type is missing: send the header `content-type: application/json`",
@@ -243,13 +239,13 @@ def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
     """What is wrong, by field; never what stood there, which may be a payload."""
     if any(one["type"] == "json_invalid" for one in errors):
         why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
-        return Problem(400, "no-json", "The body is no JSON", f"the body is no JSON: {why}; send application/json")
+        return Problem("no-json", f"the body is no JSON: {why}; send application/json")
     wrong = [
         {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
         for one in errors
     ]
     told = "; ".join(f"{one['field']}: {one['message']}" for one in wrong[:5])
-    return Problem(422, "illegal-value", "A value was refused", told, errors=wrong)
+    return Problem("illegal-value", told, errors=wrong)
 
 
 def _problem_document(description: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.consumers.delayed.delay_producer import DelayProducer
 from reconsume.delay_levels.errors import RecordTooLarge
-from reconsume.sidecar.api.models import NewMessage, SentMessage
+from reconsume.sidecar.api.models import NewMessage, SentMessage, kafka_headers
 from reconsume.sidecar.api.too_large import size_of, too_large
 from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.problems import Problem
@@ -19,8 +19,6 @@ from reconsume.sidecar.repeats.once import Once
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["DelayedMessages"]
-
-_TRIES = 3
 
 
 class DelayedMessages:
@@ -44,8 +42,8 @@ class DelayedMessages:
         self._producer = DelayProducer(
             bootstrap_servers=settings.bootstrap_servers,
             conf=settings.client_settings(),
-            send_msg_timeout=timedelta(seconds=max(0.1, sidecar.answer_seconds / _TRIES)),
-            retry_times_when_send_failed=_TRIES - 1,
+            send_msg_timeout=timedelta(seconds=max(0.1, sidecar.answer_seconds)),
+            retry_times_when_send_failed=0,
             delay_levels=settings.message_delay_level,
             topic_prefix=settings.topic_prefix,
         )
@@ -64,50 +62,39 @@ class DelayedMessages:
         """
         if self._names.kafka_topic(message.topic).startswith(self._names.prefix):
             raise Problem(
-                403,
                 "topic-not-allowed",
-                "Not a topic for messages",
                 f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
             )
         owner = f"topic {message.topic}"  # one without a leader must not hold up messages for others
 
-        async def send() -> SentMessage:
-            return await self._threads.run(owner, partial(self._send, message))
-
-        try:
-            if idempotency_key is None:
-                return await send()
-            key, subject = (caller, idempotency_key), hash(message.model_dump_json())
-            return await self._once.run(owner, key, subject, lambda: asyncio.ensure_future(send()))
-        except RecordTooLarge as error:
-            raise await self._threads.run(owner, partial(self._too_large, message)) from error
+        sending = partial(self._threads.run, owner, partial(self._send, message))
+        if idempotency_key is None:
+            return await sending()
+        key, subject = (caller, idempotency_key), hash(message.model_dump_json())
+        return await self._once.run(owner, key, subject, lambda: asyncio.ensure_future(sending()))
 
     def close(self) -> None:
         """Let go of the connections."""
         self._producer.close()
 
-    def _too_large(self, message: NewMessage) -> Problem:
-        is_delayed = message.delay_level is not None or message.deliver_at is not None
-        size = size_of(message.key, message.value, [(header.name, header.value) for header in message.headers])
-        where = self._names.send_back if is_delayed else message.topic
-        way_out = "send a smaller one, or raise the topic's max.message.bytes"
-        return too_large(f"a message for {message.topic}", size, where, self._admin, way_out)
-
     def _send(self, message: NewMessage) -> SentMessage:
         self._existing.require(message.topic)
-        send = partial(
-            self._producer.send,
-            message.topic,
-            message.value,
-            key=message.key,
-            headers=[(header.name, header.value) for header in message.headers],
-            tags=message.tags,
-            keys=message.keys,
-        )
-        if message.delay_level is not None:
-            sent = send(delay_level=message.delay_level)
-        elif message.deliver_at is not None:
-            sent = send(deliver_at=message.deliver_at)
-        else:
-            sent = send()
+        headers = kafka_headers(message.headers)
+        try:
+            sent = self._producer.send(
+                message.topic,
+                message.value,
+                key=message.key,
+                headers=headers,
+                tags=message.tags,
+                keys=message.keys,
+                delay_level=message.delay_level,
+                deliver_at=message.deliver_at,
+            )
+        except RecordTooLarge as error:
+            is_delayed = message.delay_level is not None or message.deliver_at is not None
+            where = self._names.send_back if is_delayed else message.topic
+            size = size_of(message.key, message.value, headers)
+            way_out = "send a smaller one, or raise the topic's max.message.bytes"
+            raise too_large(f"a message for {message.topic}", size, where, self._admin, way_out) from error
         return SentMessage(message_id=sent.msg_id, topic=sent.topic)

@@ -47,21 +47,17 @@ class GroupViews:
             self._names.retry(group)
             self._names.dead_letter(group)
         except IllegalName as error:
-            raise Problem(404, "unknown-group", "The consumer group is not registered", str(error)) from None
+            raise Problem("unknown-group", str(error)) from None
         if self._served and group not in self._served:
             raise Problem(
-                404,
                 "unknown-group",
-                "The consumer group is not registered",
                 f"this sidecar serves {', '.join(sorted(self._served))} and not group {group!r}; start it with "
                 f"--group {group} too",
             )
         config = self._groups().find(group)
         if not config.consume_enable:
             raise Problem(
-                403,
                 "consume-disabled",
-                "The consumer group may not consume",
                 f"group {group!r} may not consume: its consumeEnable is false in topic {self._names.groups}; "
                 f"reconsume groups set {group} --consume-enable",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -40,6 +41,7 @@ __all__ = [
     "RecordToSendBack",
     "SendBackBody",
     "SentMessage",
+    "kafka_headers",
 ]
 
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -110,6 +112,11 @@ class KafkaHeader(_Asked):
     value: Base64 | None = None
 
 
+def kafka_headers(headers: Sequence[KafkaHeader]) -> list[Header]:
+    """The same as Kafka's clients have them."""
+    return [(header.name, header.value) for header in headers]
+
+
 class Failure(_Asked):
     """Why it failed: kept on a dead letter, the message cut to 1 KiB and the stack to 4 KiB."""
 
@@ -152,11 +159,6 @@ class RecordByValue(RecordToSendBack):
     key: Base64 | None = None
     headers: Annotated[list[KafkaHeader], Field(description="all that it was read with, reconsume's own too")] = []
     timestamp: Annotated[LongCount | None, Field(description="of the record, in milliseconds; default: now")] = None
-
-    @property
-    def kafka_headers(self) -> list[Header]:
-        """The headers as Kafka's clients have them."""
-        return [(header.name, header.value) for header in self.headers]
 
 
 _BY_VALUE = frozenset(RecordByValue.model_fields) - frozenset(RecordToSendBack.model_fields)

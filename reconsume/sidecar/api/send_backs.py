@@ -23,10 +23,10 @@ from reconsume.delay_levels.errors import MalformedProperty, RecordTooLarge, Sen
 from reconsume.delay_levels.rules.send_back import Delayed
 from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, text_property
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored
-from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordToSendBack
+from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordToSendBack, kafka_headers
 from reconsume.sidecar.api.too_large import size_of, too_large
 from reconsume.sidecar.guarding.shares import Held, Shares, Threads, group_owner, no_room, record_bytes
-from reconsume.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats.once import Once
 from reconsume.sidecar.repeats.remembered import EarlierSendBacks
 from reconsume.sidecar.settings import ProcessSettings
@@ -129,12 +129,9 @@ class SendBacks:
                     raise
         except TimeoutError:
             raise Problem(
-                503,
                 "kafka-away",
-                "Kafka has not acknowledged it",
                 f"{record.position} for group {group}: no acknowledgement within {self._answer_seconds:g} s; it may "
                 "be stored later; make the same call again, it does not store a second copy",
-                AGAIN_SECONDS,
             ) from None
         finally:
             held.give_back()
@@ -153,9 +150,7 @@ class SendBacks:
         request, stored = failed.request, failed.request.stored
         if record.reconsume_times is not None and record.reconsume_times != stored.reconsume_times:
             raise Problem(
-                409,
                 "reconsume-times-disagree",
-                "The record was sent back a different number of times",
                 f"{record.position} says that it was sent back {stored.reconsume_times} times, the call says "
                 f"{record.reconsume_times}; read the record again, or leave reconsumeTimes out",
             )
@@ -201,9 +196,9 @@ class SendBacks:
         """The failed message, which has taken its memory."""
         owner = group_owner(group)
         if isinstance(record, RecordByValue):
-            stored, born_ms = self._stored(group, record)
-            request = self._request(group, record, record.kafka_headers, stored)
-            failed = _Failed(request, record.key, record.value, born_ms)
+            headers = kafka_headers(record.headers)
+            stored, born_ms = self._stored(group, record, headers)
+            failed = _Failed(self._request(group, record, headers, stored), record.key, record.value, born_ms)
             if not held.take(record_bytes(failed.size)):
                 raise no_room(owner)
             return failed
@@ -236,11 +231,10 @@ class SendBacks:
             return DEAD_LETTER_LEVEL
         return record.delay_level
 
-    def _stored(self, group: str, record: RecordByValue) -> tuple[Stored, int | None]:
+    def _stored(self, group: str, record: RecordByValue, headers: Sequence[Header]) -> tuple[Stored, int | None]:
         timestamp = int(now_ms()) if record.timestamp is None else record.timestamp
         if record.topic == self._names.retry(group):
-            stored = Stored.of_retry(record.kafka_headers, record.position, timestamp)
-            return stored, None
+            return Stored.of_retry(headers, record.position, timestamp), None
         return Stored.first_copy(record.position, timestamp), record.timestamp
 
     async def _read(self, group: str, position: Position) -> Message:

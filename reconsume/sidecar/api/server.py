@@ -21,17 +21,11 @@ __all__ = ["ApiServer"]
 _END_SECONDS: Final = 5.0
 """For the thread, after the last request."""
 _TOO_LARGE: Final = Problem(
-    431,
     "headers-too-large",
-    "Request Header Fields Too Large",
     "request line and headers are larger than sidecar.limits.header_kib allows; send fewer or shorter ones",
 )
-_NO_HTTP: Final = Problem(
-    400, "no-http", "Bad Request", "what came is no request of HTTP/1.1; with TLS on, use https://"
-)
-_TOO_SLOW: Final = Problem(
-    408, "too-slow", "Request Timeout", "the request did not arrive in time; send it again on another connection"
-)
+_NO_HTTP: Final = Problem("no-http", "what came is no request of HTTP/1.1; with TLS on, use https://")
+_TOO_SLOW: Final = Problem("too-slow", "the request did not arrive in time; send it again on another connection")
 
 
 class ApiServer(UvicornThread):

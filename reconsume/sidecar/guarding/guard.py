@@ -111,12 +111,10 @@ class ApiGuard:
         if self._rate is not None and (wait := self._rate.wait_seconds(self._clock())) > 0:
             raise _Refused(
                 Problem(
-                    429,
                     "too-many-requests",
-                    "Too many requests",
                     "more requests per second than sidecar.limits.requests_per_second allows; come again, or send "
                     "several records in one call",
-                    wait,
+                    retry_after=wait,
                 )
             )
         length = headers.get(b"content-length", b"")
@@ -149,9 +147,7 @@ class ApiGuard:
         if size > self._body_bytes:
             raise _Refused(
                 Problem(
-                    413,
                     "body-too-large",
-                    "The body is too large",
                     f"the body is larger than the {self._body_bytes} bytes that sidecar.limits.body_mib allows; send "
                     "fewer records in one call, or send them by reference",
                 )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from reconsume.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.sidecar.problems import Problem
 
 __all__ = [
     "BODY_TIMES",
@@ -189,9 +189,7 @@ class Threads:
 
 def too_many_waiting(why: str) -> Problem:
     """Told to a caller for whom there is no room now."""
-    return Problem(
-        503, "too-many-waiting", "Too many calls wait for Kafka", f"{why}; make the call again later", AGAIN_SECONDS
-    )
+    return Problem("too-many-waiting", f"{why}; make the call again later")
 
 
 def no_room(owner: str) -> Problem:

@@ -22,7 +22,7 @@ from reconsume.sidecar.guarding.callers import Caller
 from reconsume.sidecar.guarding.guard import ApiGuard, Rate
 from reconsume.sidecar.guarding.shares import Shares, Threads
 from reconsume.sidecar.metrics import SidecarMetrics
-from reconsume.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.process.kafka_watch import KafkaWatch
 from reconsume.sidecar.repeats.remembered import EarlierSendBacks
 from reconsume.sidecar.settings import ProcessSettings
@@ -103,13 +103,7 @@ class ApiPart:
     def require_ready(self) -> None:
         """Raises `Problem` 503 until it is known what processes before this one have written."""
         if not self._ready.is_set():
-            raise Problem(
-                503,
-                "starting",
-                "The sidecar is starting",
-                f"{self._preparing}; make the same call again",
-                AGAIN_SECONDS,
-            )
+            raise Problem("starting", f"{self._preparing}; make the same call again")
 
     async def send_back(
         self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller

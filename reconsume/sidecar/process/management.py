@@ -123,9 +123,7 @@ class Management(WsgiServer):
             return None
         if self._token is None:
             return Problem(
-                401,
                 "unauthorized",
-                "Not from another machine",
                 "quiesce and drain are for this machine; from another one they need the token, or the setting "
                 "sidecar.quiesce_from_network",
             )

@@ -48,12 +48,15 @@ class AppGate:
     Args:
         group: for the log.
         clock: gives milliseconds.
+
+    Attributes:
+        down_since: when the app could not be asked any more, in milliseconds; None if it can.
     """
 
     def __init__(self, group: str, clock: Clock = now_ms) -> None:
         self._group = group
         self._clock = clock
-        self._down_since: float | None = None
+        self.down_since: float | None = None
         self._pause_ms = _FIRST_PAUSE_MS
         self._next_probe = 0.0
         self._is_red = False
@@ -62,11 +65,6 @@ class AppGate:
         self._has_probe = False
         self._has_single = False
         self._changed = asyncio.Event()
-
-    @property
-    def down_since(self) -> float | None:
-        """Since when the app could not be asked, in milliseconds; None if it can."""
-        return self._down_since
 
     async def enter(self, message_id: str) -> Entry:
         """Wait for a probe that is under way, or become the next one; `leave` must be told.
@@ -85,7 +83,7 @@ class AppGate:
 
     async def _try_to_enter(self, message_id: str) -> Entry | None:
         """None after something has changed."""
-        is_down = self._down_since is not None
+        is_down = self.down_since is not None
         if self._has_probe if is_down else self._has_single:
             await self._changed.wait()
             return None
@@ -110,7 +108,7 @@ class AppGate:
         try:
             while self._in_flight:
                 await self._changed.wait()
-            entered = self._down_since is None
+            entered = self.down_since is None
         finally:
             if not entered:
                 self._has_single = False
@@ -139,17 +137,17 @@ class AppGate:
     def answered(self, message_id: str | None = None) -> None:
         """The app is there: it has answered this message, or its own probe."""
         self._cut_offs.answered(message_id)
-        if self._down_since is None or self._is_red:
+        if self.down_since is None or self._is_red:
             return
-        seconds = (self._clock() - self._down_since) / 1000
+        seconds = (self._clock() - self.down_since) / 1000
         logger.warning("group %s: the app answers again, after %.1f s", self._group, seconds)
-        self._down_since, self._pause_ms = None, _FIRST_PAUSE_MS
+        self.down_since, self._pause_ms = None, _FIRST_PAUSE_MS
 
     def is_away(self, reason: str, *, probe: bool) -> NotNow:
         """The app could not be asked; gives when the message is tried again."""
         now = self._clock()
-        if self._down_since is None:
-            self._down_since, self._pause_ms = now, _FIRST_PAUSE_MS
+        if self.down_since is None:
+            self.down_since, self._pause_ms = now, _FIRST_PAUSE_MS
             logger.warning("group %s: the app does not answer, deliveries wait: %s", self._group, reason)
         elif probe:
             self._pause_ms = min(self._pause_ms * 2, _LONGEST_PAUSE_MS)
@@ -161,7 +159,7 @@ class AppGate:
     def turned_red(self, reason: str) -> None:
         """The app's own probe says that it is not ready; only that makes it green again."""
         self._is_red = True
-        if self._down_since is None:
+        if self.down_since is None:
             self.is_away(reason, probe=False)
 
     def turned_green(self) -> None:

@@ -39,22 +39,22 @@ def _route(one: Mapping[str, Any]) -> DaprRoute:
     topic = one.get("topic")
     if not isinstance(topic, str) or not topic:
         raise IllegalSetting("GET /dapr/subscribe: a subscription names no topic")
-    routes = one.get("routes")
-    routes = routes if isinstance(routes, Mapping) else {}
+    routes, bulk, metadata = (_table(one.get(name)) for name in ("routes", "bulkSubscribe", "metadata"))
     if routes.get("rules"):
         raise IllegalSetting(
             f"GET /dapr/subscribe: topic {topic!r} has routes.rules, which are not supported: a message that matched "
             "another rule would reach the wrong route; use one route, and tell the messages apart in the app"
         )
-    bulk = one.get("bulkSubscribe")
-    if isinstance(bulk, Mapping) and bulk.get("enabled"):
+    if bulk.get("enabled"):
         raise IllegalSetting(
             f"GET /dapr/subscribe: topic {topic!r} has bulkSubscribe, which is not supported; leave it out"
         )
     route = routes.get("default") or one.get("route")
     if not isinstance(route, str) or not route:
         raise IllegalSetting(f"GET /dapr/subscribe: topic {topic!r} has no route")
-    metadata = one.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
     raw = str(metadata.get("rawPayload", "")).lower() == "true"
     return DaprRoute(topic, route if route.startswith("/") else f"/{route}", raw)
+
+
+def _table(said: object) -> Mapping[str, Any]:
+    return said if isinstance(said, Mapping) else {}

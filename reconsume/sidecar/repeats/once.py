@@ -67,9 +67,7 @@ class Once(Generic[T]):
             call = self._begin(owner, key, subject, begin)
         if call.subject != subject:
             raise Problem(
-                409,
                 "idempotency-key-reused",
-                "The idempotency key was used for something else",
                 "the header idempotency-key holds what an earlier call for another record or message had; take a new "
                 "one",
             )
