@@ -15,7 +15,7 @@ from reconsume.sidecar.api.models import NewMessage, SentMessage, kafka_headers
 from reconsume.sidecar.api.too_large import size_of, too_large
 from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once
+from reconsume.sidecar.repeats import Once
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["DelayedMessages"]

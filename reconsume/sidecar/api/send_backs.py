@@ -27,8 +27,7 @@ from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordT
 from reconsume.sidecar.api.too_large import size_of, too_large
 from reconsume.sidecar.guarding.shares import Held, Shares, Threads, group_owner, no_room, record_bytes
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once
-from reconsume.sidecar.repeats.remembered import EarlierSendBacks
+from reconsume.sidecar.repeats import EarlierSendBacks, Once
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["SendBacks"]

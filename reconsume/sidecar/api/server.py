@@ -14,12 +14,10 @@ from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
-from reconsume.sidecar.settings import LimitSettings, ListenSettings, TlsSettings
+from reconsume.sidecar.settings import SidecarSettings, TlsSettings
 
-__all__ = ["ApiServer"]
+__all__ = ["api_server"]
 
-_END_SECONDS: Final = 5.0
-"""For the thread, after the last request."""
 _TOO_LARGE: Final = Problem(
     "headers-too-large",
     "request line and headers are larger than sidecar.limits.header_kib allows; send fewer or shorter ones",
@@ -28,37 +26,25 @@ _NO_HTTP: Final = Problem("no-http", "what came is no request of HTTP/1.1; with 
 _TOO_SLOW: Final = Problem("too-slow", "the request did not arrive in time; send it again on another connection")
 
 
-class ApiServer(UvicornThread):
-    """Serves plain HTTP, or TLS.
-
-    Args:
-        app: what answers.
-        listen: where.
-        tls: None serves plain HTTP.
-        limits: of heads and connections.
+def api_server(app: ASGIApp, settings: SidecarSettings) -> UvicornThread:
+    """A server of plain HTTP, or TLS, that listens.
 
     Raises:
         IllegalSetting: the address, or the certificates, cannot be used.
     """
-
-    def __init__(self, app: ASGIApp, listen: ListenSettings, tls: TlsSettings | None, limits: LimitSettings) -> None:
-        protocol = limited_protocol(
-            "the API",
-            limits.header_kib * 1024,
-            {one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
-            ConnectionLimits(connections=limits.connections),
-        )
-        options = {} if tls is None else _tls_options(tls)
-        config = uvicorn_config(app, loop="uvloop", http=protocol, **options)
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
-        super().__init__(config, "sidecar.listen", listen.host, listen.port, "reconsume-api")
-
-    def close(self, seconds: float) -> None:
-        """Take no further request; finish those that have begun, within so long."""
-        self.end(seconds, seconds + _END_SECONDS)
+    protocol = limited_protocol(
+        "the API",
+        settings.limits.header_kib * 1024,
+        {one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
+        ConnectionLimits(connections=settings.limits.connections),
+    )
+    options = {} if settings.tls is None else _tls_options(settings.tls)
+    config = uvicorn_config(app, loop="uvloop", http=protocol, **options)
+    try:
+        config.load()
+    except OSError as error:
+        raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
+    return UvicornThread(config, "sidecar.listen", settings.listen.host, settings.listen.port, "reconsume-api")
 
 
 def _answer_of(problem: Problem) -> bytes:

@@ -17,14 +17,14 @@ from reconsume.sidecar.api.delayed_messages import DelayedMessages
 from reconsume.sidecar.api.group_views import GroupViews
 from reconsume.sidecar.api.models import Answer, NewMessage, RecordToSendBack, SentMessage
 from reconsume.sidecar.api.send_backs import SendBacks
-from reconsume.sidecar.api.server import ApiServer
+from reconsume.sidecar.api.server import api_server
 from reconsume.sidecar.guarding.callers import Caller
 from reconsume.sidecar.guarding.guard import ApiGuard, Rate
 from reconsume.sidecar.guarding.shares import Shares, Threads
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.process.kafka_watch import KafkaWatch
-from reconsume.sidecar.repeats.remembered import EarlierSendBacks
+from reconsume.sidecar.repeats import EarlierSendBacks
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["ApiPart"]
@@ -35,6 +35,8 @@ _AGAIN_SECONDS: Final = 2.0
 _BLOCKING_CALLS: Final = 16
 _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
+_END_SECONDS: Final = 5.0
+"""For the thread of the server, after the last request."""
 _MIB: Final = 1024 * 1024
 
 
@@ -55,18 +57,28 @@ class ApiPart:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._preparing = "the send-backs of the last minutes are not read yet"
-        sidecar, base = settings.sidecar, settings.client_settings()
+        sidecar, limits, base = settings.sidecar, settings.sidecar.limits, settings.client_settings()
         # One group may have all where no other calls.
         has_one_owner = len(sidecar.groups) == 1
         self._earlier = EarlierSendBacks(sidecar.remember_minutes * 60_000, has_one_group=has_one_owner)
-        self._memory = Shares(int(sidecar.limits.memory_mib * _MIB), has_one_owner=has_one_owner)
+        memory = Shares(int(limits.memory_mib * _MIB), has_one_owner=has_one_owner)
         self._threads = Threads(_BLOCKING_CALLS, sidecar.answer_seconds / 2)
         self._follower = GroupsFollower(base, settings.names.groups, starting_groups(settings))
         self._watch = KafkaWatch(base, settings.names, now_ms)
         self._views = GroupViews(settings, self._groups)
         self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
-        self._server = self._make_server()
-        self._send_backs = SendBacks(settings, self._groups, self._earlier, self._threads, self._memory)
+        backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
+        guard = ApiGuard(
+            make_api(backend, metrics),
+            callers=sidecar.read_callers(),
+            body_bytes=int(limits.body_mib * _MIB),
+            memory=memory,
+            rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
+            clock=now_ms,
+            metrics=metrics,
+        )
+        self._server = api_server(guard, sidecar)
+        self._send_backs = SendBacks(settings, self._groups, self._earlier, self._threads, memory)
         self._messages = DelayedMessages(settings, self._threads)
 
     @property
@@ -84,7 +96,7 @@ class ApiPart:
     def close(self, seconds: float) -> None:
         """Take no further request, finish those that have begun, and what they have left to Kafka."""
         self._stop.set()
-        self._server.close(seconds)
+        self._server.end(seconds, seconds + _END_SECONDS)
         self._send_backs.close(seconds)
         self._messages.close()
         self._threads.close()
@@ -121,20 +133,6 @@ class ApiPart:
 
     def _groups(self) -> Groups:
         return self._follower.groups
-
-    def _make_server(self) -> ApiServer:
-        sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
-        backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
-        guard = ApiGuard(
-            make_api(backend, self._metrics),
-            callers=sidecar.read_callers(),
-            body_bytes=int(limits.body_mib * _MIB),
-            memory=self._memory,
-            rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
-            clock=now_ms,
-            metrics=self._metrics,
-        )
-        return ApiServer(guard, sidecar.listen, sidecar.tls, limits)
 
     def _prepare(self) -> None:
         """Until Kafka has told what there is to know; a broker that is away is waited for."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once
+from reconsume.sidecar.repeats import Once
 
 
 def never() -> asyncio.Future[int]:

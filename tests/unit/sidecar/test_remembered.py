@@ -8,8 +8,7 @@ import pytest
 
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once
-from reconsume.sidecar.repeats.remembered import Remembered
+from reconsume.sidecar.repeats import Once, Remembered
 
 
 def test_a_value_is_kept_until_its_time() -> None:
