@@ -227,12 +227,8 @@ def _methods(api: FastAPI, path: str) -> set[str]:
 
 
 def _not_json(kind: str) -> Problem:
-    return Problem(
-        "unsupported-media-type",
-        f"content-type is {kind[:80]!r}: send the header `content-type: application/json`"
-        if kind
-        else "content-type is missing: send the header `content-type: application/json`",
-    )
+    found = f"is {kind[:80]!r}" if kind else "is missing"
+    return Problem("unsupported-media-type", f"content-type {found}: send the header `content-type: application/json`")
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.send_back_copy import Cause, Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = [
     "Answer",
@@ -125,10 +125,6 @@ class Failure(_Asked):
     ] = None
     message: str
     stack: str | None = None
-
-    def as_cause(self) -> Cause:
-        """The same as the send-back rule takes it."""
-        return Cause(self.message, self.type, self.stack)
 
 
 class RecordToSendBack(_Asked):

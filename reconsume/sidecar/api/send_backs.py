@@ -14,7 +14,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.event_loops import future_of
-from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack, attempt_of
+from reconsume.bridge.reading.recent_send_backs import attempt_of
 from reconsume.bridge.reading.record_reader import RecordReader, count_partitions
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
@@ -22,7 +22,7 @@ from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import MalformedProperty, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules.send_back import Delayed
 from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, text_property
-from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackCopy, SendBackRequest, Stored
 from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordToSendBack, kafka_headers
 from reconsume.sidecar.api.too_large import size_of, too_large
 from reconsume.sidecar.guarding.shares import Held, Shares, Threads, group_owner, no_room, record_bytes
@@ -159,7 +159,8 @@ class SendBacks:
         written = self._earlier.get(attempt, now_ms())
         # A topic that was made anew has other records in its old places.
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
-            return self._answer_of_earlier(request.group, attempt, written, failed.message_id)
+            level = None if written.dead_letter else written.level
+            return self._answer(request.group, level, written.due_ms, attempt.reconsume_times, failed.message_id)
         return await self._once.run(group_owner(request.group), key, subject, partial(self._write, failed, held))
 
     def _too_large(self, failed: _Failed, record: RecordToSendBack) -> Problem:
@@ -182,7 +183,7 @@ class SendBacks:
                 failed.value,
                 lambda error: tell(answers[-1] if error is None else error),
                 lambda copy, record: answers.append(
-                    self._answer(request.group, copy, record.timestamp()[1], failed.message_id)
+                    self._written(request.group, copy, record.timestamp()[1], failed.message_id)
                 ),
             )
 
@@ -215,20 +216,17 @@ class SendBacks:
     def _request(
         self, group: str, record: RecordToSendBack, headers: Sequence[Header], stored: Stored
     ) -> SendBackRequest:
+        error, level = record.error, record.delay_level
+        if level == 0 and error is not None and is_named(error.type, self._dead_letter_on.get(group, ())):
+            level = DEAD_LETTER_LEVEL
         return SendBackRequest(
             group=group,
             headers=headers,
             stored=stored,
-            delay_level=self._level(group, record),
+            delay_level=level,
             max_reconsume_times=record.max_reconsume_times,
-            cause=None if record.error is None else record.error.as_cause(),
+            cause=None if error is None else Cause(error.message, error.type, error.stack),
         )
-
-    def _level(self, group: str, record: RecordToSendBack) -> int:
-        names = self._dead_letter_on.get(group, ())
-        if record.delay_level == 0 and record.error is not None and is_named(record.error.type, names):
-            return DEAD_LETTER_LEVEL
-        return record.delay_level
 
     def _stored(self, group: str, record: RecordByValue, headers: Sequence[Header]) -> tuple[Stored, int | None]:
         timestamp = int(now_ms()) if record.timestamp is None else record.timestamp
@@ -243,27 +241,21 @@ class SendBacks:
         record = await future_of(partial(self._reader.read, position))
         return Message(record, self._names.retry(group))
 
-    def _answer(self, group: str, copy: SendBackCopy, appended_ms: int, message_id: str) -> Answer:
-        if copy.topic == self._names.send_back:
-            return Answer(outcome=Outcome.ACCEPTED, message_id=message_id)
+    def _written(self, group: str, copy: SendBackCopy, appended_ms: int, message_id: str) -> Answer:
         outcome = copy.outcome
-        level = outcome.level if isinstance(outcome, Delayed) else None
-        due_ms = appended_ms + (outcome.delay_ms if isinstance(outcome, Delayed) else 0)
-        return self._told(group, level, due_ms, outcome.reconsume_times, message_id)
+        level, delay_ms = (outcome.level, outcome.delay_ms) if isinstance(outcome, Delayed) else (None, 0)
+        due_ms = None if copy.topic == self._names.send_back else appended_ms + delay_ms
+        return self._answer(group, level, due_ms, outcome.reconsume_times, message_id)
 
-    def _answer_of_earlier(self, group: str, attempt: Attempt, written: RecentSendBack, message_id: str) -> Answer:
-        if written.due_ms is None:
+    def _answer(self, group: str, level: int | None, due_ms: int | None, times: int, message_id: str) -> Answer:
+        """What is told of a copy; without a level it is dead, without a time it is in the inbox."""
+        if due_ms is None:
             return Answer(outcome=Outcome.ACCEPTED, message_id=message_id)
-        level = None if written.dead_letter else written.level
-        return self._told(group, level, written.due_ms, attempt.reconsume_times, message_id)
-
-    def _told(self, group: str, level: int | None, due_ms: int, reconsume_times: int, message_id: str) -> Answer:
-        dead = level is None
         return Answer(
-            outcome=Outcome.DEAD_LETTERED if dead else Outcome.DELAYED,
-            topic=self._names.dead_letter(group) if dead else self._names.retry(group),
+            outcome=Outcome.DEAD_LETTERED if level is None else Outcome.DELAYED,
+            topic=self._names.dead_letter(group) if level is None else self._names.retry(group),
             level=level,
             due_at=datetime.fromtimestamp(due_ms / 1000, UTC),
-            reconsume_times=reconsume_times,
+            reconsume_times=times,
             message_id=message_id,
         )

@@ -21,9 +21,7 @@ __all__ = ["AppAnswer", "Meaning", "NoAnswer", "PushVerdict", "Row", "judge", "w
 _BAD_GATEWAY: Final = 502
 _BUSY: Final = frozenset({408, 409, 425, 429})
 _GATEWAY: Final = frozenset({502, 503, 504})
-_SUCCESS: Final = frozenset({"SUCCESS", "CONSUME_SUCCESS"})
 _SUSPEND: Final = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
-_LATER: Final = frozenset({"RETRY", "RECONSUME_LATER", _SUSPEND})
 _TEXT: Final = 1_024
 _STACK: Final = 4_096
 _LARGEST: Final = 2**31 - 1
@@ -87,8 +85,7 @@ class Row(enum.Enum):
         one._value_, one.native = answer, native
         return one
 
-    NO_STATUS = "2xx without a status", Meaning.ACK
-    SUCCESS = "2xx with SUCCESS", Meaning.ACK
+    SUCCESS = "2xx with SUCCESS or without a status", Meaning.ACK
     RETRY = "2xx with RETRY", Meaning.RETRY
     DROP = "2xx with DROP", Meaning.DROP
     UNKNOWN = "2xx with another status", Meaning.RETRY
@@ -103,6 +100,11 @@ class Row(enum.Enum):
     REDIRECT = "3xx", Meaning.DEAD_LETTER
 
 
+_STATUSES: Final[dict[object, Row]] = {
+    **dict.fromkeys((None, "", "SUCCESS", "CONSUME_SUCCESS"), Row.SUCCESS),
+    **dict.fromkeys(("RETRY", "RECONSUME_LATER", _SUSPEND), Row.RETRY),
+    "DROP": Row.DROP,
+}
 _OTHERWISE: Final[dict[Profile, dict[Row, Meaning]]] = {
     Profile.DAPR: {Row.REFUSED: Meaning.RETRY, Row.NOT_FOUND: Meaning.DEAD_LETTER, Row.REDIRECT: Meaning.RETRY},
     Profile.KNATIVE: {Row.CUT_OFF: Meaning.ACK, Row.NOT_FOUND: Meaning.RETRY},
@@ -194,15 +196,7 @@ def _row_of_success(answer: AppAnswer) -> Row:
     if answer.cut_off:  # its body may have said RETRY
         return Row.CUT_OFF
     status = (answer.json or {}).get("status")
-    if status in (None, ""):
-        return Row.NO_STATUS
-    if not isinstance(status, str):
-        return Row.UNKNOWN
-    if status in _SUCCESS:
-        return Row.SUCCESS
-    if status in _LATER:
-        return Row.RETRY
-    return Row.DROP if status == "DROP" else Row.UNKNOWN
+    return _STATUSES.get(status, Row.UNKNOWN) if isinstance(status, str | None) else Row.UNKNOWN
 
 
 def _app_spoke(answer: AppAnswer) -> bool:

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.push.answers import AppAnswer
+from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
+from reconsume.sidecar.push.http.app_client import AppClient
 from reconsume.sidecar.push.requests.cloud_events import parsed
-from reconsume.sidecar.push.requests.requests import DaprRoute
+from reconsume.sidecar.push.requests.requests import AppRequest, DaprRoute
+from reconsume.sidecar.push.settings import PushSettings
 
-__all__ = ["routes_of"]
+__all__ = ["asked_routes", "routes_of"]
+
+_SECONDS: Final = 5.0
+
+
+async def asked_routes(settings: PushSettings) -> dict[str, DaprRoute]:
+    """What the app of a subscription says that it subscribes to.
+
+    Raises:
+        ConnectionError: it cannot be asked now.
+        IllegalSetting: as `routes_of`, or there is nothing to deliver.
+    """
+    client = AppClient(settings)
+    try:
+        answer = await client.send("GET", AppRequest("/dapr/subscribe", [], b""), _SECONDS)
+    finally:
+        await client.aclose()
+    if isinstance(answer, NoAnswer):
+        raise ConnectionError(answer.reason)
+    if answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
+        raise ConnectionError(f"it answered {answer.status}")
+    routes = routes_of(answer, settings.pubsub)
+    if not routes and not settings.topics:
+        raise IllegalSetting(f"the app subscribes to nothing of {settings.pubsub!r}, and topics is empty")
+    return routes
 
 
 def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:

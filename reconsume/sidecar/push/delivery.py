@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import uvloop
@@ -77,7 +78,7 @@ class PushDelivery:
         self._client = client
         self._requests = requests
         self._life = life
-        self._policy = policy
+        self._judge = partial(judge, profile=settings.profile, policy=policy, dead_letter_on=settings.dead_letter_on)
         self._clock = clock
         self._seconds = settings.timeout.total_seconds()
         self._gate = AppGate(settings.group, clock)
@@ -179,7 +180,7 @@ class PushDelivery:
         self, answer: AppAnswer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
     ) -> PushVerdict:
         now, place = self._clock(), messages[0].kafka[:3]
-        verdict = self._judge(answer, len(messages), now)
+        verdict = self._judge(answer, size=len(messages), now_ms=now)
         if verdict.meaning is Meaning.HOLD:
             verdict = self._held(answer, messages, entry, now)
         elif isinstance(answer, AppAnswer):
@@ -193,16 +194,6 @@ class PushDelivery:
             raise NotNow(again)
         self._warn(verdict.row)
         return verdict
-
-    def _judge(self, answer: AppAnswer | NoAnswer, size: int, now: float) -> PushVerdict:
-        return judge(
-            answer,
-            self._settings.profile,
-            size=size,
-            now_ms=now,
-            policy=self._policy,
-            dead_letter_on=self._settings.dead_letter_on,
-        )
 
     def _held(self, answer: AppAnswer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> PushVerdict:
         """The verdict on a message that ends the app; any other waits.
@@ -218,7 +209,7 @@ class PushDelivery:
                 *(self._settings.group, *messages[0].kafka[:3]),
             )
             reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
-            return self._judge(NoAnswer(reason, repeated=True), len(messages), now)
+            return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now)
         self._outcomes[Meaning.HOLD].inc()
         raise self._quiescing() if self._life.is_quiescing else away
 

@@ -7,29 +7,17 @@ import logging
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
 from typing import Any, Final
-from urllib.parse import quote
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
-from reconsume.sidecar.push.answers import NoAnswer
-from reconsume.sidecar.push.dapr import routes_of
+from reconsume.sidecar.push.dapr import asked_routes
 from reconsume.sidecar.push.delivery import PushDelivery
 from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.requests.requests import (
-    AppRequest,
-    BatchRequests,
-    DaprRequests,
-    DaprRoute,
-    KnativeRequests,
-    NativeRequests,
-    ReconsumeHeaders,
-    Requests,
-)
+from reconsume.sidecar.push.requests.requests import DaprRoute, requests_of
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 
 __all__ = ["PushSubscription"]
@@ -42,7 +30,6 @@ _QUEUE_MIB: Final = 16
 _READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384}
 """librdkafka's own 64 MiB are half of what a sidecar has; a second of deliveries is enough."""
 _ASK_AGAIN_SECONDS: Final = 1.0
-_ASK_SECONDS: Final = 5.0
 _TAKEN_SECONDS: Final = 1.0
 _ALIVE_SECONDS: Final = 5.0
 
@@ -160,7 +147,7 @@ class PushSubscription:
         self._delivery = delivery = PushDelivery(
             settings,
             self._client,
-            self._requests(routes),
+            requests_of(settings, self._max_times, routes),
             self._life,
             lambda: self._config().policy(consumer.groups.table),
             self._metrics,
@@ -169,23 +156,6 @@ class PushSubscription:
             consumer.register_message_listener(delivery)
         else:
             consumer.register_message_listener(delivery, orderly=True, per_key=settings.order is Order.KEY)
-
-    def _requests(self, routes: Mapping[str, DaprRoute]) -> Requests:
-        settings = self._settings
-        template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
-
-        @cache
-        def route(topic: str) -> str:
-            return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
-
-        headers = ReconsumeHeaders(settings.group, self._max_times, round(settings.timeout.total_seconds() * 1000))
-        if settings.profile is Profile.DAPR:
-            return DaprRequests(headers, settings.pubsub, routes, route)
-        if settings.profile is Profile.KNATIVE:
-            return KnativeRequests(headers, route)
-        if settings.profile is Profile.ROCKETMQ_BATCH:
-            return BatchRequests(headers, route)
-        return NativeRequests(headers, route)
 
     def _config(self) -> SubscriptionGroupConfig:
         """The group's; one that is not registered has the defaults, and the scheduler decides."""
@@ -204,23 +174,10 @@ class PushSubscription:
             return {}
         while not self._stop.is_set():
             try:
-                return asyncio.run(self._ask_routes())
+                return asyncio.run(asked_routes(self._settings))
             except (IllegalSetting, ConnectionError) as error:
                 if self._wrong != str(error):
                     logger.warning("group %s: waiting for the app: %s", self._settings.group, error)
                     self._wrong = str(error)
             self._stop.wait(_ASK_AGAIN_SECONDS)
         return {}
-
-    async def _ask_routes(self) -> dict[str, DaprRoute]:
-        client = AppClient(self._settings)
-        try:
-            answer = await client.send("GET", AppRequest("/dapr/subscribe", [], b""), _ASK_SECONDS)
-        finally:
-            await client.aclose()
-        if isinstance(answer, NoAnswer) or answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
-            raise ConnectionError(answer.reason if isinstance(answer, NoAnswer) else f"it answered {answer.status}")
-        routes = routes_of(answer, self._settings.pubsub)
-        if not routes and not self._settings.topics:
-            raise IllegalSetting(f"the app subscribes to nothing of {self._settings.pubsub!r}, and topics is empty")
-        return routes

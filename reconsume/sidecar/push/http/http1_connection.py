@@ -44,16 +44,7 @@ class Http1Connection(asyncio.Protocol):
         self.reusable = True
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        self._parser = HttpResponseParser(self)
         self._answer: asyncio.Future[AppAnswer] | None = None
-        self._begin_answer()
-
-    def _begin_answer(self) -> None:
-        self._status: int | None = None
-        self._headers: dict[str, str] = {}
-        self._body = b""
-        self._head_bytes = 0
-        self._head_is_complete = False
 
     async def ask(self, head: bytes, body: bytes) -> AppAnswer:
         """Send a request and wait for the answer; once its status is there, it is one, also if the rest is cut off.
@@ -62,6 +53,11 @@ class Http1Connection(asyncio.Protocol):
             ConnectionEnded: no status came.
         """
         self._answer = self._loop.create_future()
+        self._parser = HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body = b""
+        self._head_bytes = 0
+        self._head_is_complete = False
         if self._transport.is_closing():
             raise ConnectionEnded("the app has hung up", asked=False)
         self._transport.write(head + body)
@@ -69,7 +65,8 @@ class Http1Connection(asyncio.Protocol):
 
     def cut_off(self) -> AppAnswer | None:
         """What has come of an answer that is not waited for any longer; None without a status."""
-        return None if self._status is None else answer_of(self._status, self._headers, self._body, cut_off=True)
+        status = self._parser.get_status_code()
+        return None if status < _FIRST_FINAL else answer_of(status, self._headers, self._body, cut_off=True)
 
     def close(self) -> None:
         """At once."""
@@ -108,18 +105,12 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
 
-    def on_status(self, _reason: bytes) -> None:
-        """Of httptools; not called where the reason is empty."""
-        self._has_status()
-
     def on_header(self, name: bytes, value: bytes) -> None:
         """Of httptools."""
-        self._has_status()
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Of httptools."""
-        self._has_status()
         self._head_is_complete = self._parser.get_status_code() >= _FIRST_FINAL
 
     def on_body(self, body: bytes) -> None:
@@ -139,17 +130,11 @@ class Http1Connection(asyncio.Protocol):
         else:  # 100 and the like come before the answer
             self._headers = {}
 
-    def _has_status(self) -> None:
-        status = self._parser.get_status_code()
-        if status >= _FIRST_FINAL:
-            self._status = status
-
     def _complete(self) -> None:
         if self._transport.get_write_buffer_size():
             self.reusable = False  # the app has answered before it has read the request
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer_of(self._parser.get_status_code(), self._headers, self._body))
-        self._begin_answer()
         self.idle_since = self._loop.time()
 
     def _fail(self, why: str) -> None:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote, quote_from_bytes
 
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.sidecar.push.requests.cloud_events import (
-    BATCH_TYPE,
     OCTETS,
     REQUIRED,
-    STRUCTURED_TYPE,
     CloudEvent,
-    binary_headers,
-    carried,
     content_type_of,
     header_name,
     header_value,
-    is_structured,
-    made,
     parsed,
     rfc3339,
-    structured,
 )
+from reconsume.sidecar.push.settings import Profile, PushSettings
 
 __all__ = [
     "AppRequest",
@@ -38,6 +33,7 @@ __all__ = [
     "NativeRequests",
     "ReconsumeHeaders",
     "Requests",
+    "requests_of",
 ]
 
 HttpHeaders = list[tuple[str, str]]
@@ -124,9 +120,9 @@ class NativeRequests:
         [message] = messages
         content_type = content_type_of(message)
         attributes: HttpHeaders = []
-        if not is_structured(content_type):
-            event = carried(message) or self._made(message)
-            attributes, content_type = binary_headers(event), event.content_type or self.untyped
+        if not _is_structured(content_type):
+            event = CloudEvent.carried(message) or self._made(message)
+            attributes, content_type = event.binary_headers(), event.content_type or self.untyped
         return AppRequest(
             self.route(message.topic),
             [
@@ -140,7 +136,7 @@ class NativeRequests:
 
     def _made(self, message: Message) -> CloudEvent:
         """The event of an ordinary record."""
-        return made(message, self.own_headers.group)
+        return CloudEvent.made(message, self.own_headers.group)
 
 
 class KnativeRequests(NativeRequests):
@@ -196,7 +192,7 @@ class DaprRequests:
         return AppRequest(
             self.otherwise(message.topic) if route is None else route.route,
             [
-                ("content-type", STRUCTURED_TYPE),
+                ("content-type", "application/cloudevents+json"),
                 *self._metadata(message),
                 *self.own_headers.of_single(message),
                 *traced,
@@ -206,14 +202,14 @@ class DaprRequests:
 
     def _body(self, message: Message, envelope: dict[str, Any], *, raw: bool) -> bytes:
         if raw:
-            return structured(replace(self._wrapped(message), content_type=OCTETS), envelope)
+            return replace(self._wrapped(message), content_type=OCTETS).structured(envelope)
         whole = parsed(message.body) if message.body is not None else None
         if isinstance(whole, dict) and whole.keys() >= REQUIRED:
             return json.dumps(whole | envelope).encode()
-        return structured(carried(message) or self._wrapped(message), envelope)
+        return (CloudEvent.carried(message) or self._wrapped(message)).structured(envelope)
 
     def _wrapped(self, message: Message) -> CloudEvent:
-        event = made(message, self.own_headers.group)
+        event = CloudEvent.made(message, self.own_headers.group)
         return replace(event, attributes=dict(event.attributes) | {"type": "com.dapr.event.sent", "source": "Dapr"})
 
     def _metadata(self, message: Message) -> HttpHeaders:
@@ -237,24 +233,54 @@ class BatchRequests:
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """All of them in one request."""
-        same = self.own_headers.of_message(messages[0]) if len(messages) == 1 else []
+        own = self.own_headers.of_request()
+        if len(messages) == 1:
+            own += self.own_headers.of_message(messages[0])
         return AppRequest(
             self.route(messages[0].topic),
-            [("content-type", BATCH_TYPE), *self.own_headers.of_request(), *same, *_trace_headers(messages, trace)],
+            [("content-type", "application/cloudevents-batch+json"), *own, *_trace_headers(messages, trace)],
             b"[" + b",\n".join(self._event(message) for message in messages) + b"]",
         )
 
     def _event(self, message: Message) -> bytes:
         attributes = self.own_headers.of_event(message)
-        if is_structured(content_type_of(message)) and message.body is not None:
+        if _is_structured(content_type_of(message)) and message.body is not None:
             whole = parsed(message.body)
             if isinstance(whole, dict):
                 return json.dumps(whole | attributes).encode()
-        return structured(carried(message) or made(message, self.own_headers.group), attributes)
+        event = CloudEvent.carried(message) or CloudEvent.made(message, self.own_headers.group)
+        return event.structured(attributes)
 
 
 Requests = NativeRequests | DaprRequests | BatchRequests
 """Makes the request for messages of one partition, in the order of their offsets, with headers of the current span."""
+
+
+def requests_of(settings: PushSettings, max_times: Callable[[], int], routes: Mapping[str, DaprRoute]) -> Requests:
+    """Those of a subscription.
+
+    Args:
+        settings: of the subscription.
+        max_times: gives how often a message may be sent back, as the group stands now.
+        routes: what an app of Dapr says.
+    """
+    template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
+
+    @cache
+    def route(topic: str) -> str:
+        return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
+
+    headers = ReconsumeHeaders(settings.group, max_times, round(settings.timeout.total_seconds() * 1000))
+    if settings.profile is Profile.DAPR:
+        return DaprRequests(headers, settings.pubsub, routes, route)
+    if settings.profile is Profile.ROCKETMQ_BATCH:
+        return BatchRequests(headers, route)
+    return (KnativeRequests if settings.profile is Profile.KNATIVE else NativeRequests)(headers, route)
+
+
+def _is_structured(content_type: str | None) -> bool:
+    """Whether the body is a whole CloudEvent, in whatever format."""
+    return content_type is not None and content_type.lower().startswith("application/cloudevents")
 
 
 def _users(message: Message) -> list[Header]:
