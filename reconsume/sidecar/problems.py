@@ -119,8 +119,10 @@ class Problem(Exception):
         return headers
 
 
-def problem_of(error: ReconsumeError) -> Problem:
+def problem_of(error: Problem | ReconsumeError) -> Problem:
     """How a caller is told of one of our errors."""
+    if isinstance(error, Problem):
+        return error
     return Problem(next(kind for of, kind in _OF_ERRORS if isinstance(error, of)), str(error))
 
 

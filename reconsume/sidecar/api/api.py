@@ -162,9 +162,7 @@ async def _all_of(
             return _dump(Answer(outcome=Outcome.ACKNOWLEDGED))
         try:
             return _dump(await send_back(record, None if key is None else f"{key}/{number}"))
-        except Problem as problem:
-            return problem
-        except ReconsumeError as error:
+        except (Problem, ReconsumeError) as error:
             return problem_of(error)
 
     parts = await asyncio.gather(*(one(number, record) for number, record in enumerate(batch.records)))
@@ -189,11 +187,8 @@ def _told(told: Answer | GroupView | SentMessage) -> Response:
 
 def _handle_errors(api: FastAPI) -> None:
     @api.exception_handler(Problem)
-    async def _problem(_request: Request, problem: Problem) -> Response:
-        return problem_response(problem)
-
     @api.exception_handler(ReconsumeError)
-    async def _ours(_request: Request, error: ReconsumeError) -> Response:
+    async def _ours(_request: Request, error: Problem | ReconsumeError) -> Response:
         return problem_response(problem_of(error))
 
     @api.exception_handler(RequestValidationError)

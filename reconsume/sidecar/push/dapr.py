@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.cloud_events import parsed
 from reconsume.sidecar.push.requests.requests import AppRequest, DaprRoute
 from reconsume.sidecar.push.settings import PushSettings

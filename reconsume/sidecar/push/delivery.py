@@ -30,7 +30,7 @@ from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer, Meaning, NoAnswer, PushVerdict, Row, judge, was_cut_off
 from reconsume.sidecar.push.app_gate import AppGate, Entry, MissingRoutes
-from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest, Requests
 from reconsume.sidecar.push.settings import Drop, PushSettings
 from reconsume.sidecar.push.trace import current_trace

@@ -16,7 +16,7 @@ from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.dapr import asked_routes
 from reconsume.sidecar.push.delivery import PushDelivery
-from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import DaprRoute, requests_of
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 

@@ -12,7 +12,7 @@ from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer
 from reconsume.sidecar.push.delivery import PushDelivery
-from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests, ReconsumeHeaders
 from reconsume.sidecar.push.settings import PushSettings
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.push.answers import AppAnswer
-from reconsume.sidecar.push.http.http1_connection import BODY_LIMIT, ConnectionEnded, Http1Connection
+from reconsume.sidecar.push.http_client import BODY_LIMIT, ConnectionEnded, Http1Connection
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Tried: 1\r\n\r\nok"
 
