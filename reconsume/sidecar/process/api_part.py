@@ -53,7 +53,6 @@ class ApiPart:
 
     def __init__(self, settings: ProcessSettings, metrics: SidecarMetrics) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._preparing = "the send-backs of the last minutes are not read yet"
@@ -80,6 +79,7 @@ class ApiPart:
         self._server = api_server(guard, sidecar)
         self._send_backs = SendBacks(settings, self._groups, self._earlier, self._threads, memory)
         self._messages = DelayedMessages(settings, self._threads)
+        metrics.waiting.set_function(lambda: self._send_backs.waiting)
 
     @property
     def address(self) -> str:
@@ -105,7 +105,6 @@ class ApiPart:
 
     def checks(self) -> dict[str, str | None]:
         """What is wrong, by the name of the check."""
-        self._metrics.waiting.set(self._send_backs.waiting)
         return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
 
     def is_alive(self) -> bool:

@@ -249,31 +249,26 @@ class MissingRoutes:
     def __init__(self, grace_ms: float) -> None:
         self._grace_ms = grace_ms
         self._forgotten_after_ms = max(grace_ms, 2 * _LONGEST_PAUSE_MS)
-        self._routes: dict[str, tuple[float, float]] = {}
-        self._messages: dict[_Place, float] = {}
+        self._asked: dict[str | _Place, tuple[float, float]] = {}
 
     def missing(self, route: str, message: _Place, now_ms: float) -> float | None:
         """When to try again, in milliseconds; None when the grace is over."""
-        since, last = self._routes.get(route, (now_ms, now_ms))
-        if now_ms - last > self._forgotten_after_ms:  # nobody has asked for long: it is another time
-            since = now_ms
-        self._routes[route] = since, now_ms
-        since = min(since, self._messages.setdefault(message, now_ms))
-        waited = now_ms - since
+        waited = now_ms - min(self._since(route, now_ms), self._since(message, now_ms))
         if waited >= self._grace_ms:
-            self._messages.pop(message, None)
+            self._asked.pop(message, None)
             return None
-        self._forget(now_ms)
-        pause = min(max(_FIRST_MISSING_MS, waited), _LONGEST_PAUSE_MS, self._grace_ms - waited)
-        return now_ms + pause
+        return now_ms + min(max(_FIRST_MISSING_MS, waited), _LONGEST_PAUSE_MS, self._grace_ms - waited)
 
     def found(self, route: str, message: _Place) -> None:
         """The route gave another answer."""
-        self._routes.pop(route, None)
-        self._messages.pop(message, None)
+        self._asked.pop(route, None)
+        self._asked.pop(message, None)
 
-    def _forget(self, now_ms: float) -> None:
-        """Messages that went to another member are not heard of again."""
-        horizon = now_ms - self._grace_ms - 2 * _LONGEST_PAUSE_MS
-        for message in [one for one, since in self._messages.items() if since < horizon]:
-            del self._messages[message]
+    def _since(self, asked: str | _Place, now_ms: float) -> float:
+        """When a route, or a message, was missing for the first time; what was not asked for long is forgotten."""
+        horizon = now_ms - self._forgotten_after_ms
+        for one in [one for one, (_, last) in self._asked.items() if last < horizon]:
+            del self._asked[one]
+        since, _ = self._asked.get(asked, (now_ms, now_ms))
+        self._asked[asked] = since, now_ms
+        return since

@@ -273,7 +273,7 @@ def test_a_404_of_another_time_is_forgotten() -> None:
     missing.missing("/a", PLACE, 0)
     assert missing.missing("/a", ("flights", 0, 8), 60_000) is not None
     assert missing.missing("/a", PLACE, 60_001) is not None
-    assert len(missing._messages) == 2
+    assert missing._asked.keys() == {"/a", PLACE, ("flights", 0, 8)}
 
 
 def test_an_answer_ends_the_hold_of_message_and_route() -> None:
