@@ -60,7 +60,7 @@ class EarlierSendBacks:
     """The send-backs that processes before this one have written; filled at the start, the newest first.
 
     Args:
-        keep_ms: how long one is remembered.
+        keep_ms: how long they are remembered after the last one.
         has_one_group: whether one group may have all places.
         most: how many of all groups.
         most_of_a_group: how many of each, where there are several.
@@ -69,7 +69,9 @@ class EarlierSendBacks:
     def __init__(
         self, keep_ms: float, *, has_one_group: bool, most: int = _MOST_EARLIER, most_of_a_group: int = _MOST_OF_A_GROUP
     ) -> None:
-        self._kept: Remembered[RecentSendBack] = Remembered(keep_ms, most)
+        self._kept: dict[Attempt, RecentSendBack] = {}
+        self._keep_ms = keep_ms
+        self._until_ms = 0.0
         self._most = most
         self._most_of_a_group = most if has_one_group else most_of_a_group
         self._of: Counter[str] = Counter()
@@ -77,17 +79,19 @@ class EarlierSendBacks:
 
     def get(self, attempt: Attempt, now_ms: float) -> RecentSendBack | None:
         """What was written for an attempt, unless that is too long ago."""
-        return self._kept.get(attempt, now_ms)
+        if now_ms >= self._until_ms:
+            self._kept.clear()
+        return self._kept.get(attempt)
 
     def add(self, attempt: Attempt, written: RecentSendBack, now_ms: float) -> None:
         """Keep one more if there is room; a copy on a delay topic tells more than one in the inbox."""
-        known = self._kept.get(attempt, now_ms)
-        if known is not None:
+        self._until_ms = now_ms + self._keep_ms
+        if attempt in self._kept:
             if not written.in_inbox:
-                self._kept.put(attempt, written, now_ms)
+                self._kept[attempt] = written
         elif len(self._kept) < self._most and self._of[attempt.group] < self._most_of_a_group:
             self._of[attempt.group] += 1
-            self._kept.put(attempt, written, now_ms)
+            self._kept[attempt] = written
         else:
             self._left_out += 1
 

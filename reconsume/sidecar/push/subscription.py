@@ -57,13 +57,9 @@ class PushSubscription:
         topic_prefix: str = "reconsume.",
     ) -> None:
         self._settings = settings
-        self._life = life
-        self._metrics = metrics
         self._stop = threading.Event()
         self._wrong: str | None = "it is starting"
         self._cannot_start = False
-        self._client = AppClient(settings)
-        self._delivery: PushDelivery | None = None
         conf = _READ_AHEAD | dict(kafka_conf)
         bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
         self._consumer = PushConsumer(
@@ -82,6 +78,15 @@ class PushSubscription:
             await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
             topic_prefix=topic_prefix,
         )
+        self._routes: dict[str, DaprRoute] = {}
+        self._delivery = PushDelivery(
+            settings,
+            AppClient(settings),
+            requests_of(settings, self._max_times, self._routes),
+            life,
+            lambda: self._config().policy(self._consumer.groups.table),
+            metrics,
+        )
         self._thread = threading.Thread(target=self._run, name=f"reconsume-push-{settings.group}", daemon=True)
 
     def start(self) -> None:
@@ -91,7 +96,7 @@ class PushSubscription:
     def close(self, seconds: float) -> None:
         """Stop; the app has so long for what it has. What it does not answer by then stays uncommitted."""
         self._stop.set()
-        late = threading.Timer(seconds, self._give_up)
+        late = threading.Timer(seconds, self._delivery.give_up)
         late.daemon = True
         late.start()
         try:
@@ -119,20 +124,15 @@ class PushSubscription:
         """
         if self._stop.is_set() or (self._wrong is not None and not self._cannot_start):
             return True
-        if self._cannot_start or not self._consumer.running:
-            return False
-        return self._delivery is None or self._delivery.is_alive(_ALIVE_SECONDS)
-
-    def _give_up(self) -> None:
-        if self._delivery is not None:
-            self._delivery.give_up()
+        return not self._cannot_start and self._consumer.running and self._delivery.is_alive(_ALIVE_SECONDS)
 
     def _run(self) -> None:
         try:
-            routes = self._routes()
+            if self._settings.profile is Profile.DAPR:
+                self._ask_routes()
             if self._stop.is_set():
                 return
-            self._register(routes)
+            self._register()
             self._consumer.start()
             self._wrong = None
         except Exception as error:
@@ -140,22 +140,14 @@ class PushSubscription:
             logger.error("group %s: push cannot start: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
             self._wrong, self._cannot_start = str(error) if own else repr(error), True
 
-    def _register(self, routes: Mapping[str, DaprRoute]) -> None:
-        settings, consumer = self._settings, self._consumer
-        for topic, tags in (settings.topics or dict.fromkeys(routes, "*")).items():
-            consumer.subscribe(topic, tags)
-        self._delivery = delivery = PushDelivery(
-            settings,
-            self._client,
-            requests_of(settings, self._max_times, routes),
-            self._life,
-            lambda: self._config().policy(consumer.groups.table),
-            self._metrics,
-        )
-        if settings.order is Order.NONE:
-            consumer.register_message_listener(delivery)
+    def _register(self) -> None:
+        for topic, tags in (self._settings.topics or dict.fromkeys(self._routes, "*")).items():
+            self._consumer.subscribe(topic, tags)
+        order = self._settings.order
+        if order is Order.NONE:
+            self._consumer.register_message_listener(self._delivery)
         else:
-            consumer.register_message_listener(delivery, orderly=True, per_key=settings.order is Order.KEY)
+            self._consumer.register_message_listener(self._delivery, orderly=True, per_key=order is Order.KEY)
 
     def _config(self) -> SubscriptionGroupConfig:
         """The group's; one that is not registered has the defaults, and the scheduler decides."""
@@ -168,16 +160,15 @@ class PushSubscription:
         own = self._settings.max_reconsume_times
         return self._config().retry_max_times if own is None else own
 
-    def _routes(self) -> dict[str, DaprRoute]:
-        """What an app of Dapr subscribes to; asked until it is there, and until it is something that we can do."""
-        if self._settings.profile is not Profile.DAPR:
-            return {}
+    def _ask_routes(self) -> None:
+        """Learn what an app of Dapr subscribes to; asked until it is there, and until it is what we can do."""
         while not self._stop.is_set():
             try:
-                return asyncio.run(asked_routes(self._settings))
+                self._routes.update(asyncio.run(asked_routes(self._settings)))
             except (IllegalSetting, ConnectionError) as error:
                 if self._wrong != str(error):
                     logger.warning("group %s: waiting for the app: %s", self._settings.group, error)
                     self._wrong = str(error)
-            self._stop.wait(_ASK_AGAIN_SECONDS)
-        return {}
+                self._stop.wait(_ASK_AGAIN_SECONDS)
+            else:
+                return
