@@ -110,8 +110,8 @@ def test_every_error_of_ours_has_a_status() -> None:
 
 
 def test_of_several_one_that_may_be_tried_again_decides() -> None:
-    gone = Problem(404, "record-not-found", "t", "gone")
-    away = Problem(503, "kafka-away", "t", "away", 5)
+    gone = Problem("record-not-found", "gone")
+    away = Problem("kafka-away", "away")
     whole = of_several([{"outcome": "DELAYED"}, gone, away])
     assert (whole.status, whole.retry_after) == (503, 5)
     assert [part.get("status") for part in whole.body["records"]] == [None, 404, 503]

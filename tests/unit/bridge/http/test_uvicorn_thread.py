@@ -12,10 +12,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, raw_answer
-from reconsume.sidecar.guarding.guard import Receive, Scope, Send
 from tests.support.waiting import wait_until
 
 REFUSALS = {status: raw_answer(status, "text/plain", b"no") for status in (400, 408, 431)}

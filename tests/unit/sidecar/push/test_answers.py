@@ -9,8 +9,7 @@ import pytest
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy, exponential_policy
-from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, was_cut_off
-from reconsume.sidecar.push.answers.verdicts import PushVerdict, judge
+from reconsume.sidecar.push.answers import AppAnswer, Meaning, NoAnswer, PushVerdict, Row, judge, was_cut_off
 from reconsume.sidecar.push.settings import Profile
 
 TABLE = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
