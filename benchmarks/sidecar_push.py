@@ -77,7 +77,7 @@ import sys
 from prometheus_client import CollectorRegistry
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.push.settings import PushSettings
-from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.subscription import PushSubscription
 servers, prefix, topic, url, group, order = sys.argv[1:]
 settings = PushSettings(group=group, topics={topic: "*"}, url=url, order=order)

@@ -204,7 +204,7 @@ def read_settings(
             raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
         pairs[key] = value
     line = {"bootstrap_servers": bootstrap_servers, "kafka": pairs} | overrides
-    return load_settings(config, None, line, kind or Settings)
+    return load_settings(kind or Settings, config, None, line)
 
 
 def host_and_port(text: str | None, option: str, default: int) -> dict[str, object] | None:

@@ -120,7 +120,7 @@ def chaos(
     output: Output = "table",
 ) -> None:
     """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
-    from reconsume.cli.chaos.command import chaos as run
+    from reconsume.cli.chaos.run import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
         raise typer.Exit(1)

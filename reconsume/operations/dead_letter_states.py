@@ -69,12 +69,12 @@ class StatesReader:
             end = admin.end_offsets([where], uncommitted=self._to_the_last)[where]
         older: dict[DeadLetterKey, DeadLetterState | None] = {}
         with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
-            for message in reader.read({where: (min(start, end), end)}):
+            for message in reader.records({where: (min(start, end), end)}):
                 try:
-                    key, value = parse_key(message.key()), message.value()
+                    key, value = parse_key(message.key), message.value
                     older[key] = None if value is None else decode_state(value)
                 except MalformedProperty as error:
-                    logger.warning("record skipped topic=%s offset=%s: %s", where[0], message.offset(), error)
+                    logger.warning("record skipped topic=%s offset=%s: %s", where[0], message.offset, error)
         self._states = older | self._states
         self._start, self._since_ms, self._step_ms = min(start, end), since_ms, 2 * self._step_ms
 

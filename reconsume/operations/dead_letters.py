@@ -7,13 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from confluent_kafka import Message
-
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
@@ -211,7 +208,7 @@ def _backwards(reader: RangeReader, group: str, where: Partition, start: int, en
     width = fewest
     while end > start:
         begin = max(start, end - width)
-        window = [record_of(group, one) for one in reader.read({where: (begin, end)})]
+        window = [record_of(group, one) for one in reader.records({where: (begin, end)})]
         width = min(most, 2 * width) if sum(one.size for one in window) < _WINDOW_BYTES else fewest
         end = begin
         while window:
@@ -238,10 +235,10 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
     found: dict[RecordAddress, DeadLetterRecord] = {}
     size = 0
     with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
-        for message in reader.read(kept):
-            place = RecordAddress(message.partition() or 0, message.offset() or 0)
+        for read in reader.records(kept):
+            place = RecordAddress(read.partition, read.offset)
             if place in wanted:
-                found[place] = record_of(group, message)
+                found[place] = record_of(group, read)
                 size += found[place].size
             if size > _THESE_BYTES:
                 raise IllegalSetting(
@@ -258,13 +255,11 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
     return [found[place] for place in sorted(found)]
 
 
-def record_of(group: str, message: Message) -> DeadLetterRecord:
+def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:
     """Of a record of the group's dead-letter topic."""
-    place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
-    letter = DeadLetterInfo.of(group, Position(message.topic() or "", *place), headers)
-    return DeadLetterRecord(
-        message.topic() or "", place, message.key(), message.value(), headers, message.timestamp()[1], letter
-    )
+    letter = DeadLetterInfo.of(group, Position(*read[:3]), read.headers)
+    place = RecordAddress(read.partition, read.offset)
+    return DeadLetterRecord(read.topic, place, read.key, read.value, read.headers, read.stored_ms, letter)
 
 
 def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition, int]) -> str | None:

@@ -18,8 +18,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
-from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
@@ -69,8 +68,8 @@ def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
     """
     spans = _spans(cluster)
     waiting = _Waiting(spans)
-    for message in _read(cluster, spans):
-        waiting.look(message)
+    for read in _read(cluster, spans):
+        waiting.look(read)
     yield from _records(cluster, spans, waiting)
 
 
@@ -78,7 +77,7 @@ def count_quarantined(cluster: Cluster) -> int:
     """How many records are there that were not released."""
     spans = _spans(cluster)
     waiting = _Waiting(spans)
-    return sum(waiting.look(message) for message in _read(cluster, spans))
+    return sum(map(waiting.look, _read(cluster, spans)))
 
 
 def find_quarantined(cluster: Cluster, place: RecordAddress) -> QuarantineRecord | None:
@@ -86,9 +85,9 @@ def find_quarantined(cluster: Cluster, place: RecordAddress) -> QuarantineRecord
     spans = {where: span for where, span in _spans(cluster).items() if where[1] == place.partition}
     spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
     waiting, found = _Waiting(spans), None
-    for message in _read(cluster, spans):
-        waiting.look(message)
-        if found is None and (found := _record(message, waiting)) is None:
+    for read in _read(cluster, spans):
+        waiting.look(read)
+        if found is None and (found := _record(read, waiting)) is None:
             return None
         if found.place != place:
             return None
@@ -101,13 +100,12 @@ class _Waiting:
     def __init__(self, spans: Mapping[Partition, Span]) -> None:
         self._offsets = {partition: OffsetRuns([range(*span)]) for (_, partition), span in spans.items()}
 
-    def look(self, message: Message) -> int:
+    def look(self, read: ReadRecord) -> int:
         """Take note of the next record: 1 if it waits, -1 if it marks one that waited, 0 if it is neither."""
-        headers, partition = headers_of(message), message.partition() or 0
-        released = released_offset(headers)
+        released = released_offset(read.headers)
         if released is not None:
-            return -self._offsets[partition].remove(range(released, released + 1))
-        return int(_is_quarantined(headers))
+            return -self._offsets[read.partition].remove(range(released, released + 1))
+        return int(_is_quarantined(read.headers))
 
     def __contains__(self, place: object) -> bool:
         return isinstance(place, RecordAddress) and place.offset in self._offsets.get(place.partition, ())
@@ -135,24 +133,23 @@ def _spans(cluster: Cluster, *, to_the_last: bool = False) -> dict[Partition, Sp
     return {where: (starts[where], ends[where]) for where in partitions}
 
 
-def _read(cluster: Cluster, spans: Mapping[Partition, Span]) -> Iterator[Message]:
+def _read(cluster: Cluster, spans: Mapping[Partition, Span]) -> Iterator[ReadRecord]:
     with RangeReader(cluster.base, "reconsume-quarantine") as reader:
-        yield from reader.read(spans)
+        yield from reader.records(spans)
 
 
 def _records(cluster: Cluster, spans: Mapping[Partition, Span], waiting: _Waiting) -> Iterator[QuarantineRecord]:
     return (record for one in _read(cluster, spans) if (record := _record(one, waiting)) is not None)
 
 
-def _record(message: Message, waiting: _Waiting) -> QuarantineRecord | None:
+def _record(read: ReadRecord, waiting: _Waiting) -> QuarantineRecord | None:
     """None of one that no scheduler has written."""
-    place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
+    place = RecordAddress(read.partition, read.offset)
     try:
-        quarantined = Quarantined.of(headers)
+        quarantined = Quarantined.of(read.headers)
     except MalformedProperty:
         return None
-    stored_ms = message.timestamp()[1]
-    return QuarantineRecord(place, message.key(), message.value(), quarantined, stored_ms, place not in waiting)
+    return QuarantineRecord(place, read.key, read.value, quarantined, read.stored_ms, place not in waiting)
 
 
 def release(
@@ -209,10 +206,10 @@ class _Choice:
         self._cluster, self._chosen = cluster, chosen
         self._spans = self._read = _spans(cluster, to_the_last=True)
         self._waiting, missing = _Waiting(self._spans), set(chosen or ())
-        for message in _read(cluster, self._spans):
-            self._waiting.look(message)
-            if missing and (place := RecordAddress(message.partition() or 0, message.offset() or 0)) in missing:
-                missing -= {place} if _is_quarantined(headers_of(message)) else set()
+        for read in _read(cluster, self._spans):
+            self._waiting.look(read)
+            if missing and (place := RecordAddress(read.partition, read.offset)) in missing:
+                missing -= {place} if _is_quarantined(read.headers) else set()
         for place in sorted(missing):
             raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
         for place in sorted(chosen or ()):
@@ -230,8 +227,8 @@ class _Choice:
         ends = _spans(self._cluster, to_the_last=True)
         added = {where: (end, ends[where][1]) for where, (_, end) in self._read.items() if where in ends}
         self._read = self._read | added
-        for message in _read(self._cluster, added):
-            self._waiting.look(message)
+        for read in _read(self._cluster, added):
+            self._waiting.look(read)
 
     def still_waiting(self, records: Iterable[QuarantineRecord]) -> list[QuarantineRecord]:
         """Return those that were not released meanwhile."""

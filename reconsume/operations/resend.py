@@ -12,7 +12,6 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
 from reconsume.bridge.writing.lane_partitions import LanePartitions
@@ -184,14 +183,14 @@ def _histories(
     ends = cluster.admin.end_offsets(partitions, uncommitted=to_the_last)
     retry = RETRY_PREFIX + group
     with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
-        for message in reader.read({where: (starts[where], ends[where]) for where in partitions}):
-            if message.topic() != cluster.names.delay(0):
-                record = record_of(group, message)
+        for read in reader.records({where: (starts[where], ends[where]) for where in partitions}):
+            if read.topic != cluster.names.delay(0):
+                record = record_of(group, read)
                 message_id = record.letter.origin_message_id
                 if message_id in found:
                     found[message_id] = found[message_id].with_dead_letter(record.at, record.letter.replay_times)
                 continue
-            replayed = replayed_of(headers_of(message))
+            replayed = replayed_of(read.headers)
             # One to an ordinary topic comes to every group.
             if (
                 replayed is not None
@@ -199,5 +198,5 @@ def _histories(
                 and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
             ):
                 message_id = replayed.origin_message_id
-                found[message_id] = found[message_id].with_replay(message.timestamp()[1], replayed.times)
+                found[message_id] = found[message_id].with_replay(read.stored_ms, replayed.times)
     return found

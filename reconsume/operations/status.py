@@ -153,10 +153,9 @@ def _first_timestamps(cluster: Cluster, spans: Mapping[Partition, Span], client_
     found: dict[Partition, int] = {}
     with RangeReader(cluster.base, client_id) as reader:
         ranges = {where: (span.start, span.end) for where, span in spans.items()}
-        for message in reader.read(ranges, within_seconds=_SECONDS, on_refusal=lambda *_: None):
-            where = message.topic() or "", message.partition() or 0
-            found[where] = message.timestamp()[1]
-            reader.leave(where)
+        for read in reader.records(ranges, within_seconds=_SECONDS, on_refusal=lambda *_: None):
+            found[read.where] = read.stored_ms
+            reader.leave(read.where)
     return found
 
 

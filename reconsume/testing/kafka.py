@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Producer
 
-from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_value
+from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
 from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import forget, serve
@@ -204,7 +204,7 @@ class InMemoryKafka:
             IllegalSetting: a field that cannot be.
         """
         self._names.retry(group)
-        write_group(self._handle, parse_group_value(group, fields))
+        write_group(self._handle, parse_group_config(group, fields))
         self._make_lanes()
         self.settle()
 

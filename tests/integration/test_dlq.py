@@ -194,7 +194,7 @@ def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
 ) -> None:
     """Slow transactions replace their producer, and its new registration shuts out who came in between."""
     group = with_dead_letters(here, 3)
-    places, replace = [RecordAddress(0, number) for number in range(3)], Transactions._replace
+    places, replace = [RecordAddress(0, number) for number in range(3)], Transactions.renew
     others: list[list[str]] = []
 
     def after_another(slow: Transactions) -> None:
@@ -205,7 +205,7 @@ def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
 
     monkeypatch.setattr(resend_module, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
-    monkeypatch.setattr(Transactions, "_replace", after_another)
+    monkeypatch.setattr(Transactions, "renew", after_another)
     assert statuses(resend(here.cluster, group, places, replay_id="slow", by="alice")) == [
         "send",
         "replayed",

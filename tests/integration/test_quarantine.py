@@ -146,7 +146,7 @@ def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
 def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
     here: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group, replace, others = here.unique("g"), Transactions._replace, list[int]()
+    group, replace, others = here.unique("g"), Transactions.renew, list[int]()
     places = [put_in(here, "DELAY.0s", b"%s%d" % (group.encode(), number), []) for number in range(3)]
     changes = {"REAL_TOPIC": f"%RETRY%{group}"}
 
@@ -158,7 +158,7 @@ def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
 
     monkeypatch.setattr(quarantine, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
-    monkeypatch.setattr(Transactions, "_replace", after_another)
+    monkeypatch.setattr(Transactions, "renew", after_another)
     assert release(here.cluster, places, changes) == 1
     assert others == [2]
     wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")

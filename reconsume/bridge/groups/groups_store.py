@@ -28,8 +28,8 @@ def read_groups(cluster: Cluster) -> Groups:
     ends = cluster.admin.end_offsets(all_partitions(cluster.admin.partitions([topic])))
     groups = Groups()
     with RangeReader(cluster.base, topic, seconds=_SECONDS) as reader:
-        for message in reader.read({where: (0, end) for where, end in ends.items()}):
-            groups = groups.with_record(message.key(), message.value())
+        for read in reader.records({where: (0, end) for where, end in ends.items()}):
+            groups = groups.with_record(read.key, read.value)
     return groups
 
 

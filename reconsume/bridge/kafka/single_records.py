@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.delay_levels.errors import TopicNotReady
 
 __all__ = ["write_at_once", "write_records"]
@@ -55,11 +55,10 @@ def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterabl
     limit = {"message.timeout.ms": int(_SECONDS * 1000), "enable.idempotence": False}
     producer = make_producer(producer_settings(cluster.base, client_id) | limit)
     try:
-        for record in records:
-            producer.produce(topic, on_delivery=on_delivery, **record)
-        producer.flush()
-    except KafkaException as error:
-        raise translate(error, f"writing to {topic}") from error
+        with translated(f"writing to {topic}"):
+            for record in records:
+                producer.produce(topic, on_delivery=on_delivery, **record)
+            producer.flush()
     finally:
         producer.close()
     if failed:

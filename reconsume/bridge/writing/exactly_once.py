@@ -7,6 +7,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -269,10 +270,7 @@ class ExactlyOnceWriter:
 
     def _commits(self, partitions: Collection[Partition]) -> Mapping[Partition, Answer]:
         """To a coordinator that has lost offsets each transaction looks undone."""
-
-        def ask(asked: Collection[Partition]) -> Mapping[Partition, Commit]:
-            return self._admin.commits(self._group, asked, stable=True)
-
+        ask = partial(self._admin.commits, self._group, stable=True)
         return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
     START_SECONDS,
@@ -67,10 +67,8 @@ class ExclusiveWriter:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to the transactional id is missing.
         """
-        try:
+        with translated(f"{self._doing}: registering the transactional id"):
             self._transactions.register(START_SECONDS)
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
         self._registration = self._transactions.registrations
 
     @property
@@ -102,7 +100,8 @@ class ExclusiveWriter:
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         try:
-            self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
+            with translated(f"{self._doing}: registering the transactional id"):
+                self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
         except Undone as error:
             raise translate(error.cause, self._doing) from error
         except InDoubt as error:
@@ -112,8 +111,6 @@ class ExclusiveWriter:
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
 
     def _explain(self, error: ShutOut) -> ReconsumeError:
         if error.cause.code() in SHUT_OUT:

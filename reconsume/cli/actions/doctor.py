@@ -26,14 +26,7 @@ def run_doctor(
     rights = rights_of(role, cluster.names, group=group or "", topics=topics, allowed_real_topics=allowed)
     report = examine(cluster, role.value, rights, send_record=send_record)
     if as_json:
-        print_json(
-            {
-                "healthy": report.healthy,
-                "findings": [asdict(one) for one in report.findings],
-                "passed": report.passed,
-                "skipped": report.skipped,
-            }
-        )
+        print_json({"healthy": report.healthy, **asdict(report)})
     else:
         _print(report)
     return report.healthy

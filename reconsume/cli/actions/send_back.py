@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import Future
 
 from confluent_kafka import Message
 
@@ -52,19 +52,15 @@ def send_back_record(
 def _write(cluster: Cluster, request: SendBackRequest, record: Message) -> None:
     groups = read_groups(cluster)
     writer = SendBackWriter(cluster.base, cluster.names, lambda: groups, "reconsume-send-back")
-    done = threading.Event()
-    failed: list[SendBackFailed] = []
-
-    def on_done(error: SendBackFailed | None) -> None:
-        if error is not None:
-            failed.append(error)
-        done.set()
-
+    answer: Future[SendBackFailed | None] = Future()
     try:
-        writer.send_back(request, record.key(), record.value(), on_done)
-        if not done.wait(_SECONDS):
-            raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored all the same")
+        writer.send_back(request, record.key(), record.value(), answer.set_result)
+        error = answer.result(_SECONDS)
+    except TimeoutError:
+        raise SendBackFailed(
+            f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored all the same"
+        ) from None
     finally:
         writer.close()
-    if failed:
-        raise failed[0]
+    if error is not None:
+        raise error

@@ -12,10 +12,8 @@ from datetime import timedelta
 from itertools import cycle
 from typing import Final
 
-from confluent_kafka import Message
-
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.cli.chaos.faults import FaultKind
 from reconsume.cli.chaos.workload import ORIGIN, PARTITIONS, PROCESSED, Load, failures_in, produce
 from reconsume.cli.judging.judge import Poison
@@ -66,11 +64,11 @@ def workload(names: TopicNames) -> Workload:
     """What a run reads: ordinary messages, poison, and send-backs for groups whose retry topics cannot be made."""
     unmade = (RETRY_PREFIX + UNMADE_PREFIX).encode()
 
-    def begun(message: Message) -> Begun | None:
-        topic, body = message.topic(), message.value()
+    def begun(read: ReadRecord) -> Begun | None:
+        topic, body = read.topic, read.value
         if topic == ORIGIN:
             return failures_in(body), None
-        is_unmade = topic == names.send_back and (dict(headers_of(message)).get(REAL_TOPIC) or b"").startswith(unmade)
+        is_unmade = topic == names.send_back and (dict(read.headers).get(REAL_TOPIC) or b"").startswith(unmade)
         return (failures_in(body), poison_in(body)) if is_unmade or topic == ORIGIN_OF_POISON else None
 
     return Workload((ORIGIN, ORIGIN_OF_POISON, names.send_back), PROCESSED, begun)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import random
+import signal
 import sys
 import tempfile
 import threading
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,10 +32,10 @@ from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoverie
 from reconsume.cli.chaos.workload import produce
 from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.judging.reading import TopicReader
-from reconsume.cli.output import counted, print_json, print_line, print_table
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.cli.output import counted, print_json, print_line, print_table, tell
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
-__all__ = ["ChaosOptions", "ChaosReport", "print_report", "run_chaos"]
+__all__ = ["ChaosOptions", "ChaosReport", "chaos", "print_report", "run_chaos"]
 
 _EACH: Final = 3
 """Schedulers, and consumers."""
@@ -109,6 +113,23 @@ class ChaosReport:
             "lateness": self.lateness,
             "examples": examples,
         }
+
+
+def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sidecar: bool, as_json: bool) -> bool:
+    """Run it and print the figures; whether all promises were kept."""
+    if brokers not in (1, 3):
+        raise IllegalSetting(f"--brokers {brokers}: 1, or 3 that lose one at a time")
+    if sidecar and find_spec("uvicorn") is None:
+        raise IllegalSetting("--sidecar: needs what a sidecar needs: pip install '.[cli,sidecar]' in the checkout")
+    # None of the processes under test stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # That brokers go away is no news here.
+    logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
+    options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
+    tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")
+    report = run_chaos(options, tell)
+    print_report(report, as_json=as_json)
+    return report.ok
 
 
 def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | None = None) -> ChaosReport:

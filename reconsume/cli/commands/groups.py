@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_value, parse_system_value
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
 from reconsume.cli.commands.groups_file import apply_groups, changed_line, going_down, show_groups_plan
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
@@ -105,7 +105,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
     groups = read_groups(here.cluster)
     known = groups.by_name.get(group)
     before: dict[str, Any] = {} if known is None else _values(known)
-    config = parse_group_value(group, before | given)
+    config = parse_group_config(group, before | given)
     write_group(here.cluster, config)
     changed = changes(before, _values(config))
     if here.as_json:
@@ -123,7 +123,7 @@ def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
     """Show what changes for all groups, ask, change the level table or the switch for unknown groups."""
     groups = read_groups(here.cluster)
     before = groups.system.model_dump(by_alias=True)
-    config = parse_system_value(before | given)
+    config = parse_system_config(before | given)
     changed = changes(before, config.model_dump(by_alias=True))
     if changed:
         _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)

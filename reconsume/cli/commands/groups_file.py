@@ -12,8 +12,9 @@ import yaml
 
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
+from reconsume.bridge.kafka.admin import WantedTopic
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.topics.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting

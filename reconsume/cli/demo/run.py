@@ -14,16 +14,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Message, Producer
-
 from reconsume.bridge.groups.groups import SystemConfig
-from reconsume.bridge.kafka.clients import produce_patiently
+from reconsume.bridge.kafka.clients import make_producer, produce_patiently
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
+from reconsume.cli.common import has_spark
 from reconsume.cli.demo.application import failures_of, flights_application
-from reconsume.cli.demo.reconciliation import reconcile_in_spark
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
 from reconsume.cli.judging.reading import Begun, TopicReader, Workload
@@ -70,7 +69,7 @@ def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json:
             stack.enter_context(_scheduler(kafka.bootstrap_servers, number))
         produced = _produce(cluster, input_file, key)
         report = _consume(cluster, produced, condition)
-        report["reconcile"] = reconcile_in_spark(kafka.bootstrap_servers)
+        report["reconcile"] = _reconcile_in_spark(kafka.bootstrap_servers)
         print_report(report, as_json=as_json)
     return _is_well(report)
 
@@ -82,7 +81,7 @@ def _is_well(report: dict[str, Any]) -> bool:
 
 
 def _produce(cluster: Cluster, input_file: Path | None, key: str | None) -> int:
-    producer = Producer(cluster.base | {"partitioner": "murmur2_random", "linger.ms": 20})
+    producer = make_producer(cluster.base | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
     with working("producing") as say:
         for count, row in enumerate(read_rows(input_file), start=1):
@@ -138,9 +137,9 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
 def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
     """Read all topics until everything has come to its end, or nothing has happened for long."""
 
-    def begun(message: Message) -> Begun | None:
-        origin = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        return (failures_of(message.value(), origin, condition), None) if message.topic() == ORIGIN else None
+    def begun(read: ReadRecord) -> Begun | None:
+        origin = f"{read.topic}/{read.partition}/{read.offset}"
+        return (failures_of(read.value, origin, condition), None) if read.topic == ORIGIN else None
 
     servers = cluster.settings.bootstrap_servers
     application = flights_application(servers, GROUP, topic=ORIGIN, processed=PROCESSED, cannot_process=condition)
@@ -182,6 +181,34 @@ def report_of(judge: TopicsJudge) -> dict[str, Any]:
 
 def _quantile(ordered: list[int], part: float) -> int:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0
+
+
+def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
+    """The command's figures, and under `report` where its page is; None where Spark is not installed.
+
+    Raises:
+        ReconsumeError: the command failed.
+    """
+    if not has_spark():
+        tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
+        return None
+    report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
+    with working("reconciling with Spark"):
+        # A process of its own: what the JVM writes stays out of the demo's output.
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
+                *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    try:
+        return {**json.loads(run.stdout), "report": str(report)}
+    except ValueError:
+        raise ReconsumeError(f"the reconciliation failed:\n{run.stderr[-2000:]}") from None
 
 
 def print_report(report: dict[str, Any], *, as_json: bool) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Final, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Message
+from confluent_kafka import OFFSET_BEGINNING
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.cli.judging.judge import PLACE_BITS, Place, Poison, TopicsJudge
 from reconsume.cli.processing import PROCESSED_ORIGIN
@@ -44,7 +44,7 @@ class Workload(NamedTuple):
 
     origins: Sequence[str]
     processed: str
-    begun: Callable[[Message], Begun | None]
+    begun: Callable[[ReadRecord], Begun | None]
 
 
 class TopicReader:
@@ -125,29 +125,29 @@ class TopicReader:
 
     def _take(self, reader: TailReader) -> bool:
         """Tell the judge; whether anything was read."""
-        messages = [one for one in reader.read(_WAIT_SECONDS) if one.error() is None]
+        records = [ReadRecord.of(one) for one in reader.read(_WAIT_SECONDS) if one.error() is None]
         with self.lock:
             before = dict(self._next)
-            for one in messages:
+            for one in records:
                 self._tell(one)
                 self.quiet_since = time.monotonic()
             for where, offset in reader.reached.items():
                 self._next[where] = max(self._next.get(where, 0), offset)
-            return bool(messages) or before != self._next
+            return bool(records) or before != self._next
 
-    def _tell(self, message: Message) -> None:
-        topic, stored_ms = message.topic() or "", message.timestamp()[1]
-        partition, offset = message.partition() or 0, message.offset() or 0
-        if offset < self._next.get((topic, partition), 0):
+    def _tell(self, read: ReadRecord) -> None:
+        topic, partition, offset = read[:3]
+        if offset < self._next.get(read.where, 0):
             return  # read again after a broker came back; it is still one record
-        self._next[topic, partition] = offset + 1
-        if (begun := self._workload.begun(message)) is not None:
+        self._next[read.where] = offset + 1
+        headers = dict(read.headers)
+        if (begun := self._workload.begun(read)) is not None:
             failures, poison = begun
-            self.judge.produced(self._place(topic, partition, offset), failures, stored_ms, poison)
+            self.judge.produced(self._place(topic, partition, offset), failures, read.stored_ms, poison)
         elif topic == self._workload.processed:
-            self.judge.processed(self._origin(dict(headers_of(message))[PROCESSED_ORIGIN]), stored_ms)
+            self.judge.processed(self._origin(headers[PROCESSED_ORIGIN]), read.stored_ms)
         elif topic.startswith((*self._written, self._names.quarantine)):
-            self._tell_copy(topic, dict(headers_of(message)), stored_ms, f"{topic}-{partition}@{offset}")
+            self._tell_copy(topic, headers, read.stored_ms, f"{topic}-{partition}@{offset}")
 
     def _tell_copy(self, topic: str, headers: Mapping[str, bytes | None], stored_ms: int, at: str) -> None:
         delay, _, dead_letter = self._written

@@ -41,8 +41,7 @@ ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
 """Key of what schedulers publish of their setting; not a part of `%SYS%`, which people change while workers start."""
 
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-_HEX = frozenset(b"0123456789ABCDEF")
+_TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=[0-9A-F]{2})")
 _ESCAPE = re.compile(rb"\.([0-9A-F]{2})")
 
 
@@ -52,16 +51,7 @@ def encode_name(name: str) -> str:
     A `_` that is followed by two upper-case hexadecimal digits is written `.5F`, because Kafka takes `_5F` and
     `.5F` for the same: so no two names ever collide.
     """
-    raw = name.encode()
-    return "".join(
-        chr(byte) if byte in _PLAIN and not _looks_escaped(raw, index) else f".{byte:02X}"
-        for index, byte in enumerate(raw)
-    )
-
-
-def _looks_escaped(raw: bytes, index: int) -> bool:
-    following = raw[index + 1 : index + 3]
-    return raw[index] == ord("_") and len(following) == 2 and _HEX.issuperset(following)  # noqa: PLR2004
+    return _TO_ESCAPE.sub(lambda match: b".%02X" % match[0][0], name.encode()).decode()
 
 
 def decode_name(encoded: str) -> str:

@@ -34,7 +34,16 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["REASONS", "SEND", "DeadLetterInfo", "History", "Replayed", "replayed_of", "resend_headers", "resend_status"]
+__all__ = [
+    "REASONS",
+    "SEND",
+    "DeadLetterInfo",
+    "History",
+    "Replayed",
+    "replayed_of",
+    "resend_headers",
+    "resend_status",
+]
 
 T = TypeVar("T")
 
@@ -48,6 +57,7 @@ REASONS: Final = {
     "damaged": "a header that tells its identity or its count does not hold what it must",
 }
 """What may be said of a dead letter that somebody wants to send again."""
+_MOST: Final = 100_000
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 

@@ -7,12 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from confluent_kafka import Message
-
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
@@ -97,7 +95,7 @@ class DeadLetterIndex:
             for spans in (letters, states):
                 ids = {where: topic_id for where, (topic_id, _, _) in spans.items()}
                 ranges = {where: (start, end) for where, (_, start, end) in spans.items()}
-                self._read(reader.read(ranges, stop=stop), groups, ids)
+                self._read(reader.records(ranges, stop=stop), groups, ids)
                 if stop is not None and stop.is_set():
                     return
                 read_to = {where: Progress(topic_id, end) for where, (topic_id, _, end) in spans.items()}
@@ -140,7 +138,7 @@ class DeadLetterIndex:
             elif starts[where] > 0:
                 self.store.forget(*where, before=starts[where])
 
-    def _read(self, messages: Iterable[Message], groups: Mapping[str, str], ids: Mapping[Partition, str]) -> None:
+    def _read(self, messages: Iterable[ReadRecord], groups: Mapping[str, str], ids: Mapping[Partition, str]) -> None:
         letters: list[IndexedLetter] = []
         states: dict[DeadLetterKey, DeadLetterState | None] = {}
         read: dict[Partition, Progress] = {}
@@ -154,26 +152,26 @@ class DeadLetterIndex:
                 kept.clear()
 
         for message in messages:
-            where = message.topic() or "", message.partition() or 0
+            where = message.where
             if where[0] == self._states:
                 self._take_state(message, states)
             else:
                 letters.append(self._letter(groups[where[0]], message))
-            read[where] = Progress(ids[where], (message.offset() or 0) + 1)
-            size += len(message)
+            read[where] = Progress(ids[where], message.offset + 1)
+            size += len(message.value or b"")
             if len(letters) + len(states) >= _TOGETHER or size >= _TOGETHER_BYTES:
                 keep()
                 size = 0
         keep()
 
-    def _take_state(self, message: Message, states: dict[DeadLetterKey, DeadLetterState | None]) -> None:
+    def _take_state(self, message: ReadRecord, states: dict[DeadLetterKey, DeadLetterState | None]) -> None:
         try:
-            key, value = parse_key(message.key()), message.value()
+            key, value = parse_key(message.key), message.value
             states[key] = None if value is None else decode_state(value)
         except MalformedProperty as error:
-            logger.warning("record skipped topic=%s offset=%s: %s", message.topic(), message.offset(), error)
+            logger.warning("record skipped topic=%s offset=%s: %s", message.topic, message.offset, error)
 
-    def _letter(self, group: str, message: Message) -> IndexedLetter:
+    def _letter(self, group: str, message: ReadRecord) -> IndexedLetter:
         one = record_of(group, message)
         letter = one.letter
         return IndexedLetter(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaException
-
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.operations.doctor.inspection import InspectedCluster, Inspector
@@ -80,12 +78,10 @@ def _may_read_settings(admin: Inspector) -> bool:
 def _may_write_transactions(cluster: InspectedCluster, transactional_id: str) -> bool:
     transactions = Transactions(transactional_settings(cluster.base, transactional_id, _TIMEOUT_MS))
     try:
-        transactions.register(_SECONDS)
-    except KafkaException as error:
-        refusal = translate(error, f"registering the transactional id {transactional_id}")
-        if isinstance(refusal, KafkaRefused):
-            return False
-        raise refusal from error
+        with translated(f"registering the transactional id {transactional_id}"):
+            transactions.register(_SECONDS)
+    except KafkaRefused:
+        return False
     finally:
         transactions.close()
     return True

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers, release_marker
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -23,12 +22,11 @@ COUNT, VALUE_BYTES = 1_000, 100_000
 CLUSTER = Cluster(Settings(bootstrap_servers="nowhere:1"))
 
 
-def message(offset: int, headers: list[Header], value: bytes = b"") -> Message:
-    stored = (TIMESTAMP_LOG_APPEND_TIME, 1_000)
-    return Message(topic=TOPIC, partition=0, offset=offset, value=value, headers=cast("Any", headers), timestamp=stored)
+def message(offset: int, headers: list[Header], value: bytes = b"") -> ReadRecord:
+    return ReadRecord(TOPIC, 0, offset, None, value, headers, 1_000)
 
 
-def records(start: int) -> Iterator[Message]:
+def records(start: int) -> Iterator[ReadRecord]:
     """Two offsets apart, as transactions of one record leave them; of the first ten every other one was released."""
     headers = quarantine_headers([], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
     for offset in range(0, 2 * COUNT, 2):

@@ -15,7 +15,7 @@ from reconsume.console.web.faults import status_of
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.rules.retry_policies import exponential_policy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.operations.resend import new_replay_id
 from tests.unit.console.fake_cluster import NOW, letter, status_of_groups
@@ -58,7 +58,7 @@ def test_the_ladder_of_the_default_table() -> None:
 
 
 def test_the_ladder_of_an_own_policy_ends_with_the_retries_and_is_never_long() -> None:
-    policy = ExponentialRetryPolicy(1_000, 60_000, 2)
+    policy = exponential_policy(1_000, 60_000, 2)
     assert [one.wait_ms for one in ladder(policy, 8, NAMES)] == [1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 60e3, 60e3]
     assert ladder(policy, 0, NAMES) == []
     assert len(ladder(policy, 10**9, NAMES)) == 40

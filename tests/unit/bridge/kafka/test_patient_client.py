@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from reconsume.bridge.kafka import futures, patient_client
+from reconsume.bridge.kafka import patient_client
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
-from reconsume.bridge.kafka.futures import AdminRequest
+from reconsume.bridge.kafka.patient_client import AdminRequest
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 NOWHERE: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -36,7 +36,7 @@ def test_the_client_lives_until_it_has_answered() -> None:
 
 
 def test_an_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(futures, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_GRACE_SECONDS", 0)
     request = AdminRequest(unanswered, seconds=0.05)
     assert list(request) == ["flights"]
     with pytest.raises(KafkaException) as raised:
@@ -68,7 +68,7 @@ def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPat
             made.append(Silent())
             return cast("AdminClient", made[-1])
 
-    monkeypatch.setattr(futures, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_GRACE_SECONDS", 0)
     monkeypatch.setattr(patient_client, "_REQUEST_SECONDS", 0.05)
     serve("nobody:1", Made())
     try:

@@ -5,15 +5,16 @@ import asyncio
 import pytest
 
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once, Tell
+from reconsume.sidecar.repeats import Once
 
 
-def never(_tell: Tell[int]) -> None:
+def never() -> asyncio.Future[int]:
     """A call that Kafka does not answer."""
+    return asyncio.get_running_loop().create_future()
 
 
-def at_once(tell: Tell[int]) -> None:
-    tell(1)
+def at_once() -> asyncio.Future[int]:
+    return asyncio.ensure_future(asyncio.sleep(0, 1))
 
 
 async def refused_after(once: Once[int], owner: str) -> int:
@@ -60,7 +61,7 @@ def test_places_come_back_with_answers_and_with_errors() -> None:
     async def run() -> int:
         once = one()
 
-        def broken(_tell: Tell[int]) -> None:
+        def broken() -> asyncio.Future[int]:
             raise RuntimeError
 
         for number in range(200):

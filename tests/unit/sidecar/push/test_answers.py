@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy, RetryPolicy
-from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, was_cut_off
-from reconsume.sidecar.push.answers.verdicts import PushVerdict, judge
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy, exponential_policy
+from reconsume.sidecar.push.answers import AppAnswer, Meaning, NoAnswer, PushVerdict, Row, judge, was_cut_off
 from reconsume.sidecar.push.settings import Profile
 
 TABLE = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
@@ -164,7 +163,7 @@ def test_a_knative_app_may_use_headers_but_no_body_keys() -> None:
 
 
 def test_retry_after_reads_the_levels_of_the_group() -> None:
-    exponential = ExponentialRetryPolicy(initial_ms=1_000, max_ms=60_000, multiplier=2)
+    exponential = exponential_policy(initial_ms=1_000, max_ms=60_000, multiplier=2)
     level = judged(answer(429, retry_after="7"), policy=exponential).level
     assert exponential.delay_ms(level) >= 7_000 > exponential.delay_ms(level - 1)
     unsorted = DelayLevels.parse("10s 1s 5s")

@@ -9,16 +9,16 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from reconsume.bridge.http.open_connections import ConnectionLimits
-from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
-from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
-from reconsume.sidecar.guarding.guard import Receive, Scope, Send
+from reconsume.bridge.http.uvicorn_thread import UvicornThread, raw_answer
 from tests.support.waiting import wait_until
 
-REFUSALS = {status: raw_answer(status, "refused", "text/plain", b"no") for status in (400, 408, 431)}
+REFUSALS = {status: raw_answer(status, "text/plain", b"no") for status in (400, 408, 431)}
 PATIENT = ConnectionLimits(connections=512, idle_seconds=600, head_seconds=600, body_seconds=600, write_seconds=600)
 HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 BODY = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1"
@@ -51,8 +51,9 @@ class App:
 def serving(
     app: App, limits: ConnectionLimits = PATIENT, loop: str = "asyncio", header_bytes: int = 4_096
 ) -> Iterator[str]:
-    protocol = limited_protocol("the server", header_bytes, REFUSALS, limits)
-    server = UvicornThread(uvicorn_config(app, http=protocol, loop=loop), "console.listen", "127.0.0.1", 0, "served")
+    limits = replace(limits, header_bytes=header_bytes)
+    where = "console.listen", "127.0.0.1", 0, "served"
+    server = UvicornThread(app, *where, limits=limits, refusals=REFUSALS, loop=loop)
     server.start()
     try:
         yield server.address
@@ -108,7 +109,7 @@ def test_the_connection_that_waited_longest_makes_room(
         assert ask(third) == b"0"
         assert ended(first.sock)
         assert ask(kept) == b"0"
-    assert "the server: more than 2 connections, closing the longest idle ones" in caplog.text
+    assert "served: more than 2 connections, closing the longest idle ones" in caplog.text
 
 
 def test_a_connection_that_is_being_answered_is_never_ended_for_another(loop: str) -> None:

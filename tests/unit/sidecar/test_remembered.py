@@ -8,8 +8,7 @@ import pytest
 
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once, Tell
-from reconsume.sidecar.repeats.remembered import Remembered
+from reconsume.sidecar.repeats import Once, Remembered
 
 
 def test_a_value_is_kept_until_its_time() -> None:
@@ -37,11 +36,15 @@ class Calls:
     """Calls that begin and are told their answer by the test."""
 
     def __init__(self) -> None:
-        self.begun: list[Tell[str]] = []
+        self.begun: list[asyncio.Future[str]] = []
         self.once: Once[str] = Once(1_000, 2, lambda: 0.0, has_one_owner=True)
 
     async def run(self, key: str, subject: str = "s") -> str:
-        return await self.once.run("g", key, subject, self.begun.append)
+        return await self.once.run("g", key, subject, self.begin)
+
+    def begin(self) -> asyncio.Future[str]:
+        self.begun.append(asyncio.get_running_loop().create_future())
+        return self.begun[-1]
 
 
 async def _turns() -> None:
@@ -55,9 +58,9 @@ def test_a_call_that_comes_again_waits_for_the_first_one_and_then_gets_its_answe
         waiting = [asyncio.create_task(calls.run("k")) for _ in range(3)]
         await _turns()
         assert (len(calls.begun), calls.once.running) == (1, 1)
-        calls.begun[0]("done")
+        calls.begun[0].set_result("done")
         assert await asyncio.gather(*waiting) == ["done"] * 3
-        assert (calls.once.answer_of("k", "s"), calls.once.running) == ("done", 0)
+        assert (await calls.run("k"), len(calls.begun), calls.once.running) == ("done", 1, 0)
 
     asyncio.run(main())
 
@@ -70,7 +73,7 @@ def test_a_waiter_that_gives_up_ends_nothing() -> None:
         again = asyncio.create_task(calls.run("k"))
         await _turns()
         assert len(calls.begun) == 1
-        calls.begun[0]("late")
+        calls.begun[0].set_result("late")
         assert await again == "late"
 
     asyncio.run(main())
@@ -81,7 +84,7 @@ def test_an_error_is_told_and_not_remembered() -> None:
         calls = Calls()
         first = asyncio.create_task(calls.run("k"))
         await _turns()
-        calls.begun[0](SendBackFailed("refused both ways"))
+        calls.begun[0].set_exception(SendBackFailed("refused both ways"))
         with pytest.raises(SendBackFailed):
             await first
         asyncio.create_task(calls.run("k")).add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -101,11 +104,11 @@ def test_one_key_for_two_subjects_and_too_many_calls_are_refused() -> None:
         with pytest.raises(Problem) as crowded:
             await calls.run("c")
         assert (reused.value.status, crowded.value.status, crowded.value.retry_after) == (409, 503, 5)
-        for tell in calls.begun:
-            tell("done")
+        for answer in calls.begun:
+            answer.set_result("done")
         await asyncio.gather(*tasks)
         with pytest.raises(Problem):
-            calls.once.answer_of("a", "another")
+            await calls.run("a", "another")
 
     asyncio.run(main())
 
@@ -114,7 +117,7 @@ def test_a_call_that_cannot_begin_leaves_nothing_behind() -> None:
     async def main() -> None:
         calls = Calls()
 
-        def fails(_tell: Tell[str]) -> None:
+        def fails() -> asyncio.Future[str]:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -122,14 +125,3 @@ def test_a_call_that_cannot_begin_leaves_nothing_behind() -> None:
         assert calls.once.running == 0
 
     asyncio.run(main())
-
-
-def test_an_answer_that_comes_after_the_loop_has_ended_is_nobodys() -> None:
-    calls = Calls()
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(calls.run("k"), 0.01)
-
-    asyncio.run(main())
-    calls.begun[0]("late")

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
-from reconsume.sidecar.repeats.earlier import EarlierSendBacks
+from reconsume.sidecar.repeats import EarlierSendBacks
 
 WRITTEN = RecentSendBack(dead_letter=False, level=3, due_ms=1, born_ms=None, in_inbox=False)
 
