@@ -80,7 +80,7 @@ class Here(NamedTuple):
 
     @property
     def settings(self) -> Settings:
-        """Of the installation."""
+        """The settings of the installation."""
         return self.cluster.settings
 
 
