@@ -31,7 +31,6 @@ from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listener import Listener, OrderlyListener
-from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import ListenerPool, make_pool
 from reconsume.consumers.listeners.listener_service import ListenerService
@@ -201,9 +200,7 @@ class LoopBuilder:
         if registration.orderly:
             service = OrderlyService(**parts, per_key=registration.per_key)
         else:
-            breaker = settings.circuit_breaker
-            gate = None if breaker is None else CircuitGate(settings.group, breaker, clock)
-            service = ConcurrentlyService(**parts, gate=gate)
+            service = ConcurrentlyService(**parts, circuit_breaker=settings.circuit_breaker)
         service.pool = self._pool(service)
         return service
 

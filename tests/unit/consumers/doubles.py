@@ -15,12 +15,11 @@ from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
-from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.send_backs import ListenerSendBacks
@@ -183,9 +182,9 @@ class Begun:
     messages: list[tuple[int, int]] = field(default_factory=list)
 
     def submit(self, chunk: Chunk) -> None:
-        self._take(chunk.messages)
+        self._take(chunk)
 
-    def submit_all(self, parts: Iterator[BatchPart]) -> None:
+    def submit_all(self, parts: Iterator[Chunk]) -> None:
         for part in parts:
             self._take(part)
 

@@ -19,10 +19,9 @@ from reconsume.consumers import (
 )
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.observing.hooks import ConsumeHooks
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at, parts_of
 

@@ -20,11 +20,10 @@ from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, NotNow
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
-from reconsume.consumers.partitions.process_queue import BatchPart
+from reconsume.consumers.partitions.process_queue import Chunk
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.send_backs import ListenerSendBacks
@@ -150,7 +149,7 @@ class Calls(RunsNothing):
         self.running: list[Coroutine[None, str, None]] = []
         self._result: str | None = None
 
-    def submit(self, chunk: Chunk | BatchPart | Lane) -> None:
+    def submit(self, chunk: Chunk | Lane) -> None:
         self.waiting.append(chunk)
 
     def call(self, service: Any, result: str | None) -> None:

@@ -33,7 +33,7 @@ def test_what_fails_or_times_out_is_dropped_counted_and_logged(
     sender = BroadcastSender(offsets, dropped)
     service, queue = failing(sender, clock), ProcessQueue("flights", 0)
     late = chunk_of(1, queue=queue, start=0)
-    queue.start(late.messages, 0)
+    queue.start(late, 0)
     clock.now = timedelta(hours=1).total_seconds() * 1000
     service.expire(queue, timedelta(minutes=15).total_seconds() * 1000)
     service.consume(chunk_of(1, queue=queue, start=1))
@@ -49,7 +49,7 @@ def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refuse
 ) -> None:
     offsets = LocalOffsets.open(tmp_path)
     sender, queue = BroadcastSender(offsets, DropCounter()), ProcessQueue("flights", 0)
-    for message in chunk_of(2, queue=queue).messages:
+    for message in chunk_of(2, queue=queue):
         queue.finish(message)
     (tmp_path / "offsets.new").mkdir()
     sender.commit([queue])

@@ -12,8 +12,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
-from reconsume.consumers.listeners.listener_pool import Chunk
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.consumers.sending.senders import PlainSender
 from tests.unit.consumers import doubles
 from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, service_of
@@ -65,7 +64,7 @@ class Group:
         return True
 
     def submit(self, chunk: Chunk) -> None:
-        self.events += [f"begin {one.offset}" for one in chunk.messages]
+        self.events += [f"begin {one.offset}" for one in chunk]
 
     def stop(self) -> None:
         self.events.append("stop")

@@ -138,7 +138,6 @@ def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int) -> Res
     results = Results(queue)
     for offset in offsets:
         message = message_at(offset, partition=queue.partition, body=b"%d" % offset)
-        assert queue.claim(message)
 
         def done(error: SendBackFailed | None, message: Any = message) -> None:
             results.told[message.kafka.offset] = error
