@@ -24,7 +24,7 @@ from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.message import Message
 from reconsume.consumers.sending.retry_topic import check_group_consumes, make_delay_topics, make_retry_topic
 from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
-from reconsume.consumers.sending.send_backs import request_of
+from reconsume.consumers.sending.senders import request_of
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position

@@ -16,6 +16,7 @@ from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import PolledBatch
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
+from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
@@ -41,8 +42,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
     circuit_breaker: CircuitBreaker | None = None
 
     def __post_init__(self) -> None:
-        self._is_plain = self.circuit_breaker is None and self.hooks is None
-        self._room = WaitingRoom(self.clock, self.send_backs.log.group, self.circuit_breaker)
+        self._is_plain = self.circuit_breaker is None and self.sender.hooks is None
+        self._room = WaitingRoom(self.clock, self.sender.log.group, self.circuit_breaker)
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
@@ -78,7 +79,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         queue, listener = chunk.queue, self.listener
         if not self._is_plain or self._room.held:
             if (context := self._begin(chunk)) is not None:
-                self._settle(chunk, context, call_listener(listener, chunk, context, self.hooks))
+                self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
             return
         if not queue.start(chunk, self.clock()):
             return
@@ -98,7 +99,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
     async def consume_async(self, chunk: Chunk) -> None:
         """Call an `async def` listener."""
         if (context := self._begin(chunk)) is not None:
-            called = await call_listener_async(self.listener, chunk, context, self.hooks)
+            called = await call_listener_async(self.listener, chunk, context, self.sender.hooks)
             self._settle(chunk, context, called)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
@@ -180,14 +181,14 @@ class ConcurrentlyService(ListenerService[Chunk]):
 
     def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
         sent_back = partial(self._sent_back, queue, message)
-        self.send_backs.send(queue, message, level, cause, self.max_reconsume_times, sent_back)
+        self.sender.send_back(FailedMessage(queue, message, level, cause, self.max_reconsume_times, sent_back))
 
     def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
         if error is None:
             queue.finish(message)
         elif not queue.dropped:
-            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
             self._room.wait([Chunk(queue, (message.failed_again_locally(),))], _LOCAL_RETRY_MS)
+            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

@@ -11,9 +11,8 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listeners.listener_pool import ListenerPool
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.send_backs import ListenerSendBacks
+from reconsume.consumers.sending.senders import Sender
 from reconsume.delay_levels.wire.names import TopicNames
 
 __all__ = ["ListenerService"]
@@ -27,24 +26,22 @@ class ListenerService(ABC, Generic[T]):
 
     Attributes:
         listener: the user's function.
-        send_backs: sends failed messages back.
+        sender: sends failed messages back, and has the hooks.
         names: the installation's topics.
         max_reconsume_times: the consumer's own maximum, None to take the group's; in order, how often a message may
             fail in its place, None for ever (RocketMQ: OR-03).
         batch_size: messages in one call.
         dead_letter_on: exceptions that are not worth a retry.
-        hooks: are told of each call; None without any.
         clock: gives milliseconds.
         pool: calls `consume` or `consume_async`; whoever makes the service sets it.
     """
 
     listener: Any
-    send_backs: ListenerSendBacks
+    sender: Sender
     names: TopicNames
     max_reconsume_times: int | None = None
     batch_size: int = 1
     dead_letter_on: ExceptionClasses = ()
-    hooks: ConsumeHooks | None = None
     clock: Clock = now_ms
     pool: ListenerPool[T] = field(init=False)
 

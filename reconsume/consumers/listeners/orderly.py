@@ -18,6 +18,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeCall
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import UNLIMITED, given_again
+from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
@@ -130,7 +131,7 @@ class OrderlyService(ListenerService[Lane]):
         batch, context = self._begin(lane)
         try:
             if batch:
-                self._settle(lane, batch, context, call_listener(self.listener, batch, context, self.hooks))
+                self._settle(lane, batch, context, call_listener(self.listener, batch, context, self.sender.hooks))
         finally:
             self._end(lane)
 
@@ -139,7 +140,7 @@ class OrderlyService(ListenerService[Lane]):
         batch, context = self._begin(lane)
         try:
             if batch:
-                called = await call_listener_async(self.listener, batch, context, self.hooks)
+                called = await call_listener_async(self.listener, batch, context, self.sender.hooks)
                 self._settle(lane, batch, context, called)
         finally:
             self._end(lane)
@@ -260,7 +261,7 @@ class OrderlyService(ListenerService[Lane]):
             if again:
                 self._put_back(lane, again, wait_ms)
         for message in again:
-            self.send_backs.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
+            self.sender.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
         self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
 
     def _send_back(
@@ -279,7 +280,7 @@ class OrderlyService(ListenerService[Lane]):
             lane.leaving += len(messages)
         for message in messages:
             left = partial(self._left, lane, message, again_ms)
-            self.send_backs.send(lane.queue, message, level, cause, maximum, left, counts_here=True)
+            self.sender.send_back(FailedMessage(lane.queue, message, level, cause, maximum, left, counts_here=True))
 
     def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
         """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.reading.known_offsets import Answer
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError

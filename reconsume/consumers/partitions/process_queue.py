@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, repeat
 from typing import cast
 
-from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, sorted_offsets
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
@@ -57,6 +57,11 @@ class ProcessQueue:
         self._succeeded: list[PolledBatch | int] = []
         self._dropped = False
         self._bytes = 0
+
+    @property
+    def where(self) -> Partition:
+        """Topic and partition."""
+        return self.topic, self.partition
 
     def keep(self, kept: KeptProgress, committed: int) -> None:
         """Before the first message is begun: what an earlier owner has committed, and has left beside that."""

@@ -191,7 +191,7 @@ def test_what_a_listener_does_to_a_messages_headers_does_not_go_with_its_send_ba
 
 
 class Broken(RecordingWriter):
-    def send_back(self, *_: object) -> None:
+    def write(self, *_: object) -> None:
         raise RuntimeError("a planted error")
 
 
