@@ -29,13 +29,12 @@ from reconsume.consumers.broadcasting.broadcasting import (
 )
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.consume_settings import ConsumeSettings
+from reconsume.consumers.consume_settings import ConsumeSettings, MessageModel
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import make_pool
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.listeners.orderly import OrderlyService
-from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import ConsumeHooks, ConsumeMessageHook
 from reconsume.consumers.sending.retry_topic import wait_for_kafka
 from reconsume.consumers.sending.send_back_log import SendBackLog

@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer, names_o
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
-from reconsume.consumers.partitions.kept_progress import FreshPartitions
+from reconsume.consumers.partitions.kept_progress import KeptProgressReader
 from reconsume.consumers.partitions.offset_reset import OffsetReset
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
@@ -43,7 +43,7 @@ class AssignedPartitions:
         sender: commits.
         known: what the group is known to have committed.
         queues: what was read of each.
-        fresh: those of which it is not known yet what is done.
+        kept_progress: tells what is done of them.
         stop: ends questions to the group's coordinator.
         finish_by: when a consumer that stops gives up its listeners; None before.
     """
@@ -59,7 +59,7 @@ class AssignedPartitions:
 
     def __post_init__(self) -> None:
         self.consumer.owner = self
-        self.fresh = FreshPartitions(self._ask_committed)
+        self.kept_progress = KeptProgressReader(self._ask_committed)
         retry_topic, consume_from = self.settings.retry_topic, self.settings.consume_from
         self._offset_reset = OffsetReset(self.consumer, retry_topic, consume_from, self._ask_committed)
 
@@ -69,7 +69,7 @@ class AssignedPartitions:
         self.commit()
         self.known.meet(topic for topic, _ in partitions)
         for where in partitions:
-            self._begin(where)
+            self.queues[where] = ProcessQueue(*where)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed.
@@ -111,10 +111,10 @@ class AssignedPartitions:
         self._give_away([where])
         start = self._offset_reset.start_of(where, had_none=had_none)
         self.consumer.restart(where, start.offset)
-        self._begin(where)
-        # What stands beside the committed offset of a topic that was made again is about records that are no more.
+        self.queues[where] = queue = ProcessQueue(*where)
         if start.is_made_again:
-            self.fresh.discard(where)
+            # What stands beside the committed offset of a topic that was made again is about records that are no more.
+            queue.held = None
 
     def pause_and_resume(self) -> None:
         """Pause partitions that are full, and resume those that are so no more."""
@@ -154,12 +154,8 @@ class AssignedPartitions:
         return (
             self.service.is_suspended(queue)
             or queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
-            or self.fresh.is_held(queue)
+            or bool(queue.held)
         )
-
-    def _begin(self, where: Partition) -> None:
-        self.queues[where] = ProcessQueue(*where)
-        self.fresh.add(where)
 
     def _give_away(self, partitions: Sequence[Partition]) -> None:
         dropped = self._drop(partitions)
@@ -174,7 +170,6 @@ class AssignedPartitions:
         """Forget these partitions; they are resumed, because librdkafka (2.16) keeps a pause over a rebalance."""
         dropped = []
         for where in partitions:
-            self.fresh.discard(where)
             queue = self.queues.pop(where, None)
             if queue is not None:
                 queue.drop()

@@ -122,13 +122,12 @@ class ConsumeLoop:
 
     def _begin_fresh(self) -> None:
         """Hand out the first messages of partitions of which it is known now what is done."""
-        fresh = self.partitions.fresh
-        for queue, messages in fresh.learn(self.partitions.queues) if fresh else ():
+        for queue, messages in self.partitions.kept_progress.learn(self.partitions.queues.values()):
             self._hand_out(queue, messages)
 
     def _hand_out(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        fresh = self.partitions.fresh
-        if fresh and fresh.hold(queue, messages):
+        if queue.held is not None:
+            queue.held.append(messages)
             return
         messages = queue.begin(messages)
         wanted = self._subscriptions.get(queue.topic)

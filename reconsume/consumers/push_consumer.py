@@ -19,17 +19,16 @@ from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.consume_settings import checked_settings
-from reconsume.consumers.known_partitions import with_known_partitions
+from reconsume.consumers.consume_settings import MessageModel, checked_settings
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
-from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.sending.retry_topic import (
     check_group_consumes,
     make_delay_topics,
     make_retry_topic,
+    with_known_partitions,
 )
 from reconsume.consumers.step_driver import LoopThread, step_driver_of
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -236,7 +235,8 @@ class PushConsumer:
             if clustering:
                 make_delay_topics(settings, follower.groups, self._stop)
                 make_retry_topic(settings, follower.groups, self._stop)
-                settings = with_known_partitions(settings, self._subscriptions, self._stop)
+                start = with_known_partitions(settings.consume_from, settings, self._subscriptions, self._stop)
+                settings = replace(settings, consume_from=start)
             parts = self._closing.enter_context(ExitStack())
             builder = LoopBuilder(
                 settings, registration, self._subscriptions, follower, self._stop, parts, self._dropped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
@@ -16,7 +16,7 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
-__all__ = ["Committed", "FreshPartitions"]
+__all__ = ["Committed", "KeptProgressReader"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ Committed = Callable[[Collection[Partition], float], Mapping[Partition, Answer]]
 """Asks what the group has committed."""
 
 
-class FreshPartitions:
-    """Partitions that were assigned, until it is known what is done already: it is kept beside the committed offset.
+class KeptProgressReader:
+    """Asks for partitions that were assigned what is done already: it is kept beside the committed offset.
 
     Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message, not at
     the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has waited
@@ -46,34 +46,10 @@ class FreshPartitions:
     def __init__(self, committed: Committed) -> None:
         self._committed = committed
         self._clock: Clock = monotonic_ms
-        self._held: dict[Partition, list[Sequence[Message]]] = {}
         self._refused_since: float | None = None
         self._ask_at = 0.0
 
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def add(self, where: Partition) -> None:
-        """A partition that begins."""
-        self._held[where] = []
-
-    def discard(self, where: Partition) -> None:
-        """It is not ours any more, or nothing of it can be done; what is held of it comes again."""
-        self._held.pop(where, None)
-
-    def hold(self, queue: ProcessQueue, messages: Sequence[Message]) -> bool:
-        """Keep these messages back if their partition is one of these."""
-        held = self._held.get((queue.topic, queue.partition))
-        if held is None:
-            return False
-        held.append(messages)
-        return True
-
-    def is_held(self, queue: ProcessQueue) -> bool:
-        """Whether messages of this partition are kept back now; more of them need not be read."""
-        return bool(self._held.get((queue.topic, queue.partition)))
-
-    def learn(self, queues: Mapping[Partition, ProcessQueue]) -> list[tuple[ProcessQueue, Sequence[Message]]]:
+    def learn(self, queues: Iterable[ProcessQueue]) -> list[tuple[ProcessQueue, Sequence[Message]]]:
         """Ask for the partitions of which messages are held; gives those that may begin now, in order.
 
         A question takes 3 s at most, and is asked again a second later.
@@ -82,7 +58,7 @@ class FreshPartitions:
             KafkaRefused: rights are missing.
             MembershipLost: this consumer has found nobody who knows for two minutes.
         """
-        waiting = [where for where, held in self._held.items() if held]
+        waiting = {queue.where: queue for queue in queues if queue.held}
         if not waiting:
             self._refused_since = None
             return []
@@ -90,11 +66,13 @@ class FreshPartitions:
             return []
         refusal, begun = None, []
         for where, answer in self._committed(waiting, _COMMITTED_SECONDS).items():
+            queue = waiting[where]
             if isinstance(answer, ReconsumeError):
                 refusal = answer
             else:
-                _keep(queues[where], answer)
-                begun += [(queues[where], messages) for messages in self._held.pop(where)]
+                _keep(queue, answer)
+                begun += [(queue, messages) for messages in queue.held or ()]
+                queue.held = None
         self._heed(refusal)
         return begun
 

@@ -42,6 +42,7 @@ class ProcessQueue:
 
     Attributes:
         message_queue: as listeners see it; whoever calls them sets it.
+        held: what was read before it is known what is done of it; None from then on.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -50,6 +51,7 @@ class ProcessQueue:
         self.paused = False
         self.committed: Commit | None = None
         self.message_queue: MessageQueue | None = None
+        self.held: list[Sequence[Message]] | None = []
         self._lock = threading.Lock()
         self._progress = OffsetProgress()
         self._failures: dict[int, int] = {}

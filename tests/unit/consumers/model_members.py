@@ -291,6 +291,6 @@ class Member:
         )
         self.loop = ConsumeLoop(partitions, Subscriptions(names))
         # A question is asked again in the next turn.
-        self.loop.partitions.fresh._clock = count(0, 1_000).__next__
+        self.loop.partitions.kept_progress._clock = count(0, 1_000).__next__
         client.on_commit = consumer._committed
         self.loop.begin()

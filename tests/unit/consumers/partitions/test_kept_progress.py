@@ -63,7 +63,7 @@ class Bench:
         self.now = 0.0
         self.loop, begun = loop_on(self.coordinator)
         self.begun = begun.messages
-        self.loop.partitions.fresh._clock = lambda: self.now
+        self.loop.partitions.kept_progress._clock = lambda: self.now
         self.loop.partitions.assigned([("flights", one) for one in range(2)])
 
     def reads(self, partition: int, *offsets: int) -> None:
