@@ -200,7 +200,6 @@ class LoopBuilder:
         service = make(
             listener=listener,
             sender=sender,
-            names=settings.names,
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
             dead_letter_on=settings.dead_letter_on,

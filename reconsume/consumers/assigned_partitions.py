@@ -14,6 +14,7 @@ from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer, names_o
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
+from reconsume.consumers.message import MessageQueue
 from reconsume.consumers.partitions.kept_progress import KeptProgressReader
 from reconsume.consumers.partitions.offset_reset import OffsetReset
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -69,7 +70,7 @@ class AssignedPartitions:
         self.commit()
         self.known.meet(topic for topic, _ in partitions)
         for where in partitions:
-            self.queues[where] = ProcessQueue(*where)
+            self._begin(where)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Results that come from now on are discarded; send-backs on their way are awaited, then committed.
@@ -111,10 +112,10 @@ class AssignedPartitions:
         self._give_away([where])
         start = self._offset_reset.start_of(where, had_none=had_none)
         self.consumer.restart(where, start.offset)
-        self.queues[where] = queue = ProcessQueue(*where)
+        self._begin(where)
         if start.is_made_again:
             # What stands beside the committed offset of a topic that was made again is about records that are no more.
-            queue.held = None
+            self.queues[where].held = None
 
     def pause_and_resume(self) -> None:
         """Pause partitions that are full, and resume those that are so no more."""
@@ -156,6 +157,11 @@ class AssignedPartitions:
             or queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
             or bool(queue.held)
         )
+
+    def _begin(self, where: Partition) -> None:
+        topic, partition = where
+        shown = MessageQueue(self.settings.names.rocketmq_name(topic), partition)
+        self.queues[where] = ProcessQueue(topic, partition, shown)
 
     def _give_away(self, partitions: Sequence[Partition]) -> None:
         dropped = self._drop(partitions)

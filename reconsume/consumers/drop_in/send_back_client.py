@@ -48,8 +48,7 @@ class SendBackClient:
         self._lock = threading.Lock()
         self._transaction_lock = threading.Lock()
         self._stop = threading.Event()
-        self._ready = threading.Event()
-        self._refusal: ReconsumeError | None = None
+        self._prepared: Future[None] = Future()
         self._has_delay_topics = False
         self._thread: threading.Thread | None = None
         self._follower: GroupsFollower | None = None
@@ -77,11 +76,11 @@ class SendBackClient:
                     target=self._prepare, args=(follower,), name="reconsume-retry-topic", daemon=True
                 )
                 self._thread.start()
-        if not self._ready.wait(seconds):
+        try:
+            self._prepared.result(seconds)
+        except TimeoutError:
             group = self._settings.group
             logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", group)
-        if self._refusal is not None:
-            raise self._refusal
 
     def _prepare(self, follower: GroupsFollower) -> None:
         try:
@@ -91,11 +90,11 @@ class SendBackClient:
                 make_retry_topic(self._settings, follower.groups, self._stop)
         except ReconsumeError as error:
             logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
-            self._refusal = error
-        finally:
-            self._ready.set()
-        if self._settings.exactly_once and self._refusal is None:
-            self._register()
+            self._prepared.set_exception(error)
+        else:
+            self._prepared.set_result(None)
+            if self._settings.exactly_once:
+                self._register()
 
     def _register(self) -> None:
         """What is refused here is told by the first send-back, which a program may never need."""

@@ -83,7 +83,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             return
         if not queue.start(chunk, self.clock()):
             return
-        context = ConsumeConcurrentlyContext(queue.message_queue or self.message_queue(queue))
+        context = ConsumeConcurrentlyContext(queue.message_queue)
         try:
             status = listener(chunk, context)
             # Not by `==`: a listener may put anything there, and may delete it.
@@ -120,7 +120,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         if not chunk.queue.start(chunk, self.clock()):
             self._room.cancel(chunk)
             return None
-        return ConsumeConcurrentlyContext(self.message_queue(chunk.queue))
+        return ConsumeConcurrentlyContext(chunk.queue.message_queue)
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).

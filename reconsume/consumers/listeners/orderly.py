@@ -158,7 +158,7 @@ class OrderlyService(ListenerService[Lane]):
 
     def _begin(self, lane: Lane) -> tuple[tuple[Message, ...], ConsumeOrderlyContext]:
         queue = lane.queue
-        context = ConsumeOrderlyContext(self.message_queue(queue))
+        context = ConsumeOrderlyContext(queue.message_queue)
         with self._changed:
             if queue.dropped:
                 return (), context

@@ -39,18 +39,18 @@ class ProcessQueue:
     Args:
         topic: in Kafka.
         partition: its number.
+        message_queue: as listeners see it, where that is something else.
 
     Attributes:
-        message_queue: as listeners see it; whoever calls them sets it.
         held: what was read before it is known what is done of it; None from then on.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, message_queue: MessageQueue | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.paused = False
         self.committed: Commit | None = None
-        self.message_queue: MessageQueue | None = None
+        self.message_queue = message_queue or MessageQueue(topic, partition)
         self.held: list[Sequence[Message]] | None = []
         self._lock = threading.Lock()
         self._progress = OffsetProgress()

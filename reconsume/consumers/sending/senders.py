@@ -168,11 +168,8 @@ class Sender(ABC):
                 self.log.tell(message, fate_of(way), is_failure=request.cause is not None)
             if hooks is not None:
                 elapsed_ms = hooks.clock() - begun
-                hooks.sent_back(
-                    SendMessageBackContext(
-                        request.group, message, *way[:3], elapsed_ms, cause=request.cause, error=error
-                    )
-                )
+                told = SendMessageBackContext(self.log.group, message, *way[:3], elapsed_ms, request.cause, error)
+                hooks.tell("send_message_back_after", told)
 
         self.write(failed.queue, message, request, done)
 

@@ -158,7 +158,7 @@ def parts_of(
 ) -> dict[str, Any]:
     """What a service under test is made of; without groups the log says nothing of send-backs."""
     sender.log, sender.groups, sender.hooks = SendBackLog("departures", clock), groups, hooks
-    return {"listener": listener, "sender": sender, "names": TopicNames(), "clock": clock}
+    return {"listener": listener, "sender": sender, "clock": clock}
 
 
 def service_of(listener: Callable[..., Any], writer: Sender, clock: Clock, **more: Any) -> ConcurrentlyService:

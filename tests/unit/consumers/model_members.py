@@ -272,7 +272,6 @@ class Member:
         self.service = service(
             listener=self.calls.listen,
             sender=self.sender,
-            names=names,
             max_reconsume_times=1 if orderly else None,
             batch_size=2,
             clock=clock,

@@ -17,6 +17,7 @@ from tests.unit.consumers.doubles import (
     RecordingWriter,
     chunk_of,
     given_again,
+    loop_on,
     safe_offset,
     service_of,
 )
@@ -131,8 +132,10 @@ def test_every_call_gets_a_new_context() -> None:
 def test_the_context_shows_where_the_batch_was_read() -> None:
     contexts: list[ConsumeConcurrentlyContext] = []
     service = service_of(returning(SUCCESS, contexts.append), RecordingWriter(), Clock())
-    service.consume(chunk_of(1))
-    service.consume(chunk_of(1, queue=ProcessQueue(RETRY_TOPIC, 2)))
+    loop, _ = loop_on(object())
+    loop.partitions.assigned([("flights", 0), (RETRY_TOPIC, 2)])
+    for queue in loop.partitions.queues.values():
+        service.consume(chunk_of(1, queue=queue))
     assert contexts[0].message_queue == MessageQueue("flights", 0)
     assert contexts[1].message_queue == MessageQueue("%RETRY%departures", 2)
 
