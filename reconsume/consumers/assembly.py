@@ -106,6 +106,9 @@ class LoopBuilder:
         else:
             consumer = self._clustering(membership.settings)
             sender = self._sender(consumer, known)
+        if step_driver_of(settings.conf) is None:
+            sender.start()
+        self.closing.callback(sender.close)
         partitions = AssignedPartitions(
             settings=settings, consumer=consumer, service=self._service(sender), sender=sender, known=known
         )
@@ -184,9 +187,6 @@ class LoopBuilder:
             ordinary = SendBackWriter(base, names, self._groups, settings.client_id)
             self.closing.callback(ordinary.close)
             sender = PlainSender(log=log, groups=self._groups, hooks=hooks, writer=ordinary, consumer=consumer)
-        if step_driver_of(settings.conf) is None:
-            sender.start()
-        self.closing.callback(sender.close)
         return sender
 
     def _service(self, sender: Sender) -> ListenerService[Any]:

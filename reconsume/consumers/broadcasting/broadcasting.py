@@ -8,7 +8,6 @@ works with either group protocol. Test: tests/integration/test_broadcasting.py.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,23 +133,11 @@ class BroadcastConsumer(GroupConsumer):
         return {where: self._offsets.get(*where) or Commit(-1, "") for where in partitions}
 
 
+@dataclass(slots=True)
 class DropCounter:
-    """How many failed messages were dropped. Safe to use from several threads."""
+    """How many failed messages were dropped; one thread counts."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """Until now."""
-        return self._count
-
-    def add(self) -> int:
-        """One more; gives how many."""
-        with self._lock:
-            self._count += 1
-            return self._count
+    count: int = 0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -168,7 +155,8 @@ class BroadcastSender(Sender):
     def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Drop it: the other members have it too, and a retry would reach only one of them."""
         del queue, request
-        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self.dropped.add())
+        self.dropped.count += 1
+        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self.dropped.count)
         on_done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
@@ -186,7 +174,7 @@ class BroadcastSender(Sender):
             queue.committed = point
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Save what was not saved yet; nothing is on its way."""
-        del seconds
+        """Save what was not saved yet."""
+        written = self._wait_until_written(seconds)
         self.commit(queues)
-        return True
+        return written

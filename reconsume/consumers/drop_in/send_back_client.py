@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
-from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.exactly_once import (
     ExactlyOnceWriter,
     Failed,
@@ -129,11 +128,6 @@ class SendBackClient:
         if not self._has_delay_topics:
             make_delay_topics(self._settings, groups, self._stop)
             self._has_delay_topics = True
-
-    def read_again(self, position: Position, retry_topic: str) -> Message:
-        """The record at this position, as a message of the retry topic if it stands there."""
-        settings = self._settings
-        return Message(read_again(settings.base, position, settings.group, settings.client_id), retry_topic)
 
     def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
         """Send all back; returns when the brokers have acknowledged them.
