@@ -15,8 +15,7 @@ from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import MessageQueue
-from reconsume.consumers.partitions.kept_progress import KeptProgressReader
-from reconsume.consumers.partitions.offset_reset import OffsetReset
+from reconsume.consumers.partitions.partition_starts import KeptProgressReader, OffsetReset
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
 from reconsume.delay_levels.errors import ReconsumeError

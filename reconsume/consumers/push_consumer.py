@@ -223,7 +223,7 @@ class PushConsumer:
         registration = replace(registration, hooks=tuple(self._hooks))
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
-        follower = GroupsFollower(settings.base, settings.names.groups, Groups(own_table=settings.own_table))
+        follower = settings.groups_follower()
         follower.start()
         self._follower = follower
         self._closing.callback(follower.close)

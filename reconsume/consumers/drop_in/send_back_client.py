@@ -107,10 +107,7 @@ class SendBackClient:
     def _followed(self) -> GroupsFollower:
         """The caller holds the lock."""
         if self._follower is None:
-            own_table = self._settings.own_table
-            self._follower = GroupsFollower(
-                self._settings.base, self._settings.names.groups, Groups(own_table=own_table)
-            )
+            self._follower = self._settings.groups_follower()
             self._follower.start()
             self._closing.callback(self._follower.close)
         return self._follower

@@ -153,8 +153,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             logger.info("one of %r is not worth a retry: each is given again alone", chunk)
         if not queue.take(chunk):
             return
-        for message in chunk[:succeeded]:
-            queue.finish(message)
+        queue.finish_all(chunk[:succeeded])
         failed = chunk[succeeded:]
         if one_by_one:
             # Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it.
@@ -172,8 +171,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         if not chunk.queue.take(chunk):
             self._room.cancel(chunk)
             return
-        for message in chunk[: outcome.acknowledged]:
-            chunk.queue.finish(message)
+        chunk.queue.finish_all(chunk[: outcome.acknowledged])
         if left:
             self._room.hold(chunk, left, outcome.until_ms)
         else:

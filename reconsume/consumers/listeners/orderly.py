@@ -208,7 +208,7 @@ class OrderlyService(ListenerService[Lane]):
         elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)
         elif told.auto_commit:
-            self._finish(lane, batch)
+            lane.queue.finish_all(batch)
         elif told.status is ConsumeOrderlyStatus.ROLLBACK:
             with self._changed:
                 self._put_back(lane, [*lane.consumed, *batch], told.wait_ms)
@@ -219,7 +219,7 @@ class OrderlyService(ListenerService[Lane]):
                 done = list(lane.consumed) if told.status is ConsumeOrderlyStatus.COMMIT else []
                 if done:
                     lane.consumed.clear()
-            self._finish(lane, done)
+            lane.queue.finish_all(done)
 
     def _settle_outcome(
         self, lane: Lane, batch: tuple[Message, ...], outcome: NotNow | SendBack, call: ConsumeCall | None
@@ -228,18 +228,14 @@ class OrderlyService(ListenerService[Lane]):
         if isinstance(outcome, NotNow):
             if call is not None:
                 call.cut_off()
-            self._finish(lane, front)
+            lane.queue.finish_all(front)
             with self._changed:
                 self._put_back(lane, rest, max(0, int(outcome.until_ms - self.clock())))
             return
         if call is not None:
             call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
-        self._finish(lane, front)
+        lane.queue.finish_all(front)
         self._leave(lane, rest, outcome.level, outcome.cause, _AGAIN_MS, one_by_one=outcome.one_by_one)
-
-    def _finish(self, lane: Lane, messages: Iterable[Message]) -> None:
-        for message in messages:
-            lane.queue.finish(message)
 
     def _leave(
         self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, again_ms: int, *, one_by_one: bool

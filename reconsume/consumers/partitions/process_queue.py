@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import cast
 
@@ -125,8 +125,7 @@ class ProcessQueue:
         if isinstance(chunk.batch, PolledBatch):
             self._succeeded.extend((chunk.batch, chunk.start, chunk.end))
         else:
-            for message in chunk:
-                self.finish(message)
+            self.finish_all(chunk)
 
     def _note_successes(self) -> None:
         """The caller holds the lock; many small parts are as cheap as a large one."""
@@ -156,11 +155,15 @@ class ProcessQueue:
 
     def finish(self, message: Message) -> None:
         """The message needs nothing more: its listener succeeded or its send-back is acknowledged."""
-        offset = message.offset
+        self.finish_all((message,))
+
+    def finish_all(self, messages: Iterable[Message]) -> None:
+        """The same for several."""
         with self._lock:
-            self._failures.pop(offset, None)
-            if self._progress.finish(offset):
-                self._bytes -= message.size
+            for message in messages:
+                self._failures.pop(message.offset, None)
+                if self._progress.finish(message.offset):
+                    self._bytes -= message.size
 
     def expired(self, started_before_ms: float) -> list[Chunk]:
         """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""

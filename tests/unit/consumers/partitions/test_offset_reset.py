@@ -20,7 +20,7 @@ from confluent_kafka import (
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.offset_reset import OffsetReset
+from reconsume.consumers.partitions.partition_starts import OffsetReset
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from tests.unit.consumers.doubles import RETRY_TOPIC
 
