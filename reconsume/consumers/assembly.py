@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,7 +30,6 @@ from reconsume.consumers.broadcasting.broadcasting import (
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import ConsumeSettings, MessageModel
-from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_pool import make_pool
 from reconsume.consumers.listeners.listener_service import ListenerService
@@ -51,20 +50,21 @@ __all__ = ["LoopBuilder", "Registration"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Registration:
     """A listener and the way it wants its messages.
 
     Attributes:
+        listener: None until one is registered.
         orderly: one after the other.
         per_key: of a key, not of a partition.
         hooks: what is told of its calls.
     """
 
-    listener: Listener | OrderlyListener
+    listener: Any = None
     orderly: bool = False
     per_key: bool = False
-    hooks: tuple[ConsumeMessageHook, ...] = ()
+    hooks: list[ConsumeMessageHook] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
