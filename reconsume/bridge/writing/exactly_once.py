@@ -17,8 +17,9 @@ from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import clients_of, clock_of, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
+from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.identity import Identity, stable_identity
-from reconsume.bridge.reading.known_offsets import Answer, KnownOffsets
+from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.send_back import direct_copy

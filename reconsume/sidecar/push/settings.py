@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from reconsume.bridge.http.listening import is_loopback
-from reconsume.consumers.message_model import MessageModel
+from reconsume.consumers.consume_settings import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 
 __all__ = ["Drop", "ErrorTypes", "Order", "Profile", "PushSettings"]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from reconsume.consumers import ConsumeFromWhere, PushConsumer, known_partitions
-from reconsume.consumers.known_partitions import with_known_partitions
+from reconsume.consumers import ConsumeFromWhere, PushConsumer
 from reconsume.consumers.partitions.consume_from import ConsumeFrom
 from reconsume.consumers.sending import retry_topic
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -49,14 +47,14 @@ class FakeAdmin:
 def test_the_cluster_is_asked_for_what_is_subscribed_to(
     monkeypatch: pytest.MonkeyPatch, admin: FakeAdmin, topics: list[str], where: ConsumeFromWhere, known: Any
 ) -> None:
-    monkeypatch.setattr(known_partitions, "KafkaAdmin", lambda *_: admin)
+    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda *_: admin)
     monkeypatch.setattr(retry_topic, "_AGAIN_SECONDS", 0.0)
     subscriptions = Subscriptions(TopicNames())
     for topic in topics:
         subscriptions.add(topic, "*")
-    settings = replace(PushConsumer("departures")._settings, consume_from=ConsumeFrom(where))
-    found = with_known_partitions(settings, subscriptions, threading.Event())
-    assert found.consume_from == ConsumeFrom(where, known=known)
+    settings = PushConsumer("departures")._settings
+    found = retry_topic.with_known_partitions(ConsumeFrom(where), settings, subscriptions, threading.Event())
+    assert found == ConsumeFrom(where, known=known)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ import pytest
 
 from reconsume.consumers import CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
-from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.listener_call import Called
-from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, safe_offset, service_of
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -55,7 +54,7 @@ class Group:
             self.writer,
             self.clock,
             batch_size=batch_size,
-            gate=CircuitGate("departures", settings, self.clock),
+            circuit_breaker=settings,
         )
         self.service.pool = self.pool
 
@@ -172,6 +171,24 @@ def test_in_the_half_open_state_reading_stops_when_there_is_enough_for_the_probe
     assert not group.reads, "two are being tried, two wait"
 
 
+def test_a_round_of_probes_that_fails_early_lets_nothing_pass() -> None:
+    """With a small share the first failure of three probes opens the circuit again."""
+    clock, changes = Clock(), list[CircuitChange]()
+    breaker = CircuitBreaker(failure_share=0.3, minimum_calls=1, probes=3, on_change=changes.append)
+    room, queue = WaitingRoom(clock, "departures", breaker), ProcessQueue("flights", 0)
+    chunks = [Chunk(queue, [message_at(offset)]) for offset in range(5)]
+    assert room.enter(chunks[0])
+    assert room.settle(chunks[0], failed=True)
+    assert [room.enter(chunk) for chunk in chunks[1:]] == [False] * 4
+    clock.now = 5_000
+    probes = room.due()
+    assert probes == chunks[1:4]
+    assert room.enter(probes[0])
+    assert room.settle(probes[0], failed=True)
+    assert room.due() == []
+    assert changes[-1].state is OPEN
+
+
 def test_when_a_probe_works_everything_that_was_kept_goes_on() -> None:
     group = opened(waiting=5)
     group.works = True
@@ -261,6 +278,6 @@ def test_a_callback_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture
     def cannot(_change: CircuitChange) -> None:
         raise ValueError("no gauge")
 
-    gate = CircuitGate("departures", CircuitBreaker(on_change=cannot))
-    assert gate.due() == []
+    room = WaitingRoom(Clock(), "departures", CircuitBreaker(on_change=cannot))
+    assert room.due() == []
     assert "group departures: the circuit breaker's on_change raised, which changes nothing" in caplog.text
