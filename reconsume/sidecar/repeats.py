@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_ANSWERS: Final = 50_000
-"""80 MB of them."""
+"""95 MB of them."""
 _MOST_EARLIER: Final = 200_000
 """90 MB of them."""
 _MOST_OF_A_GROUP: Final = 50_000
