@@ -162,7 +162,7 @@ class ApiPart:
             has_one_owner=len(sidecar.groups) == 1,
         )
         return SendBacks(
-            # Somebody waits for each; benchmarks/sidecar_send_back.py.
+            # Somebody waits for each; benchmarks/send_backs.py.
             {"linger.ms": _LINGER_MS} | self._base,
             self._settings.names,
             self._groups,
