@@ -46,7 +46,7 @@ def main() -> int:
 
     def rounds(one: Measurement) -> int:
         if options.quick:
-            return RECORDED_ROUNDS if options.record else one.quick_rounds
+            return RECORDED_ROUNDS if options.record else one.quick_rounds or 1
         return options.rounds or one.rounds
 
     with local_place(quick=options.quick, large=options.large) as place:

@@ -13,7 +13,6 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.writing.lane_partitions import LanePartitions
 
-FLOOD: Final = 1_000_000
 FEW: Final = 10
 DELAY_MS: Final = 1_000
 
@@ -25,7 +24,7 @@ def fairness(place: Place) -> Iterator[Sample]:
         case = f"flood from {processes} process" + "es" * (processes > 1)
         seconds, late = {}, [0]
         for few in place.in_turn((0, FEW)):
-            flood, ten = _flooded(place.bootstrap_servers, processes, few)
+            flood, ten = _flooded(place, processes, few)
             seconds[few] = (flood[-1] - flood[0]) / 1_000
             late = sorted(one - flood[0] for one in ten) or late
         yield Sample(case, "p50 of the ten, after the first delivery", "ms", late[len(late) // 2])
@@ -34,19 +33,20 @@ def fairness(place: Place) -> Iterator[Sample]:
         yield Sample(case, "flood to the flood without the ten", RATE, seconds[0] / seconds[FEW])
 
 
-def _flooded(bootstrap_servers: str, processes: int, few: int) -> tuple[list[int], list[int]]:
+def _flooded(place: Place, processes: int, few: int) -> tuple[list[int], list[int]]:
     """Return the append times of the flood's deliveries, and of the few; all are due when the worker starts.
 
     Each of the processes that write the flood has a budget of its own.
     """
-    with installed(bootstrap_servers) as settings:
+    records = place.size(1_000_000, 50_000)
+    with installed(place.bootstrap_servers) as settings:
         retry, writers = settings.names.retry, [LanePartitions(Groups) for _ in range(processes)]
-        _write(settings, writers, "bench", FLOOD)
+        _write(settings, writers, "bench", records)
         _write(settings, writers[:1], "few", few)
         topics = {retry("bench"): 1} | ({retry("few"): 1} if few else {})
         stamps: dict[str, list[int]] = {topic: [] for topic in topics}
         with scheduler(settings):
-            for topic, _, stamp in read_all(settings, topics, FLOOD + few):
+            for topic, _, stamp in read_all(settings, topics, records + few):
                 stamps[topic].append(stamp)
     return sorted(stamps[retry("bench")]), sorted(stamps.get(retry("few"), []))
 

@@ -55,7 +55,7 @@ time.sleep(60)
 @measurement("memory", rounds=1)
 def memory(place: Place) -> Iterator[Sample]:
     """Memory of a worker with 10,000 and 1,000,000 records waiting (with --large 10,000,000): it must not grow."""
-    for records in WAITING_LARGE if place.large else WAITING:
+    for records in WAITING_LARGE if place.large else WAITING[: place.size(2, 1)]:
         with installed(place.bootstrap_servers, "1h") as settings:
             fill(settings, [settings.names.delay(HOUR_MS)], records)
             with scheduler(settings) as worker:
@@ -135,7 +135,7 @@ def _bytes(place: Place, topic: str) -> int:
 @measurement("withdrawals", rounds=1)
 def withdrawals(place: Place) -> Iterator[Sample]:
     """What 1,000,000 withdrawals cost a worker: memory, and how long delayed messages wait at its start."""
-    for count in (0, 1_000_000):
+    for count in (0, place.size(1_000_000, 10_000)):
         with installed(place.bootstrap_servers, "1s 5s") as settings:
             topic = f"{settings.topic_prefix[:-1]}-bench-withdrawn"
             make_stamped(settings, [topic])

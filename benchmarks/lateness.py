@@ -96,8 +96,8 @@ for key, at in again.items():
 @measurement("lateness")
 def lateness(place: Place) -> Iterator[Sample]:
     """Lateness in transactions at steady rates, with two workers, and what they take of a core."""
-    for per_second in RATES:
-        yield from _steady(place, per_second, seconds=30 if per_second < 100 else 15)
+    for per_second in RATES[:3] if place.quick else RATES:
+        yield from _steady(place, per_second, seconds=place.size(30 if per_second < 100 else 15, 5))
 
 
 def _steady(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
@@ -174,7 +174,7 @@ def delayed(place: Place) -> Iterator[Sample]:
             make_stamped(settings, [topic], partitions=4)
             with scheduler(settings, allowed_real_topics=topic) as worker:
                 worker.seconds_until("/readyz")
-                due = _feed_delayed(settings, topic, per_second, per_second * 20)
+                due = _feed_delayed(settings, topic, per_second, per_second * place.size(20, 5))
                 late = [stamp - due[key or b""] for _, key, stamp in read_all(settings, {topic: 4}, len(due))]
         yield from percentiles(case, late)
         yield Sample(case, "early", "records", sum(one < 0 for one in late))
@@ -204,7 +204,7 @@ def _feed_delayed(settings: Settings, topic: str, per_second: int, records: int)
 def redelivery(place: Place) -> Iterator[Sample]:
     """From a listener's failure to its next call, less the delay: PushConsumer and two workers."""
     case = f"{FAILURES_PER_SECOND}/s fail once, level of 1 s"
-    records = FAILURES_PER_SECOND * 20
+    records = FAILURES_PER_SECOND * place.size(20, 8)
     with ExitStack() as stack:
         settings = stack.enter_context(installed(place.bootstrap_servers, "1s"))
         for one in (1, 2):

@@ -25,7 +25,6 @@ from benchmarks.installation import Told, cpu_seconds, fill_ordinary, install
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 
-RECORDS: Final = 100_000
 PER_SECOND: Final = 500
 SECONDS: Final = 20
 POSTS: Final = 5_000
@@ -114,17 +113,18 @@ sys.stdin.read()
 @measurement("push")
 def push(place: Place) -> Iterator[Sample]:
     """The sidecar's push against a bare loop: rate, CPU, memory with a backlog, latency at 500 per second."""
+    records = place.size(100_000, 10_000)
 
     def make() -> tuple[Settings, str]:
         settings = install(place.bootstrap_servers)
         topic = f"{settings.topic_prefix}pushed"
-        fill_ordinary(settings, topic, RECORDS, partitions=4)
+        fill_ordinary(settings, topic, records, partitions=4)
         return settings, topic
 
     settings, topic = place.once("a backlog to push", make)
     with _app() as url:
         runs = (("bare", "none"), ("sidecar", "none"), ("sidecar", "key"))
-        told = {run: _rate(settings, topic, url, *run) for run in place.in_turn(runs)}
+        told = {run: _rate(settings, topic, records, url, *run) for run in place.in_turn(runs)}
         bare, _ = told["bare", "none"]
         for run, (measured, mib) in told.items():
             case = f"{run[0]}, order {run[1]}"
@@ -149,12 +149,12 @@ def http_clients(place: Place) -> Iterator[Sample]:
             yield Sample(kind, "CPU", "µs", float(microseconds))
 
 
-def _rate(settings: Settings, topic: str, url: str, program: str, order: str) -> tuple[Told, float]:
+def _rate(settings: Settings, topic: str, records: int, url: str, program: str, order: str) -> tuple[Told, float]:
     """Return the rate and CPU of a backlog, and the largest memory in MiB."""
     with _running(settings, topic, url, program, order) as process:
         count = began = ended = 0
         mib, cpu, first = 0.0, 0.0, (0.0, 0)
-        while count < RECORDS:
+        while count < records:
             time.sleep(0.5)
             stats = _stats(url)
             count += stats["count"]

@@ -30,7 +30,6 @@ from reconsume.spark_connectors import read_kinds, reconcile
 from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_replay
 from reconsume.spark_connectors.source import TopicSource
 
-SIZES: Final = (200_000,)
 LARGE_SIZES: Final = (1_000_000, 2_000_000, 4_000_000)
 TURNS: Final = 3
 GROUPS: Final = 8
@@ -85,7 +84,7 @@ def _history(settings: Settings, count: int) -> None:
 def spark(place: Place) -> Iterator[Sample]:
     """Reconcile and replay of 200,000 records (with --large 1, 2 and 4 million), as ratios to a count and to a copy."""
     for work in _WORKS:
-        for records in LARGE_SIZES if place.large else SIZES:
+        for records in LARGE_SIZES if place.large else (place.size(200_000, 20_000),):
             command = [sys.executable, "-m", "benchmarks.spark", work, place.bootstrap_servers, str(records)]
             told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
             for figure, unit, value in json.loads(told):

@@ -39,7 +39,7 @@ def measure(place: Place, measurements: Sequence[Measurement], rounds: Callable[
         place.turn = turn
         for one in measurements:
             if turn < rounds(one):
-                busy = psutil.cpu_percent(interval=0.5) / 100
+                busy = _other_work()
                 began = time.monotonic()
                 results.add(one.name, one.run(place), busy)
                 _say(f"{one.name}, round {turn + 1} of {rounds(one)}: {time.monotonic() - began:.0f} s")
@@ -50,6 +50,14 @@ def run_result(results: Sequence[Result]) -> RunResult:
     """Add what a reader needs to repeat the run."""
     command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     return RunResult(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), command, _machine(), results)
+
+
+def _other_work() -> float:
+    """Return the share of all cores that is taken while nothing of ours runs.
+
+    The least of three looks: the broker may still tidy up after the measurement before.
+    """
+    return min(psutil.cpu_percent(interval=0.4) for _ in range(3)) / 100
 
 
 def _machine() -> dict[str, Any]:

@@ -50,9 +50,13 @@ def class_path(project: str, version: str = "", common: Sequence[str] = ("Figure
     return f"{folder / 'classes'}:{folder / 'jars'}/*"
 
 
-def run_java(path: str, main_class: str, *arguments: str) -> list[tuple[str, str, float]]:
-    """Run a program; return what it told: figure, unit, value."""
-    command = ["java", "-Xmx2g", "-cp", path, main_class, *arguments]
+def run_java(path: str, main_class: str, *arguments: str, home: Path | None = None) -> list[tuple[str, str, float]]:
+    """Run a program; return what it told: figure, unit, value.
+
+    RocketMQ's client writes logs to its home.
+    """
+    options = [] if home is None else [f"-Duser.home={home}"]
+    command = ["java", "-Xmx2g", *options, "-cp", path, main_class, *arguments]
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     samples = [line.split("\t") for line in told.splitlines() if line.startswith("sample\t")]
     return [(figure, unit, float(value)) for _, figure, unit, value in samples]

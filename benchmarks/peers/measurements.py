@@ -9,7 +9,6 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import confluent_kafka
 
@@ -19,50 +18,49 @@ from benchmarks.peers import rocketmq  # noqa: F401  # registers its measurement
 from benchmarks.peers.maven import HERE, class_path, run_java
 from benchmarks.throughput import BARE, append_rate
 
-COPIED: Final = 200_000
-
 
 @measurement("peer-spring", is_peer=True)
 def spring(place: Place) -> Iterator[Sample]:
     """Spring Kafka's non-blocking retries (4.0): a retry topic of 2 s, with and without seeking back after an error."""
-    path = class_path("spring")
+    path, seconds = class_path("spring"), place.size(15, 3)
     for case, *arguments in (
-        ("backlog of 30, defaults", "seek", "backlog", "30"),
-        ("backlog of 10,000, setSeekAfterError(false)", "keep", "backlog", "10000"),
-        ("steady, 10/s, defaults", "seek", "steady", "150", "10"),
-        ("steady, 100/s, setSeekAfterError(false)", "keep", "steady", "1500", "100"),
-        ("steady, 1,000/s, setSeekAfterError(false)", "keep", "steady", "15000", "1000"),
+        ("backlog of 30, defaults", "seek", "backlog", 30),
+        ("backlog, setSeekAfterError(false)", "keep", "backlog", place.size(10_000, 1_000)),
+        ("steady, 10/s, defaults", "seek", "steady", 10 * seconds, 10),
+        ("steady, 100/s, setSeekAfterError(false)", "keep", "steady", 100 * seconds, 100),
+        ("steady, 1,000/s, setSeekAfterError(false)", "keep", "steady", 1_000 * seconds, 1_000),
     ):
-        for told in run_java(path, "SpringBench", place.bootstrap_servers, *arguments):
+        for told in run_java(path, "SpringBench", place.bootstrap_servers, *map(str, arguments)):
             yield Sample(case, *told)
 
 
 @measurement("peer-parallel-consumer", is_peer=True)
 def parallel_consumer(place: Place) -> Iterator[Sample]:
     """Confluent's parallel-consumer (0.5): retries after 2 s from memory."""
-    path = class_path("parallel")
+    path, seconds = class_path("parallel"), place.size(15, 3)
     for case, *arguments in (
-        ("backlog of 50,000", "backlog", "50000"),
-        ("steady, 100/s", "steady", "1500", "100"),
-        ("steady, 1,000/s", "steady", "15000", "1000"),
+        ("backlog", "backlog", place.size(50_000, 5_000)),
+        ("steady, 100/s", "steady", 100 * seconds, 100),
+        ("steady, 1,000/s", "steady", 1_000 * seconds, 1_000),
     ):
-        for told in run_java(path, "ParallelBench", place.bootstrap_servers, *arguments):
+        for told in run_java(path, "ParallelBench", place.bootstrap_servers, *map(str, arguments)):
             yield Sample(case, *told)
 
 
 @measurement("peer-share-group", is_peer=True)
 def share_group(place: Place) -> Iterator[Sample]:
     """A share group of Kafka 4.3 that releases each record once: redelivered at once, there is no delay."""
-    for told in run_java(class_path("kafka"), "ShareBench", place.bootstrap_servers, "50000"):
-        yield Sample("backlog of 50,000, each released once", *told)
+    records = str(place.size(50_000, 5_000))
+    for told in run_java(class_path("kafka"), "ShareBench", place.bootstrap_servers, records):
+        yield Sample("backlog, each released once", *told)
 
 
 @measurement("peer-copy", rounds=5, is_peer=True)
 def copy(place: Place) -> Iterator[Sample]:
     """Bare copy loops in transactions of 5,000 as the limit: Python, Java, C."""
     with tempfile.TemporaryDirectory() as folder, installed(place.bootstrap_servers) as settings:
-        lane = settings.names.delay(1_000)
-        fill(settings, [lane], COPIED)
+        lane, records = settings.names.delay(1_000), place.size(200_000, 50_000)
+        fill(settings, [lane], records)
         programs = {
             "Python": [sys.executable, "-c", BARE],
             "Java": ["java", "-Xmx2g", "-cp", class_path("kafka"), "CopyBench"],
@@ -72,11 +70,11 @@ def copy(place: Place) -> Iterator[Sample]:
         for language in place.in_turn(programs):
             name = f"{settings.topic_prefix}{language}-{uuid.uuid4().hex[:6]}"
             make_stamped(settings, [name])
-            arguments = [place.bootstrap_servers, name, lane, name, str(COPIED)]
+            arguments = [place.bootstrap_servers, name, lane, name, str(records)]
             told = subprocess.run([*programs[language], *arguments], check=True, stdout=subprocess.PIPE, text=True)
-            rates[language] = append_rate(settings, [name], COPIED)
+            rates[language] = append_rate(settings, [name], records)
             yield Sample(language, "copied", "records/s", rates[language])
-            yield Sample(language, "CPU", "s per million", float(told.stdout) / COPIED * 1e6)
+            yield Sample(language, "CPU", "s per million", float(told.stdout) / records * 1e6)
     for language in ("Java", "C"):
         yield Sample(language, "rate to the loop in Python", RATE, rates[language] / rates["Python"])
 

@@ -3,7 +3,7 @@
 Brokers of version 4 listen on all addresses of their machine, so all of it runs in a network namespace of its own that
 has nothing but loopback:
 
-    unshare --map-root-user --net python -m benchmarks.peers.rocketmq VERSION CLASS_PATH
+    unshare --map-root-user --net python -m benchmarks.peers.rocketmq CLASS_PATH BACKLOG SENT_BACK SECONDS [timer]
 
 The backlog is drained by a warm broker: messages of 40 s are stored, the process is stopped (SIGSTOP) until all of them
 are due, and goes on. So the rate is limited by the broker alone.
@@ -31,13 +31,12 @@ from benchmarks.installation import cpu_seconds
 from benchmarks.peers.maven import class_path, run_java
 
 VERSIONS: Final = {"4": "4.9.3", "5": "5.5.0"}
-BACKLOG: Final = 200_000
-SENT_BACK: Final = 50_000
 LEVELS: Final = "1s 2s 1h 40s 40s 40s 40s"
 DUE_SECONDS: Final = 41.0
 ALONE_SECONDS: Final = 8.0
 """The client that asks what was moved is a JVM too, and would take a core from the broker."""
 NAME_SERVER: Final = "127.0.0.1:9876"
+BROKER: Final = "127.0.0.1:10911"
 _OPEN: Final = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -60,76 +59,89 @@ flushDiskType=ASYNC_FLUSH
 
 
 @measurement("peer-rocketmq-4", is_peer=True)
-def rocketmq_4(_place: Place) -> Iterator[Sample]:
+def rocketmq_4(place: Place) -> Iterator[Sample]:
     """RocketMQ 4.9.3: its schedule service, lateness, send-backs."""
-    yield from _in_a_namespace("4")
+    yield from _in_a_namespace(place, "4")
 
 
 @measurement("peer-rocketmq-5", is_peer=True)
-def rocketmq_5(_place: Place) -> Iterator[Sample]:
+def rocketmq_5(place: Place) -> Iterator[Sample]:
     """RocketMQ 5.5.0: its schedule service, its timer, lateness, send-backs."""
-    yield from _in_a_namespace("5")
+    yield from _in_a_namespace(place, "5")
 
 
-def _in_a_namespace(major: str) -> Iterator[Sample]:
+def _in_a_namespace(place: Place, major: str) -> Iterator[Sample]:
     path = class_path("rocketmq", VERSIONS[major], common=("Figures",))
-    command = ["unshare", "--map-root-user", "--net", sys.executable, "-m", "benchmarks.peers.rocketmq", major, path]
+    sizes = place.size(200_000, 20_000), place.size(50_000, 5_000), place.size(20, 5)
+    program = [sys.executable, "-m", "benchmarks.peers.rocketmq", path, *map(str, sizes)]
+    command = ["unshare", "--map-root-user", "--net", *program, *(["timer"] if major == "5" else [])]
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     for case, figure, unit, value in map(json.loads, told.splitlines()):
         yield Sample(case, figure, unit, value)
 
 
-def _main(major: str, path: str) -> None:
+class _Installation:
+    """A name server and a broker; what clients measure goes to standard output, a figure a line.
+
+    Args:
+        stack: ends both.
+        folder: of all that they write.
+        path: the class path.
+    """
+
+    def __init__(self, stack: ExitStack, folder: Path, path: str) -> None:
+        self._folder = folder
+        self._path = path
+        (folder / "conf").mkdir()
+        for name in ("namesrv", "broker"):
+            (folder / "conf" / f"logback_{name}.xml").write_text("<configuration/>")
+        settings = folder / "broker.conf"
+        settings.write_text(_BROKER.format(name_server=NAME_SERVER, folder=folder, levels=LEVELS))
+        stack.enter_context(_java(folder, path, "1g", "org.apache.rocketmq.namesrv.NamesrvStartup"))
+        _await_port(NAME_SERVER)
+        arguments = ("org.apache.rocketmq.broker.BrokerStartup", "-c", str(settings))
+        self._broker = stack.enter_context(_java(folder, path, "4g", *arguments))
+        _await_port(BROKER)
+        time.sleep(5)  # until the name server knows it
+
+    def run(self, case: str, job: str, topic: str, *arguments: object) -> None:
+        """Run a job of `RocketBench`."""
+        told = run_java(self._path, "RocketBench", job, NAME_SERVER, topic, *map(str, arguments), home=self._folder)
+        for figure, unit, value in told:
+            print(json.dumps([case, figure, unit, value]), flush=True)
+
+    def drain(self, messages: int, levels: int, state: str) -> None:
+        """Measure the delivery of a backlog, and the broker's CPU for it."""
+        topic = f"due-{state}-{levels}"
+        began = time.monotonic()
+        self.run("", "fill", topic, messages, levels)
+        if (filled := time.monotonic() - began) > DUE_SECONDS - 1:
+            raise RuntimeError(f"storing {messages:,} messages took {filled:.0f} s: the first are due")
+        self._broker.send_signal(signal.SIGSTOP)
+        time.sleep(DUE_SECONDS)
+        before = cpu_seconds(self._broker.pid)
+        self._broker.send_signal(signal.SIGCONT)
+        time.sleep(ALONE_SECONDS)
+        spent = (cpu_seconds(self._broker.pid) - before) / messages * 1e6
+        case = f"backlog, {levels} level{'s' * (levels > 1)}, {state}"
+        self.run(case, "drained", topic, messages)
+        print(json.dumps([case, "the broker's CPU", "s per million", spent]), flush=True)
+
+
+def _main(path: str, backlog: str, sent_back: str, seconds: str, timer: str = "") -> None:
     _raise_loopback()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconsume-rocketmq-")))
-        broker = _start(stack, folder, path)
-        jobs: list[tuple[str, ...]] = [
-            (f"steady, {rate:,}/s", "lateness", f"late{rate}", str(rate), "20", "level") for rate in (100, 1_000, 5_000)
-        ]
-        if major == "5":
-            jobs.append(("timer, 1,000/s", "lateness", "timer", "1000", "20", "timer"))
-        # Twice: the first is told as what a cold JVM does.
-        jobs += [(f"send-backs, {state}", "sendbacks", f"back-{state}", str(SENT_BACK)) for state in ("cold", "warm")]
-        for case, *job in jobs:
-            _run(path, case, *job)
+        installation = _Installation(stack, folder, path)
+        for rate in (100, 1_000, 5_000):
+            installation.run(f"steady, {rate:,}/s", "lateness", f"steady-{rate}", rate, seconds, "level")
+        if timer:
+            installation.run("timer, 1,000/s", "lateness", "timer", 1_000, seconds, timer)
+        # A JVM is several times faster when it is warm: what it does first is told apart.
+        for state in ("cold", "warm"):
+            installation.run(f"send-backs, {state}", "sendbacks", f"back-{state}", sent_back)
         for state, levels in (("cold", 1), ("warm", 1), ("warm", 4)):
-            topic = f"due-{state}-{levels}"
-            began = time.monotonic()
-            _run(path, "", "fill", topic, str(BACKLOG), str(levels))
-            filled = time.monotonic() - began
-            if filled > DUE_SECONDS - 1:
-                raise RuntimeError(f"storing {BACKLOG:,} messages took {filled:.0f} s: the first are due")
-            broker.send_signal(signal.SIGSTOP)
-            time.sleep(DUE_SECONDS)
-            case = f"backlog of {BACKLOG:,}, {levels} level{'s' * (levels > 1)}, {state}"
-            before = cpu_seconds(broker.pid)
-            broker.send_signal(signal.SIGCONT)
-            time.sleep(ALONE_SECONDS)
-            spent = (cpu_seconds(broker.pid) - before) / BACKLOG * 1e6
-            _run(path, case, "drained", topic, str(BACKLOG))
-            print(json.dumps([case, "the broker's CPU", "s per million", spent]), flush=True)
-
-
-def _run(path: str, case: str, job: str, topic: str, *arguments: str) -> None:
-    for figure, unit, value in run_java(path, "RocketBench", job, NAME_SERVER, topic, *arguments):
-        print(json.dumps([case, figure, unit, value]), flush=True)
-
-
-def _start(stack: ExitStack, folder: Path, path: str) -> subprocess.Popen[bytes]:
-    """Start a name server and a broker, and wait until a client can use both."""
-    (folder / "conf").mkdir()
-    for name in ("namesrv", "broker"):
-        (folder / "conf" / f"logback_{name}.xml").write_text("<configuration/>")
-    settings = folder / "broker.conf"
-    settings.write_text(_BROKER.format(name_server=NAME_SERVER, folder=folder, levels=LEVELS))
-    stack.enter_context(_java(folder, path, "1g", "org.apache.rocketmq.namesrv.NamesrvStartup"))
-    _await_port(NAME_SERVER)
-    arguments = ("org.apache.rocketmq.broker.BrokerStartup", "-c", str(settings))
-    broker = stack.enter_context(_java(folder, path, "4g", *arguments))
-    _await_port("127.0.0.1:10911")
-    time.sleep(5)  # until the name server knows it
-    return broker
+            installation.drain(int(backlog), levels, state)
 
 
 @contextmanager
