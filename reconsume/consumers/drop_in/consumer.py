@@ -57,7 +57,7 @@ class Consumer(DerivedConsumer):
     """
 
     # What happens for each message decides the rate of a poll loop: these cost less than `super()`. Ordinary messages
-    # are not touched: to look at each in Python, not in one pass of C, costs a tenth (benchmarks/drop_in.py).
+    # are not touched: to look at each in Python, not in one pass of C, costs a tenth (benchmarks/consumers.py).
     _kafka_poll = KafkaConsumer.poll
     _kafka_consume = KafkaConsumer.consume
 

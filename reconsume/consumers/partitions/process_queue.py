@@ -34,7 +34,7 @@ class ProcessQueue:
     `_running`, and from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be
     in the middle of. What asks for progress notes all successes at once: if as many succeeded as were unfinished, that
     was all of them. No object is made that outlives the call, because those make Python's garbage collection run, a
-    fifth of the cost of single messages: benchmarks/push_consumer.py.
+    fifth of the cost of single messages: benchmarks/consumers.py.
 
     Args:
         topic: in Kafka.

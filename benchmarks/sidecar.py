@@ -1,13 +1,7 @@
-"""Push: HTTP clients against each other, the sidecar's rate, the latency it adds, and its memory with a backlog.
+"""Push: the sidecar against a bare loop of confluent-kafka and aiohttp, and HTTP clients against each other.
 
 The app is the cheapest that there is, in a process of its own: one that costs more would be all that is measured.
-
-* Clients: benchmarks/http_clients.py.
-* Rate: a backlog of 100,000 records on 4 partitions, from the first delivery to the last.
-* Latency: records at 500 per second, from `produce` to the app, with the sidecar and with a bare loop of
-  confluent-kafka and aiohttp; what the sidecar adds is the difference, in the same run, in turn.
-
-On a machine that does other things too only CPU and the ratio to the bare loop of the same run mean anything.
+Latency is from `produce` to the app. On a machine that does other things too only CPU and ratios mean anything.
 """
 
 from __future__ import annotations
@@ -20,21 +14,22 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psutil
 from confluent_kafka import Producer
 
+from benchmarks.harness.registry import CPU, RATE, Place, Sample, measurement
 from benchmarks.http_clients import KINDS
-from benchmarks.installation import install
+from benchmarks.installation import Told, cpu_seconds, fill_ordinary, install
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 
-RECORDS = 100_000
-PER_SECOND, SECONDS = 500, 20
-ROUNDS = 3
+PER_SECOND: Final = 500
+SECONDS: Final = 20
+POSTS: Final = 5_000
 
-_APP = """
+_APP: Final = """
 import asyncio, json, sys, time
 from collections import deque
 times, waits = [], deque(maxlen=1_000_000)
@@ -72,7 +67,7 @@ async def main():
 asyncio.run(main())
 """
 
-_SIDECAR = """
+_SIDECAR: Final = """
 import sys
 from prometheus_client import CollectorRegistry
 from reconsume.sidecar.life_cycle import Life
@@ -88,7 +83,7 @@ sys.stdin.read()
 part.close(5)
 """
 
-_BARE = """
+_BARE: Final = """
 import asyncio, sys, threading
 import aiohttp
 from confluent_kafka import Consumer
@@ -115,56 +110,64 @@ sys.stdin.read()
 """
 
 
-def measure_sidecar_push(bootstrap_servers: str) -> None:
-    """Print all of it."""
-    settings = install(bootstrap_servers)
+@measurement("push")
+def push(place: Place) -> Iterator[Sample]:
+    """The sidecar's push against a bare loop: rate, CPU, memory with a backlog, latency at 500 per second."""
+    records = place.size(100_000, 10_000)
+
+    def make() -> tuple[Settings, str]:
+        settings = install(place.bootstrap_servers)
+        topic = f"{settings.topic_prefix}pushed"
+        fill_ordinary(settings, topic, records, partitions=4)
+        return settings, topic
+
+    settings, topic = place.once("a backlog to push", make)
     with _app() as url:
-        for _ in range(ROUNDS):
-            for kind in KINDS:
-                rate, cpu = _output("-m", "benchmarks.http_clients", kind, url, "5000")
-                print(f"client {kind}: {rate:,.0f}/s, {cpu:.0f} µs of CPU each")
-        topic = _topic(settings)
-        _fill(settings, topic, RECORDS)
-        for order in ("none", "key"):
-            for program in ("bare", "sidecar") if order == "none" else ("sidecar",):
-                _measure_rate(settings, topic, url, program, order)
-        for _ in range(ROUNDS):
-            waits = {program: _latency(settings, url, program) for program in ("bare", "sidecar")}
-            for program, found in waits.items():
-                print(f"{program} at {PER_SECOND}/s: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in found.items()))
-            print(
-                "added: "
-                + ", ".join(f"{name} {waits['sidecar'][name] - ms:.1f} ms" for name, ms in waits["bare"].items())
-            )
+        runs = (("bare", "none"), ("sidecar", "none"), ("sidecar", "key"))
+        told = {run: _rate(settings, topic, records, url, *run) for run in place.in_turn(runs)}
+        bare, _ = told["bare", "none"]
+        for run, (measured, mib) in told.items():
+            case = f"{run[0]}, order {run[1]}"
+            yield Sample(case, "pushes", "records/s", measured.rate)
+            yield Sample(case, "CPU", "s per million", measured.cpu * 1e6)
+            yield Sample(case, "largest resident", "MiB", mib)
+            if run[0] == "sidecar":
+                yield Sample(case, "rate to the bare loop", RATE, measured.rate / bare.rate)
+                yield Sample(case, "CPU to the bare loop", CPU, measured.cpu / bare.cpu)
+        for program in place.in_turn(("bare", "sidecar")):
+            yield from _latency(settings, url, program)
 
 
-def _measure_rate(settings: Settings, topic: str, url: str, program: str, order: str) -> None:
+@measurement("http-clients")
+def http_clients(place: Place) -> Iterator[Sample]:
+    """HTTP clients against the sidecar's own: POSTs with the headers of a real delivery."""
+    with _app() as url:
+        for kind in place.in_turn(KINDS):
+            command = [sys.executable, "-m", "benchmarks.http_clients", kind, url, str(POSTS)]
+            rate, microseconds = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+            yield Sample(kind, "POSTs", "per second", float(rate))
+            yield Sample(kind, "CPU", "µs", float(microseconds))
+
+
+def _rate(settings: Settings, topic: str, records: int, url: str, program: str, order: str) -> tuple[Told, float]:
+    """Return the rate and CPU of a backlog, and the largest memory in MiB."""
     with _running(settings, topic, url, program, order) as process:
-        memory, count, began, ended = [], 0, 0, 0
-        cpu, first = 0.0, (0.0, 0)
-        while count < RECORDS:
+        count = began = ended = 0
+        mib, cpu, first = 0.0, 0.0, (0.0, 0)
+        while count < records:
             time.sleep(0.5)
             stats = _stats(url)
             count += stats["count"]
             if stats["times"]:
                 began, ended = began or stats["times"][0], stats["times"][1]
-                memory.append(process.memory_info().rss / 2**20)
-                cpu, first = _cpu_seconds(process), first if first[1] else (_cpu_seconds(process), count)
-    per_second = (count - 1) / ((ended - began) / 1e9)
-    each = (cpu - first[0]) / max(1, count - first[1]) * 1e6
-    print(
-        f"{program}, order {order}: {per_second:,.0f}/s, {each:.0f} µs of CPU each, "
-        f"memory {memory[0]:.0f} to {max(memory):.0f} MiB, {memory[-1]:.0f} at the end"
-    )
+                mib, cpu = max(mib, process.memory_info().rss / 2**20), cpu_seconds(process.pid)
+                first = first if first[1] else (cpu, count)
+    return Told((count - 1) / ((ended - began) / 1e9), (cpu - first[0]) / max(1, count - first[1])), mib
 
 
-def _cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def _latency(settings: Settings, url: str, program: str) -> dict[str, float]:
-    topic = _topic(settings)
+def _latency(settings: Settings, url: str, program: str) -> Iterator[Sample]:
+    topic = f"{settings.topic_prefix}{uuid.uuid4().hex[:6]}"
+    KafkaAdmin(settings.client_settings()).create(topic, 4, -1, {})
     producer = Producer(settings.client_settings() | {"linger.ms": 0})
     with _running(settings, topic, url, program, "none"):
         deadline = time.monotonic() + 60
@@ -182,7 +185,8 @@ def _latency(settings: Settings, url: str, program: str) -> dict[str, float]:
         producer.flush(10)
         time.sleep(1)
         waits = _stats(url)["waits"]
-    return {name: waits[int(len(waits) * share)] / 1e6 for name, share in (("p50", 0.5), ("p99", 0.99))}
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        yield Sample(f"{program}, {PER_SECOND}/s", name, "ms", waits[int(len(waits) * share)] / 1e6)
 
 
 @contextmanager
@@ -204,35 +208,7 @@ def _running(settings: Settings, topic: str, url: str, program: str, order: str)
         process.terminate()
 
 
-def _topic(settings: Settings) -> str:
-    topic = f"{settings.topic_prefix}{uuid.uuid4().hex[:6]}"
-    KafkaAdmin(settings.client_settings()).create(topic, 4, -1, {})
-    return topic
-
-
-def _fill(settings: Settings, topic: str, records: int) -> None:
-    producer = Producer(settings.client_settings() | {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
-    for number in range(records):
-        producer.produce(topic, b"x" * 200, b"k%d" % number)
-        producer.poll(0)
-    producer.flush()
-
-
 def _stats(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(url) as answer:  # noqa: S310 - our own app
         found: dict[str, Any] = json.loads(answer.read())
     return found
-
-
-def _output(*arguments: str) -> tuple[float, float]:
-    done = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True)
-    rate, cpu = done.stdout.split()
-    return float(rate), float(cpu)
-
-
-if __name__ == "__main__":
-    from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
-    from reconsume.cli.broker.kafka import LocalKafka
-
-    with LocalKafka(version=NEWEST_KAFKA_VERSION, progress=print) as kafka:
-        measure_sidecar_push(kafka.bootstrap_servers)
