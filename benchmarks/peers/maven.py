@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from reconsume.cli.broker.jars import cache_folder
+from reconsume.bridge.process.environment import cache_folder
 
 __all__ = ["HERE", "class_path", "run_java"]
 

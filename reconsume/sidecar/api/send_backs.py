@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "reconsume-sidecar"
 _LINGER_MS: Final = 1
-"""Somebody waits for each; benchmarks/sidecar_send_back.py."""
+"""Somebody waits for each; benchmarks/sidecar.py."""
 _READS: Final = 64
 """Records that are read again at a time."""
 

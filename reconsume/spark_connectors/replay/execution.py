@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import NoneType
 from typing import Final, NamedTuple
@@ -132,20 +133,26 @@ def run_replay(
             raise ReplayInterrupted(
                 f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
             )
-        try:
-            with explained("a chunk could not be sent"):
-                _write(left.where(F.col("number").between(chunk.first, chunk.last)), source, bulk_partitions)
-        except ReconsumeError as error:
-            raise ReplayInterrupted(
-                f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
-                f"missing: {error}"
-            ) from error
+        with _interrupted(plan, done):
+            _write(left.where(F.col("number").between(chunk.first, chunk.last)), source, bulk_partitions)
         done, ended = done + chunk.size, time.monotonic()
         progress(ReplayProgress(done, before, plan.to_send))
-    with explained(f"the states of what plan {plan.plan_id} has sent cannot be written"):
-        _mark_sent(source, plan)
+    _mark_sent(source, plan)
     _add_event(spark, plan, run, "finished")
     return ReplayResult(plan.plan_id, done, before)
+
+
+@contextmanager
+def _interrupted(plan: ReplayPlan, done: int) -> Iterator[None]:
+    """Say of an error how a run goes on."""
+    try:
+        with explained("a chunk could not be sent"):
+            yield
+    except ReconsumeError as error:
+        raise ReplayInterrupted(
+            f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
+            f"missing: {error}"
+        ) from error
 
 
 def is_overtaken(events: Sequence[RunEvent], run: str) -> bool:
@@ -185,7 +192,8 @@ def _mark_sent(source: TopicSource, plan: ReplayPlan) -> None:
     sent = read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
     marked = rows.join(sent, ["message_id", "real_topic"], "left_semi")
     states = state_records(marked, plan.plan_id, time.time_ns() // 1_000_000)
-    states.write.format("kafka").options(**_sink(source, source.names.dead_letter_states)).save()
+    with explained(f"the states of what plan {plan.plan_id} has sent cannot be written"):
+        states.write.format("kafka").options(**_sink(source, source.names.dead_letter_states)).save()
 
 
 def _sink(source: TopicSource, topic: str) -> dict[str, str]:
