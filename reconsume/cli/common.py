@@ -25,33 +25,6 @@ if TYPE_CHECKING:
     from reconsume.bridge.kafka.cluster import Cluster
     from reconsume.bridge.process.settings import Settings
 
-__all__ = [
-    "BootstrapServers",
-    "ConfigFile",
-    "Here",
-    "KafkaSettings",
-    "Output",
-    "SparkMaster",
-    "SparkOptions",
-    "SparkRemote",
-    "Yes",
-    "as_process",
-    "check_output",
-    "confirm",
-    "has_spark",
-    "host_and_port",
-    "ignore_known_warnings",
-    "keep_what_is_loaded",
-    "need_spark",
-    "on_kafka",
-    "read_settings",
-    "settings_of",
-    "shown_text",
-    "stop_at_signals",
-    "user_name",
-    "with_options",
-]
-
 BootstrapServers = Annotated[
     str | None, typer.Option("--bootstrap-servers", "-b", help="host:port of Kafka [RECONSUME_BOOTSTRAP_SERVERS]")
 ]

@@ -6,9 +6,6 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-__all__ = ["main"]
-
-
 _NEEDED: Final = {"pyyaml": "yaml", "rich": "rich", "structlog": "structlog", "typer": "typer"}
 
 

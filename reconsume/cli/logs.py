@@ -19,8 +19,6 @@ from reconsume.cli.output import indented
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text, visible
 
-__all__ = ["RootLevel", "configure_logs", "level_named"]
-
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 

@@ -32,8 +32,6 @@ from reconsume.cli.common import (
 from reconsume.cli.output import make_stray_lines_visible, print_error, print_line
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["app", "main"]
-
 _ERROR: Final = 2
 """Exit code of a command that could not run, as of one with wrong options."""
 

@@ -12,8 +12,6 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
 
-__all__ = ["PROCESSED_ORIGIN", "Processing"]
-
 PROCESSED_ORIGIN: Final = "origin"
 """Header of what was published: where the message first stood, `<topic>/<partition>/<offset>`."""
 _SERVE_SECONDS: Final = 0.05

@@ -19,8 +19,6 @@ from rich.text import Text
 
 from reconsume.delay_levels.human_text import visible
 
-__all__ = ["progress_bars", "working"]
-
 
 class _Description(ProgressColumn):
     """The words before a bar."""

@@ -6,8 +6,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from reconsume.operations.doctor.connection import versions_of
 
-__all__ = ["versions"]
-
 
 def versions() -> str:
     """One line: reconsume, Python, both Kafka clients, pyspark."""

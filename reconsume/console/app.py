@@ -22,8 +22,6 @@ from reconsume.console.web.guard import ConsoleGuard
 from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["make_app"]
-
 _TOLD: Final = frozenset({400, 401, 403, 404, 405, 413, 421, 500, 503})
 """Statuses with a text of their own."""
 _NOT_NOW: Final = 503

@@ -22,8 +22,6 @@ from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import Status, collect_status
 
-__all__ = ["ConsoleCluster", "Shared"]
-
 T = TypeVar("T")
 _KEPT_SECONDS: Final = 2.0
 

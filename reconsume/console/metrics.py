@@ -8,8 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
 
-__all__ = ["ConsoleMetrics"]
-
 
 class ConsoleMetrics:
     """Labels are of few values: a route is the name of a page, never an address.

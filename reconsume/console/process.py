@@ -24,8 +24,6 @@ from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 
-__all__ = ["Console", "make_index"]
-
 
 class Console:
     """What `reconsume console` runs; its address is taken at once, pages are served with `run`.

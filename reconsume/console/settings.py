@@ -14,8 +14,6 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 
-__all__ = ["ConsoleListenSettings", "ConsoleProcessSettings", "ConsoleSettings"]
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

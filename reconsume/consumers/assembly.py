@@ -45,8 +45,6 @@ from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["LoopBuilder", "Registration"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["AssignedPartitions"]
-
 logger = logging.getLogger(__name__)
 
 _MOMENT_SECONDS: Final = 0.0002

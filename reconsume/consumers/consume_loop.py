@@ -22,8 +22,6 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.subscriptions.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import KafkaRefused
 
-__all__ = ["ConsumeLoop"]
-
 logger = logging.getLogger(__name__)
 
 _FETCH_RECORDS: Final = 500

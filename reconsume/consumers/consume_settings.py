@@ -21,8 +21,6 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames, check_group
 from reconsume.delay_levels.wire.namespaces import Namespace
 
-__all__ = ["ConsumeSettings", "Limits", "MessageModel", "checked_settings", "kafka_settings"]
-
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
 _MAX_POLL_INTERVAL_MS: Final = 300_000

@@ -11,8 +11,6 @@ from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["GroupSettings"]
-
 _OF_CONSUMERS_ONLY: Final = (
     *("group.", "fetch.", "queued.", "enable.auto.", "enable.partition.eof", "auto.", "session.timeout.ms"),
     *("heartbeat.interval.ms", "max.poll.interval.ms", "max.partition.fetch.bytes", "partition.assignment.strategy"),

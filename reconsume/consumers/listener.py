@@ -13,21 +13,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-__all__ = [
-    "ALL",
-    "ConsumeConcurrentlyContext",
-    "ConsumeConcurrentlyStatus",
-    "ConsumeOrderlyContext",
-    "ConsumeOrderlyStatus",
-    "Listener",
-    "NotNow",
-    "OrderlyListener",
-    "SendBack",
-    "acknowledged_count",
-    "is_async",
-    "suspend_ms",
-]
-
 ALL: Final = 2**31 - 1
 """RocketMQ's default `ackIndex`: the whole batch (RocketMQ: CC-05)."""
 

@@ -28,8 +28,6 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position, Stored, topic_of
 
-__all__ = ["KafkaRecord", "Message", "MessageQueue", "lazy"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

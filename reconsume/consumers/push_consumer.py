@@ -35,8 +35,6 @@ from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
 
-__all__ = ["PushConsumer"]
-
 logger = logging.getLogger(__name__)
 L = TypeVar("L", bound=Listener)
 OL = TypeVar("OL", bound=OrderlyListener)

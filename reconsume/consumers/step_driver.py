@@ -12,8 +12,6 @@ from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.listener_pool import ListenerPool
 
-__all__ = ["LoopThread", "StepDriver", "step_driver_of"]
-
 T = TypeVar("T")
 L = TypeVar("L", bound=Callable[..., Any])
 

@@ -8,18 +8,6 @@ from typing import Final, TypeVar
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = [
-    "check_headers",
-    "check_range",
-    "check_types",
-    "of_type",
-    "plain_text",
-    "shown",
-    "texts",
-    "type_name",
-    "whole_number",
-]
-
 T = TypeVar("T")
 
 _LONGEST_TEXT: Final = 16_384

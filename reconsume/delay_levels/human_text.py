@@ -6,8 +6,6 @@ import json
 import unicodedata
 from typing import Any
 
-__all__ = ["counted", "json_text", "visible"]
-
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return the number with its noun: `1 problem`, `2 problems`."""

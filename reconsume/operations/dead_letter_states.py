@@ -18,8 +18,6 @@ from reconsume.delay_levels.wire.dead_letter_states import (
     parse_key,
 )
 
-__all__ = ["StatesReader", "resend_id", "state_name", "state_record", "states_topic"]
-
 logger = logging.getLogger(__name__)
 
 _ONLY_PARTITION: Final = 0

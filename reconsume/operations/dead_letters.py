@@ -20,8 +20,6 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import StatesReader, state_name
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", "read_page", "read_these", "record_of"]
-
 _LOOKED_AT: Final = 20_000
 """Records that one page looks at."""
 _PAGE_BYTES: Final = 32 * 1024 * 1024

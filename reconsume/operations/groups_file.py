@@ -16,8 +16,6 @@ from reconsume.bridge.groups.groups import (
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Change", "GroupsFile", "GroupsPlan", "changes", "parse_groups_file", "plan_groups"]
-
 _TOP: Final = ("system", "defaults", "groups")
 
 

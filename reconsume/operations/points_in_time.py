@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting
 from reconsume.delay_levels.rules.durations import parse_duration
 
-__all__ = ["parse_point_in_time"]
-
 
 def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
     """Milliseconds of `2026-11-22 10:00` (ISO 8601; UTC if nothing else is said), or of `2h`: so long ago.

@@ -13,8 +13,6 @@ from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.positions import position_key
 
-__all__ = ["ListedPosition", "list_positions", "parse_partition", "reset_positions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ListedPosition:

@@ -29,8 +29,6 @@ from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, 
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["QuarantineRecord", "count_quarantined", "find_quarantined", "read_quarantine", "release"]
-
 Span = tuple[int, int]
 """The first offset, and the one behind the last."""
 

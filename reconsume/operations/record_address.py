@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["RecordAddress"]
-
 _FORM: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _PARTITIONS: Final = 2**31
 _OFFSETS: Final = 2**63

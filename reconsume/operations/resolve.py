@@ -14,8 +14,6 @@ from reconsume.operations.dead_letters import DeadLetterRecord, read_these
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import MOST
 
-__all__ = ["Changed", "reopen", "resolve"]
-
 
 class Changed(NamedTuple):
     """A dead letter that was to be resolved, or opened.

@@ -12,8 +12,6 @@ from typing import Final, Self
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["Right", "Role", "acl_commands", "rights_of", "role_named", "unsayable"]
-
 
 class Role(Enum):
     """Who asks Kafka for something; each may have a principal of its own."""

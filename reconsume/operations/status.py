@@ -18,8 +18,6 @@ from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
 from reconsume.operations.quarantine import count_quarantined
 
-__all__ = ["GroupStatus", "LaneStatus", "Status", "collect_status"]
-
 _SECONDS: Final = 10.0
 _SIDE_BY_SIDE: Final = 16
 """Groups that are asked about at once."""

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Life", "Phase", "ProcessPart"]
-
 logger = logging.getLogger(__name__)
 
 

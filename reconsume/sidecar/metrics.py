@@ -6,8 +6,6 @@ from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
 
-__all__ = ["PushMetrics", "SidecarMetrics"]
-
 
 class SidecarMetrics:
     """What the API does. Labels are of few values, never topics, keys or partitions.

@@ -21,8 +21,6 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
 )
 
-__all__ = ["PROBLEM_JSON", "Problem", "of_several", "problem_of"]
-
 PROBLEM_JSON: Final = "application/problem+json"
 _AGAIN_SECONDS: Final = 5
 """RocketMQ's clients try a send-back that failed again after so long (RocketMQ: CC-12)."""

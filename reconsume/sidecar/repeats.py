@@ -13,8 +13,6 @@ from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
 from reconsume.sidecar.guarding.shares import Shares, too_many_waiting
 from reconsume.sidecar.problems import Problem
 
-__all__ = ["EarlierSendBacks", "Once", "Remembered"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

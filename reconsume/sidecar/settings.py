@@ -19,8 +19,6 @@ from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
 from reconsume.sidecar.guarding.shares import BODY_TIMES, LARGEST_SHARE
 from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
 
-__all__ = ["CallerSettings", "LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
-
 
 def _from_json(example: str) -> BeforeValidator:
     """The environment has no tables: there they are JSON."""

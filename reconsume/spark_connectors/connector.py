@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name
 
-__all__ = ["configure", "packages"]
-
 _NEWEST_PATCHES: Final = {(4, 0): 4, (4, 1): 3, (4, 2): 0}
 """Of each Spark that reconsume is tested with: the newest patch whose connector is on Maven Central. PyPI has a patch
 before Maven Central has it, or alone."""

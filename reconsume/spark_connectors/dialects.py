@@ -16,8 +16,6 @@ from reconsume.delay_levels.wire.names import DLQ_PREFIX
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, RECONSUME_TIME
 from reconsume.spark_connectors.headers import HeaderColumns, moment
 
-__all__ = ["FAMILIES", "dialect_of", "foreign_columns"]
-
 _Read = str | Callable[[HeaderColumns], Column]
 """A header that holds text, or a number in decimal digits; or what makes the value of headers."""
 _Tells = Mapping[str, _Read | tuple[_Read, ...]]

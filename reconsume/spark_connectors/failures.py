@@ -16,8 +16,6 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
 )
 
-__all__ = ["SparkFailed", "explained"]
-
 
 class SparkFailed(ReconsumeError):
     """Spark failed, and nothing that is known explains it."""

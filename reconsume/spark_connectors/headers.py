@@ -11,8 +11,6 @@ from typing import Final, Self
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-__all__ = ["HeaderColumns", "is_missing_text", "moment", "present_texts"]
-
 _INTEGER: Final = r"\A-?[0-9]{1,19}\z"
 _COUNT: Final = r"\A(?:[0-9]{1,19}|-0{1,19})\z"
 _LAST_MS: Final = 253_402_300_799_999

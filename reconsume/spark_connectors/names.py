@@ -11,20 +11,6 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.rules.durations import LONGEST_MS
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
-__all__ = [
-    "KINDS",
-    "POSITION",
-    "decoded_name",
-    "delay_ms",
-    "duration_of",
-    "group_of_name",
-    "kind_of",
-    "kind_pattern",
-    "place_of",
-    "rest_of",
-    "shown_name",
-]
-
 KINDS: Final = {
     "delay": r"DELAY\..*",
     "retry": r"RETRY\..*",

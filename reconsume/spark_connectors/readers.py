@@ -12,16 +12,6 @@ from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import DEFAULT_PREFIX, TopicSource
 
-__all__ = [
-    "create_views",
-    "dead_letters",
-    "read_dead_letters",
-    "read_delays",
-    "read_kinds",
-    "read_messages",
-    "read_retries",
-]
-
 
 def read_messages(
     spark: SparkSession,

@@ -33,8 +33,6 @@ from reconsume.spark_connectors.names import (
     shown_name,
 )
 
-__all__ = ["SCHEMA", "typed"]
-
 _TEXT, _INT, _LONG, _TIME, _BYTES = StringType(), IntegerType(), LongType(), TimestampType(), BinaryType()
 _COLUMNS: Final[dict[str, DataType]] = {
     "kind": _TEXT,

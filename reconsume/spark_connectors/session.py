@@ -14,8 +14,6 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import type_name
 
-__all__ = ["check_session", "local_rows", "looked_up", "rows_if_there", "small_methods"]
-
 _LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
 _LARGEST_BYTES: Final = "8000"
 """Java interprets a method with more bytecode for ever. Spark's own limit is 65535: steps with many columns and

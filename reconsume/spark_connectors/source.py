@@ -15,8 +15,6 @@ from reconsume.delay_levels.foreign_values import check_types, texts
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.session import check_session
 
-__all__ = ["DEFAULT_PREFIX", "TopicSource"]
-
 DEFAULT_PREFIX: Final = "reconsume."
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 

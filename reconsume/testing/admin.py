@@ -12,8 +12,6 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 
 from reconsume.testing.cluster import InMemoryCluster
 
-__all__ = ["InMemoryAdmin", "InMemoryClient"]
-
 T = TypeVar("T")
 _CLUSTER_ID: Final = "in-memory"
 _BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "1048588"}

@@ -14,16 +14,6 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.wire.properties import Header
 
-__all__ = [
-    "LONGEST_WAIT_SECONDS",
-    "Group",
-    "InMemoryCluster",
-    "Member",
-    "StoredRecord",
-    "Topic",
-    "Unwritten",
-]
-
 LONGEST_WAIT_SECONDS: Final = 0.01
 """Of clients in threads other than the test's: so soon a stop is noticed that nobody wakes them for."""
 

@@ -18,8 +18,6 @@ from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Mem
 from reconsume.testing.positions import AssignedPositions
 from reconsume.testing.producer import GroupMetadata, as_message
 
-__all__ = ["InMemoryConsumer"]
-
 _Callback = Callable[[Consumer, list[TopicPartition]], object]
 _FALSE: Final = ("false", "0", "f")
 

@@ -40,8 +40,6 @@ from reconsume.testing.producer import as_bytes, as_headers
 from reconsume.testing.scheduler import SteppedScheduler
 from reconsume.testing.steps import Call, InMemoryClients
 
-__all__ = ["InMemoryKafka", "Record", "Waiting"]
-
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NUMBERS: Final = count(1)
 _MOST_PARTITIONS: Final = 10_000

@@ -11,8 +11,6 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, T
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.testing.cluster import InMemoryCluster, StoredRecord
 
-__all__ = ["AssignedPositions"]
-
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
 

@@ -15,8 +15,6 @@ from reconsume.delay_levels.wire.properties import Header
 from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Unwritten
 
-__all__ = ["GroupMetadata", "InMemoryProducer", "as_bytes", "as_headers", "as_message"]
-
 _Report = Callable[[KafkaError | None, Message], object]
 _SLICE_SECONDS: Final = 0.05
 

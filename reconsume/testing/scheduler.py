@@ -23,8 +23,6 @@ from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.withdrawals import Withdrawals, requested_withdrawal
 from reconsume.testing.cluster import InMemoryCluster
 
-__all__ = ["SteppedScheduler"]
-
 
 class SteppedScheduler:
     """One worker over all partitions.

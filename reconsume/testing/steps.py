@@ -29,8 +29,6 @@ from reconsume.testing.cluster import InMemoryCluster
 from reconsume.testing.consumer import InMemoryConsumer
 from reconsume.testing.producer import InMemoryProducer
 
-__all__ = ["Call", "InMemoryClients", "Steps"]
-
 C = TypeVar("C", bound=Consumer)
 T = TypeVar("T")
 L = TypeVar("L", bound=Callable[..., Any])

@@ -33,15 +33,6 @@ from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from reconsume.delay_levels.wire.allowed_topics import decode_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
 
-__all__ = [
-    "Groups",
-    "PublishedTopicSettings",
-    "SubscriptionGroupConfig",
-    "SystemConfig",
-    "parse_group_config",
-    "parse_system_config",
-]
-
 logger = logging.getLogger(__name__)
 
 

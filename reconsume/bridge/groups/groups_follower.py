@@ -15,8 +15,6 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.reading.topic_follower import TailReader, TopicFollower
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
-__all__ = ["GroupsFollower"]
-
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5

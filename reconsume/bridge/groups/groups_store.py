@@ -12,8 +12,6 @@ from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.wire.allowed_topics import encode_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 
-__all__ = ["read_groups", "remove_group", "write_allowed_topics", "write_group", "write_system"]
-
 _SECONDS: Final = 15.0
 
 

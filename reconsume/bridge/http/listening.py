@@ -14,8 +14,6 @@ from pydantic import SecretStr
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["is_loopback", "listening_sockets", "read_token", "shown_address"]
-
 _FEWEST_CHARACTERS: Final = 16
 _BACKLOG: Final = 2048
 _MISSING_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})

@@ -11,8 +11,6 @@ from reconsume.bridge.http.listening import is_loopback, listening_sockets
 from reconsume.bridge.http.wsgi_thread import Start, WsgiThread
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Health", "LogLevel", "ManagementServer", "WsgiServer"]
-
 _LONGEST_LEVEL: Final = 20
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, Protocol
 
-__all__ = ["ConnectionLimits", "OpenConnections"]
-
 logger = logging.getLogger(__name__)
 
 _WARN_EVERY_SECONDS: Final = 60.0

@@ -17,8 +17,6 @@ from reconsume.bridge.http.listening import listening_sockets, shown_address
 from reconsume.bridge.http.open_connections import ConnectionLimits, OpenConnections
 from reconsume.bridge.process.event_loops import takes_turns
 
-__all__ = ["UvicornThread", "raw_answer"]
-
 _IDLE_SECONDS: Final = 75
 _START_SECONDS: Final = 30.0
 _NO_HEAD: Final = -(1 << 62)

@@ -18,8 +18,6 @@ from wsgiref.simple_server import WSGIRequestHandler
 from reconsume.bridge.http.listening import shown_address
 from reconsume.bridge.http.open_connections import ConnectionLimits, OpenConnections
 
-__all__ = ["WORKERS", "Start", "WsgiThread", "size_of_request"]
-
 logger = logging.getLogger(__name__)
 
 Start = Callable[[str, list[tuple[str, str]]], Any]

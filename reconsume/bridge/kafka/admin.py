@@ -18,8 +18,6 @@ from reconsume.bridge.kafka.patient_client import UNANSWERED, AdminRequest, Pati
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
-__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition", "WantedTopic"]
-
 Partition = tuple[str, int]
 
 logger = logging.getLogger(__name__)

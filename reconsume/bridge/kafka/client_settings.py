@@ -7,15 +7,6 @@ from typing import Any, Final
 
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 
-__all__ = [
-    "FLUSHED_LINGER_MS",
-    "client_settings",
-    "compresses",
-    "consumer_settings",
-    "producer_settings",
-    "transactional_settings",
-]
-
 _INFO: Final = 6
 """Of syslog: a broker that closes a connection is logged so, and told in no other way."""
 

@@ -18,21 +18,6 @@ from confluent_kafka.admin import AdminClient
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = [
-    "Clients",
-    "DerivedConsumer",
-    "clients_of",
-    "clock_of",
-    "close_producer",
-    "discard_producer",
-    "forget",
-    "make_admin",
-    "make_consumer",
-    "make_producer",
-    "produce_patiently",
-    "serve",
-]
-
 logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Consumer)

@@ -9,8 +9,6 @@ from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.settings import Settings
 
-__all__ = ["Cluster"]
-
 
 class Cluster:
     """An installation on a Kafka cluster. Nothing connects before `admin` is used. Safe to use from several threads.

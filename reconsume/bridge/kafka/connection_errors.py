@@ -12,8 +12,6 @@ from confluent_kafka import KafkaError
 
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable
 
-__all__ = ["ConnectionErrors", "Heard", "Trouble", "explain_connection", "nobody_at"]
-
 logger = logging.getLogger(__name__)
 
 _REPORT_EVERY_SECONDS: Final = 10.0

@@ -11,19 +11,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
 
-__all__ = [
-    "NO_TOPIC",
-    "is_passing",
-    "is_rebalance",
-    "is_refusal",
-    "is_refusal_of_some",
-    "refusing_topic",
-    "translate",
-    "translated",
-    "why_failed",
-]
-
-
 _NOT_REACHABLE: Final = frozenset(
     {
         KafkaError._TRANSPORT,

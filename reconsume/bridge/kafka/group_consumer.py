@@ -23,8 +23,6 @@ from reconsume.bridge.kafka.errors import is_rebalance, translate
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["BEGINNING", "COMMITTED", "END", "Answer", "GroupConsumer", "PartitionOwner", "names_of"]
-
 logger = logging.getLogger(__name__)
 
 BEGINNING: Final[int] = OFFSET_BEGINNING

@@ -14,8 +14,6 @@ from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error, wait_for_reports
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["LastingProducer"]
-
 logger = logging.getLogger(__name__)
 
 _LAST_REPORTS_SECONDS: Final = 1.0

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from confluent_kafka import murmur2
 
-__all__ = ["all_partitions", "choose_partition"]
-
 
 def all_partitions(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Each partition of these topics, as their numbers of partitions tell."""

@@ -18,8 +18,6 @@ from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable, ReconsumeError
 
-__all__ = ["UNANSWERED", "AdminRequest", "PatientClient", "patiently"]
-
 C = TypeVar("C", bound="PatientClient")
 K = TypeVar("K")
 P = ParamSpec("P")

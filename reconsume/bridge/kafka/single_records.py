@@ -13,8 +13,6 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.delay_levels.errors import TopicNotReady
 
-__all__ = ["write_at_once", "write_records"]
-
 _SECONDS: Final = 15.0
 
 

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-__all__ = ["BoundedCalls"]
-
 _Result = SimpleQueue[BaseException | None]
 
 

@@ -10,8 +10,6 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["Connections"]
-
 _EVERY_MS: Final = 10_000
 _IDLE_US: Final = 5_000_000
 """A client that has no connection asks one of its brokers for one every second."""

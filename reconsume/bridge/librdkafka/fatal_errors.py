@@ -15,8 +15,6 @@ import time
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-__all__ = ["fatal_error", "fatal_error_of", "wait_for_reports"]
-
 
 def wait_for_reports(producer: Producer, seconds: float) -> int:
     """Wait until all records are acknowledged, or given up; gives how many are not. They linger, unlike in `flush`.

@@ -10,8 +10,6 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["Membership", "MembershipLost"]
-
 _PATIENCE_MS: Final = 120_000.0
 """Longer than the loss of a broker takes librdkafka, with a request that is waited for 60 s."""
 _MAX_POLL_INTERVAL_MS: Final = 300_000

@@ -27,8 +27,6 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-__all__ = ["CONNECT_SECONDS", "commit", "connect"]
-
 CONNECT_SECONDS: Final = 1.0
 _SOME_TOPIC: Final = "__consumer_offsets"
 """To ask for all topics takes long where there are thousands."""

@@ -21,8 +21,6 @@ from confluent_kafka import Message, TopicPartition
 
 from reconsume.delay_levels.wire.properties import Header
 
-__all__ = ["headers_of", "mend_headers", "metadata_of"]
-
 logger = logging.getLogger(__name__)
 
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"

@@ -11,8 +11,6 @@ from typing import Final
 from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
 from reconsume.delay_levels.wire.withdrawals import MOST_WITHDRAWALS
 
-__all__ = ["BY_ROLE", "CATALOGUE", "LATENESS_BUCKETS_MS", "MOST_GROUPS", "OTHER_GROUPS", "metric"]
-
 MOST_GROUPS: Final = 1_000
 """Groups that have a label of their own in a scheduler; what clients write in a header must not fill the memory."""
 OTHER_GROUPS: Final = "(other)"

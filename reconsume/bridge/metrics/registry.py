@@ -16,8 +16,6 @@ from prometheus_client.registry import Collector
 import reconsume
 from reconsume.bridge.metrics.catalogue import LATENESS_BUCKETS_MS, MOST_GROUPS, OTHER_GROUPS, metric
 
-__all__ = ["LatenessHistogram", "LevelWaiting", "SchedulerMetrics", "ScrapedGauges"]
-
 
 class LatenessHistogram(Collector):
     """How late records were delivered; fed a batch at a time, because one call per record costs too much."""

@@ -7,8 +7,6 @@ from enum import Enum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["MetricKind", "MetricSpec"]
-
 
 class MetricKind(Enum):
     """Prometheus' kinds; an INFO is a gauge that is always 1 and says something by its labels."""

@@ -10,8 +10,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.process.clock import Clock, now_ms
 
-__all__ = ["BrokersClock", "monotonic_ms", "stored_ms"]
-
 _DRIFT: Final = 0.0002
 """Two clocks that are not set differ by at most so much of the time that passes."""
 _READ_LATE_MS: Final = 250.0

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-
-__all__ = ["Clock", "now_ms"]
-
 from collections.abc import Callable
 
 Clock = Callable[[], float]

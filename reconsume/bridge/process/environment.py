@@ -13,8 +13,6 @@ from pydantic import BeforeValidator
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Words", "cache_folder", "read_environment"]
-
 _PREFIX: Final = "RECONSUME_"
 _KAFKA: Final = "KAFKA_"
 _WITH_UNDERSCORE: Final = {name.replace("_", "."): name for name in ("log_level", "enabled_events")}

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Final, Self
 from weakref import WeakSet
 
-__all__ = ["Identity", "stable_identity"]
-
 logger = logging.getLogger(__name__)
 
 _SLOTS: Final = 1_000

@@ -16,8 +16,6 @@ from reconsume.delay_levels.errors import IllegalName, IllegalSetting
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["LoggingSettings", "ManagementSettings", "SchedulerSettings", "Settings", "TopicSettings", "load_settings"]
-
 _OF_ONE_PROCESS: Final = ("sidecar", "subscriptions", "console")
 """One file may serve all processes of an installation; these parts of it are read by `reconsume sidecar`, or by
 `reconsume console`, alone."""

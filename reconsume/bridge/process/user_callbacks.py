@@ -10,8 +10,6 @@ from typing import Any, Final
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 
-__all__ = ["UserCallbacks", "with_guarded"]
-
 logger = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 60_000

@@ -7,8 +7,6 @@ from itertools import groupby
 
 from confluent_kafka import Message
 
-__all__ = ["by_partition"]
-
 _topic, _partition, _error = Message.topic, Message.partition, Message.error
 
 

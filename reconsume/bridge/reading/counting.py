@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.reading.range_reader import RangeReader
 
-__all__ = ["Count", "Span", "count_records", "total"]
-
 logger = logging.getLogger(__name__)
 
 _READ_UP_TO: Final = 500

@@ -13,8 +13,6 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["STEADY_MS", "CommittedOffsets", "KnownOffsets"]
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE_MS: Final = 30_000.0

@@ -18,8 +18,6 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.properties import Headers
 
-__all__ = ["RangeReader", "ReadRecord"]
-
 _TOGETHER: Final = 1_000
 _SLICE_SECONDS: Final = 0.2
 """So long at most until a stop or the end of the time is noticed."""

@@ -32,8 +32,6 @@ from reconsume.delay_levels.wire.properties import (
     text_property,
 )
 
-__all__ = ["Attempt", "RecentSendBack", "attempt_of", "recent_send_backs", "windows"]
-
 logger = logging.getLogger(__name__)
 
 _NEWEST_MS: Final = 1_000

@@ -20,8 +20,6 @@ from reconsume.bridge.kafka.errors import NO_TOPIC, translate, translated
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["OnRead", "RecordReader", "count_partitions", "read_again"]
-
 logger = logging.getLogger(__name__)
 
 OnRead = Callable[[Message | ReconsumeError], None]

@@ -14,8 +14,6 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["StaleRecords", "committed_offsets"]
-
 logger = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0

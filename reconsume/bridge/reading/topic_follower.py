@@ -17,8 +17,6 @@ from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["TailReader", "TopicFollower"]
-
 logger = logging.getLogger(__name__)
 
 _TOGETHER: Final = 1_000

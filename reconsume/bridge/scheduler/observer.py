@@ -12,8 +12,6 @@ from reconsume.bridge.scheduler.queues.backlog import WorkerBacklog
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["WorkerObserver"]
-
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 1_000

@@ -44,8 +44,6 @@ from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 from reconsume.delay_levels.rules.levels import DelayLevels
 
-__all__ = ["FencedLives", "SchedulerService", "starting_groups"]
-
 logger = logging.getLogger(__name__)
 
 _MEMBER: Final = "reconsume-scheduler-"

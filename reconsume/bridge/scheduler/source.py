@@ -14,8 +14,6 @@ from reconsume.bridge.scheduler.membership.assignment import Assignment
 from reconsume.bridge.scheduler.membership.group_member import group_error
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 
-__all__ = ["Source"]
-
 logger = logging.getLogger(__name__)
 
 

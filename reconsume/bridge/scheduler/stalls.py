@@ -9,8 +9,6 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["ReadingStopped", "StallWatch"]
-
 _PATIENCE_MS: Final = 120_000.0
 """A large flood in other partitions may take its time."""
 _BLIND_MS: Final = 45_000.0

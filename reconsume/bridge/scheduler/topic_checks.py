@@ -11,8 +11,6 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
-__all__ = ["TopicChecks"]
-
 logger = logging.getLogger(__name__)
 
 _UNANSWERED_MS: Final = 5_000

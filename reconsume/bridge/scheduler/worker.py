@@ -31,8 +31,6 @@ from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["Worker"]
-
 logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.2

@@ -10,8 +10,6 @@ from typing import Final
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
-__all__ = ["ExistingTopics"]
-
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _FAILED_SECONDS: Final = 5.0
 _MOST_FAILED: Final = 1_000

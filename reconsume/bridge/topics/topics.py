@@ -17,16 +17,6 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
-__all__ = [
-    "NamedTopic",
-    "TopicDifference",
-    "TopicMaker",
-    "TopicPlan",
-    "install",
-    "plan_topics",
-    "wanted_topics",
-]
-
 logger = logging.getLogger(__name__)
 
 _DAY_MS: Final = 86_400_000

@@ -45,8 +45,6 @@ from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
 
-__all__ = ["ExactlyOnceWriter", "Failed", "Offsets", "OutcomeUnknown", "transactional_identity"]
-
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 1.0

@@ -23,8 +23,6 @@ from reconsume.bridge.writing.transactions import (
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
 
-__all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter", "NewRecord"]
-
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
 

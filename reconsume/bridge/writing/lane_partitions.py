@@ -12,8 +12,6 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.rules.lane_budgets import LaneBudgets
 
-__all__ = ["ANY_PARTITION", "LanePartitions"]
-
 ANY_PARTITION: Final = -1
 """Lets the producer choose: by key as a Java client would, else any."""
 

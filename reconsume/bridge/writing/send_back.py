@@ -25,8 +25,6 @@ from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
 
-__all__ = ["OnDone", "OnWritten", "SendBackWriter", "direct_copy"]
-
 logger = logging.getLogger(__name__)
 
 OnDone = Callable[[SendBackFailed | None], None]

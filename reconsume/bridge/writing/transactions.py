@@ -16,8 +16,6 @@ from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_re
 from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 
-__all__ = ["PATIENCE_SECONDS", "SHUT_OUT", "START_SECONDS", "InDoubt", "Produce", "ShutOut", "Transactions", "Undone"]
-
 logger = logging.getLogger(__name__)
 
 Produce = Callable[[Producer], None]

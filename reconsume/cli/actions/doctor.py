@@ -12,8 +12,6 @@ from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.run import examine
 from reconsume.operations.rights import Role, rights_of, role_named
 
-__all__ = ["run_doctor"]
-
 
 def run_doctor(
     cluster: Cluster, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool

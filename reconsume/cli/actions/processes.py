@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from reconsume.console.settings import ConsoleProcessSettings
     from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["run_console", "run_scheduler", "run_sidecar"]
-
 logger = logging.getLogger(__name__)
 
 

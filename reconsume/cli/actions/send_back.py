@@ -15,8 +15,6 @@ from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest, Stored
 
-__all__ = ["send_back_record"]
-
 _SECONDS = 15.0
 
 

@@ -12,9 +12,6 @@ from reconsume.cli.output import clear_screen, print_json, print_line, print_tab
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.operations.status import collect_status
 
-__all__ = ["show_status", "watch_status"]
-
-
 _EVERY_SECONDS: Final = 2.0
 
 

@@ -10,8 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ClassArchive"]
-
 _QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable", "-Xlog:all=error:stderr")
 """A JVM that cannot use an archive, or make one, goes on without it and has nothing to say."""
 

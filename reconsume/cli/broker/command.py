@@ -13,8 +13,6 @@ from reconsume.cli.common import stop_at_signals
 from reconsume.cli.output import print_json_line, print_line, tell
 from reconsume.cli.progress import working
 
-__all__ = ["run_broker"]
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -23,16 +23,6 @@ from typing import Final
 from reconsume.bridge.process.environment import cache_folder
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = [
-    "KAFKA_VERSION",
-    "NEWEST_KAFKA_VERSION",
-    "JarSet",
-    "JarsNotFound",
-    "Progress",
-    "cached_jars",
-    "kafka_jars",
-]
-
 KAFKA_VERSION: Final = "3.9.2"
 """Of the brokers that commands start. From 4.0 on the only broker of a cluster may lose a group's offsets for good when
 it starts: it becomes coordinator twice, and takes the first loading for the second. 4.2 and 4.3 also take a partition

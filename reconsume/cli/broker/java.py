@@ -13,8 +13,6 @@ from typing import Final
 
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["JavaNotFound", "find_java", "major_version"]
-
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 

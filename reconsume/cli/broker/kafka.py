@@ -24,8 +24,6 @@ from reconsume.cli.broker.jars import KAFKA_VERSION, Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["BrokerFailed", "LocalKafka", "free_port"]
-
 _HOST: Final = "127.0.0.1"
 _CLUSTER_ID: Final = "cmVjb25zdW1lLWxvY2FsAA"
 _LOG_CONFIG: Final = """status = error

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-__all__ = ["Fault", "FaultKind", "kinds_for", "schedule"]
-
 
 class FaultKind(StrEnum):
     """A way for things to go wrong, and how many seconds it lasts, at least and at most."""

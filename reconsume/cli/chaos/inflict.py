@@ -15,8 +15,6 @@ from reconsume.cli.chaos.faults import Fault, FaultKind
 from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad
 
-__all__ = ["Inflictor"]
-
 T = TypeVar("T")
 
 _WRONG_SECONDS: Final = 30.0

@@ -27,8 +27,6 @@ from reconsume.cli.chaos.workload import GROUP, ORIGIN, PARTITIONS, PROCESSED
 from reconsume.cli.judging.judge import LEVEL_TABLE
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["Operator"]
-
 _PATIENCE_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.5

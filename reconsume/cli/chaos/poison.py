@@ -22,18 +22,6 @@ from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyS
 from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, RETRY_TOPIC
 
-__all__ = [
-    "GROUP_OF_POISON",
-    "LARGEST_BATCH",
-    "MIXES",
-    "ORIGIN_OF_POISON",
-    "UNMADE_PREFIX",
-    "PoisonLoad",
-    "poison_in",
-    "slip",
-    "workload",
-]
-
 ORIGIN_OF_POISON: Final = "chaos.poison"
 GROUP_OF_POISON: Final = "chaos-poisoned"
 LARGEST_BATCH: Final = 32_768

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from reconsume.cli.chaos.faults import FaultKind
 
-__all__ = ["LATE_MS", "Inflicted", "Recovery", "lateness", "recoveries", "summary"]
-
 LATE_MS: Final = 1_000
 
 

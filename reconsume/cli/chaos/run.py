@@ -35,8 +35,6 @@ from reconsume.cli.judging.reading import TopicReader
 from reconsume.cli.output import counted, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
-__all__ = ["ChaosOptions", "ChaosReport", "chaos", "print_report", "run_chaos"]
-
 _EACH: Final = 3
 """Schedulers, and consumers."""
 _BEGIN_SECONDS: Final = 60.0

@@ -15,18 +15,6 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
 from reconsume.cli.judging.judge import DEAD
 
-__all__ = [
-    "GROUP",
-    "ORIGIN",
-    "PARTITIONS",
-    "PROCESSED",
-    "SESSION",
-    "Load",
-    "body_of",
-    "failures_in",
-    "produce",
-]
-
 logger = logging.getLogger(__name__)
 
 ORIGIN: Final = "chaos.orders"

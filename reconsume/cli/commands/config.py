@@ -21,8 +21,6 @@ from reconsume.cli.common import (
 from reconsume.cli.output import print_facts, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["app"]
-
 app = typer.Typer()
 _Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler, sidecar or console")]
 

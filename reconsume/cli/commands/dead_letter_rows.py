@@ -11,8 +11,6 @@ from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
 
-__all__ = ["COLUMNS", "content", "cut", "moment", "state_row", "summary"]
-
 _CAUSE_CHARACTERS: Final = 100
 COLUMNS: Final = (
     "record",

@@ -35,16 +35,6 @@ from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import MOST, REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 
-__all__ = [
-    "app",
-    "export_letters",
-    "list_letters",
-    "reopen_letters",
-    "resend_letters",
-    "resolve_letters",
-    "show_letter",
-]
-
 app = typer.Typer()
 
 _LIST: Final = "reconsume dlq list"

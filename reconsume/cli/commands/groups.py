@@ -17,8 +17,6 @@ from reconsume.cli.output import print_facts, print_json, print_line, print_tabl
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.groups_file import changes
 
-__all__ = ["app", "delete_group", "list_groups", "set_groups", "show_group"]
-
 app = typer.Typer()
 
 _TOPICS_TOO: Final = "`reconsume topics plan` tells whether it needs topics that are missing"

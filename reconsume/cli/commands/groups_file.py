@@ -22,9 +22,6 @@ from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.operations.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
 
-__all__ = ["apply_groups", "changed_line", "going_down", "show_groups_plan"]
-
-
 _File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
 _Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
 

@@ -8,8 +8,6 @@ import typer
 
 from reconsume.cli.common import Here, on_kafka
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: typer.Typer) -> None:
     """Register them."""

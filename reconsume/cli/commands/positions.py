@@ -12,8 +12,6 @@ from reconsume.cli.output import print_json, print_line, print_table
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.position_list import list_positions, parse_partition, reset_positions
 
-__all__ = ["app", "reset", "show"]
-
 app = typer.Typer()
 
 

@@ -14,8 +14,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.quarantine import QuarantineRecord, find_quarantined, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["app", "list_quarantine", "release_records", "show_record"]
-
 app = typer.Typer()
 
 _LIST: Final = "reconsume quarantine list"

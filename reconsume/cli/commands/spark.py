@@ -9,8 +9,6 @@ import typer
 
 from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Yes, need_spark, on_kafka
 
-__all__ = ["add_spark"]
-
 
 def add_spark(app: typer.Typer) -> None:
     """Register them."""

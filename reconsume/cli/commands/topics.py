@@ -17,8 +17,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.groups_file import Change, changes
 from reconsume.operations.rights import Role, acl_commands, rights_of, role_named, unsayable
 
-__all__ = ["InstallationPlan", "app", "apply_plan", "make_plan", "show_acls"]
-
 app = typer.Typer()
 
 

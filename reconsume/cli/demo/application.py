@@ -13,8 +13,6 @@ from reconsume.cli.judging.judge import DEAD, MAX_RECONSUME_TIMES
 from reconsume.cli.processing import Processing
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 
-__all__ = ["CannotProcess", "failures_of", "flights_application"]
-
 _FAILS_SOMETIMES: Final = 20
 """One message in so many fails once or twice, then succeeds."""
 

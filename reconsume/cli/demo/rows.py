@@ -15,8 +15,6 @@ from typing import IO, Any, TextIO, cast
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Row", "parse_condition", "read_rows"]
-
 Row = dict[str, Any]
 
 

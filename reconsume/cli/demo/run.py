@@ -32,8 +32,6 @@ from reconsume.consumers.listeners import listener_call
 from reconsume.consumers.sending import send_back_log
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["print_report", "run_demo"]
-
 ORIGIN: Final = "flights"
 PROCESSED: Final = "flights.processed"
 GROUP: Final = "departures"

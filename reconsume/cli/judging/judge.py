@@ -24,17 +24,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "DEAD",
-    "LEVEL_TABLE",
-    "MAX_RECONSUME_TIMES",
-    "PLACE_BITS",
-    "Place",
-    "Poison",
-    "TopicsJudge",
-    "TopicsVerdict",
-]
-
 LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
 """The first retry waits 1 s, the second 2 s, the third 3 s."""
 MAX_RECONSUME_TIMES: Final = 3

@@ -21,8 +21,6 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, RECONSUME_TIME
 from reconsume.delay_levels.wire.quarantine import QUARANTINE_REASON
 
-__all__ = ["Begun", "TopicReader", "Workload"]
-
 _WAIT_SECONDS: Final = 0.2
 _LOOK_EVERY_SECONDS: Final = 1.0
 _STALLED_SECONDS: Final = 15.0

@@ -23,8 +23,6 @@ from reconsume.bridge.process.environment import cache_folder
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
-__all__ = ["java_home", "main", "own_folder", "temporary_folder", "use_java"]
-
 _JAVA: Final = """#!/bin/sh
 # Spark's launcher asks for jdk.incubator.vector, which this Java lacks and Spark does without.
 for argument do

@@ -9,8 +9,6 @@ from typing import Final, NamedTuple, Self
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["SparkChoice", "absolute", "spark_kafka_options"]
-
 _RENAMED: Final = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",

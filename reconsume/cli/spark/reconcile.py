@@ -41,18 +41,6 @@ from reconsume.spark_connectors.reconcile import (
 from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, WORDS, render_report
 from reconsume.spark_connectors.session import local_rows
 
-__all__ = [
-    "ReconcileOptions",
-    "found_in",
-    "print_findings",
-    "print_summary",
-    "read_committed",
-    "read_extents",
-    "reconcile_topics",
-    "reconciled",
-    "run_line",
-]
-
 logger = logging.getLogger(__name__)
 
 _PRINTED: Final = 20

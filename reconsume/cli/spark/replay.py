@@ -32,8 +32,6 @@ from reconsume.spark_connectors.replay import (
 )
 from reconsume.spark_connectors.replay.selection import SEND, STATUSES
 
-__all__ = ["ReplayOptions", "print_plan", "print_result", "replay"]
-
 _SHOWN: Final = ("cause", "group", "hour")
 
 

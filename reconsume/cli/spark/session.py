@@ -14,8 +14,6 @@ from reconsume.cli.spark.java import own_folder, temporary_folder, use_java
 from reconsume.cli.spark.options import SparkChoice
 from reconsume.spark_connectors import configure, packages
 
-__all__ = ["connector_jars", "local_session", "open_session"]
-
 _MODULES: Final = """<ivy-module version="2.0">
   <info organisation="reconsume" module="spark-kafka"/>
   <dependencies>

@@ -10,18 +10,6 @@ from typing import Final
 
 from reconsume.delay_levels.wire.properties import REPLAY_ID, REPLAY_TIMES, Header, is_ours
 
-__all__ = [
-    "HEX_BYTES",
-    "TEXT_CHARACTERS",
-    "Blob",
-    "HeaderRow",
-    "blob",
-    "header_rows",
-    "hex_dump",
-    "one_line",
-    "shorten",
-]
-
 TEXT_CHARACTERS: Final = 65_536
 HEX_BYTES: Final = 4_096
 _HEADER_CHARACTERS: Final = 8_192

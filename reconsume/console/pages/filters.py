@@ -12,8 +12,6 @@ from reconsume.operations.dead_letters import Filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["FIELDS", "FilterForm", "place_of", "places_of"]
-
 FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
 MOST_PLACES: Final = 1_000
 """Of one form; `reconsume dlq resend` and `reconsume replay` take more."""

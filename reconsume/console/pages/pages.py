@@ -30,8 +30,6 @@ from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict, new_replay_id
 
-__all__ = ["Pages", "icon", "style"]
-
 logger = logging.getLogger(__name__)
 
 Form = dict[str, list[str]]

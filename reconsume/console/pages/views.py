@@ -18,18 +18,6 @@ from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 
-__all__ = [
-    "SHOWN_GROUPS",
-    "CauseRow",
-    "GroupPage",
-    "Overview",
-    "Rung",
-    "causes_of",
-    "group_view",
-    "ladder",
-    "overview_of",
-]
-
 SHOWN_GROUPS: Final = 500
 _LONGEST_LADDER: Final = 40
 _CAUSE_CHARACTERS: Final = 160

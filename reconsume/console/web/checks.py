@@ -10,16 +10,6 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = [
-    "NOBODY",
-    "ConsoleUser",
-    "host_is_allowed",
-    "is_from_another_site",
-    "same_secret",
-    "token_of_forms",
-    "user_of",
-]
-
 _BASIC: Final = "basic "
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _LONGEST_NAME: Final = 64

@@ -17,8 +17,6 @@ from reconsume.delay_levels.errors import (
     WorkerFenced,
 )
 
-__all__ = ["Refusal", "status_of"]
-
 _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
     (SubscriptionGroupNotExist, 404),
     (RecordNotFound, 404),

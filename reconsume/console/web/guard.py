@@ -17,8 +17,6 @@ from reconsume.console.settings import ConsoleSettings
 from reconsume.console.web.checks import host_is_allowed, is_from_another_site, user_of
 from reconsume.console.web.faults import Refusal
 
-__all__ = ["BODY_BYTES", "ConsoleGuard"]
-
 BODY_BYTES: Final = 262_144
 _DROPPED_BYTES: Final = 8 * BODY_BYTES
 _OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg"})

@@ -22,8 +22,6 @@ from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.human_text import visible
 
-__all__ = ["ICON", "STYLE", "Links", "Renderer", "choose_language", "spell", "utc"]
-
 _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
 _YEAR_SECONDS: Final = 31_536_000

@@ -9,8 +9,6 @@ from starlette.types import ASGIApp
 from reconsume.bridge.http.uvicorn_thread import UvicornThread
 from reconsume.console.settings import ConsoleListenSettings
 
-__all__ = ["PageServer"]
-
 _TURN_SECONDS: Final = 5.0
 _FINISH_SECONDS: Final = 1.0
 _END_SECONDS: Final = 5.0

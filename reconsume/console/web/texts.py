@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LANGUAGES", "NAMES_OF_LANGUAGES", "WORDS"]
-
 _TEXTS: Final[dict[str, tuple[str, str]]] = {
     # every page
     "title": ("reconsume console", "reconsume 控制台"),

@@ -25,8 +25,6 @@ from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["BroadcastConsumer", "BroadcastSender", "DropCounter", "PartitionFinder"]
-
 logger = logging.getLogger(__name__)
 
 Starts = Mapping[Partition, int]

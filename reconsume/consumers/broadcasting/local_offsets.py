@@ -19,8 +19,6 @@ from reconsume.delay_levels.errors import MalformedProperty, OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.names import encode_name
 
-__all__ = ["LocalOffsets", "offsets_directory"]
-
 _VERSION: Final = 1
 
 

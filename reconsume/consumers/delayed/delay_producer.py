@@ -53,9 +53,6 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.delay_levels.wire.timer import is_delayed_message
 from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
 
-__all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
-
-
 MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 """Chooses one of a topic's partitions for an argument, such as an order number."""
 

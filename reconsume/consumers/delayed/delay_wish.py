@@ -11,8 +11,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import type_name, whole_number
 from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
 
-__all__ = ["DelayWish"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 

@@ -12,8 +12,6 @@ from confluent_kafka.aio import AIOConsumer as KafkaAIOConsumer
 
 from reconsume.consumers.drop_in.consumer import Consumer
 
-__all__ = ["AIOConsumer"]
-
 
 class AIOConsumer(KafkaAIOConsumer):
     """A `confluent_kafka.aio.AIOConsumer` over the drop-in `Consumer`, which has its keyword arguments explained."""

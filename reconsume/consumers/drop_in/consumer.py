@@ -27,8 +27,6 @@ from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
 from reconsume.delay_levels.foreign_values import of_type, type_name, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["Consumer"]
-
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
 _PREPARE_SECONDS: Final = 5.0
 _NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)

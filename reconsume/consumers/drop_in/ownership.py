@@ -12,8 +12,6 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.reading.stale_records import committed_offsets
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost
 
-__all__ = ["Ownership"]
-
 
 class Ownership:
     """Remembers assignments; partitions are given with the smallest offset that is worked on.

@@ -14,8 +14,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["GivenRetries", "RetryMessage", "as_polled", "origin", "polled_from", "reconsume_times"]
-
 _REMEMBERED: Final = 1_000
 
 

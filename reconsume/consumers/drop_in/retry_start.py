@@ -10,8 +10,6 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Topic
 
 from reconsume.bridge.kafka.errors import is_passing, translate
 
-__all__ = ["with_retry_starts"]
-
 logger = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0

@@ -28,8 +28,6 @@ from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, Rec
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position
 
-__all__ = ["SendBackClient", "as_cause"]
-
 logger = logging.getLogger(__name__)
 
 _WAKE_SECONDS: Final = 0.2

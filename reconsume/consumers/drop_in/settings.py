@@ -13,8 +13,6 @@ from reconsume.delay_levels.foreign_values import check_range, check_types
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["DropInSettings"]
-
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _FALSE: Final = ("false", "0", "f")
 _HIGHEST: Final = 2**31 - 1

@@ -12,8 +12,6 @@ from typing import Final
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name, whole_number
 
-__all__ = ["Circuit", "CircuitBreaker", "CircuitChange", "CircuitState", "Permit"]
-
 Permit = int
 """Leave to call the listener once: the period of the state that it was given in, in which alone the result counts."""
 _STEPS: Final = 10

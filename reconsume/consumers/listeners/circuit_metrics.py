@@ -9,8 +9,6 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from reconsume.bridge.metrics.catalogue import metric
 from reconsume.consumers.listeners.circuit_breaker import CircuitChange, CircuitState
 
-__all__ = ["CircuitMetrics"]
-
 _NUMBERS: Final = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 
 

@@ -20,8 +20,6 @@ from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-__all__ = ["TIMEOUT_LEVEL", "ConcurrentlyService"]
-
 logger = logging.getLogger(__name__)
 
 TIMEOUT_LEVEL: Final = 3

@@ -8,8 +8,6 @@ from typing import Any, Final, cast
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown
 
-__all__ = ["DEAD_LETTER_LEVEL", "ExceptionClasses", "exception_classes", "is_listed", "is_named"]
-
 DEAD_LETTER_LEVEL: Final = -1
 """Requests the dead-letter topic."""
 

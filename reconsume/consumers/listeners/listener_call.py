@@ -33,8 +33,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, type_name, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-__all__ = ["Called", "call_listener", "call_listener_async", "called_with", "judged", "judged_in_order"]
-
 logger = logging.getLogger(__name__)
 
 C = TypeVar("C", ConsumeConcurrentlyContext, ConsumeOrderlyContext)

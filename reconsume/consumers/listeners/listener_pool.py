@@ -16,16 +16,6 @@ from weakref import WeakSet
 
 from reconsume.consumers.listener import is_async
 
-__all__ = [
-    "AsyncListenerPool",
-    "ListenerPool",
-    "ThreadListenerPool",
-    "cut_off",
-    "is_cut_off",
-    "make_pool",
-    "survive",
-]
-
 logger = logging.getLogger(__name__)
 
 _cut_off: Final = WeakSet[asyncio.Task[Any]]()

@@ -14,8 +14,6 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
 
-__all__ = ["ListenerService"]
-
 T = TypeVar("T")
 
 

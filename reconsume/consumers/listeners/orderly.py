@@ -22,8 +22,6 @@ from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-__all__ = ["Lane", "OrderlyService"]
-
 logger = logging.getLogger(__name__)
 
 _AGAIN_MS: Final = 5_000

@@ -17,8 +17,6 @@ from reconsume.consumers.listeners.circuit_breaker import Circuit, CircuitBreake
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 
-__all__ = ["WaitingRoom"]
-
 logger = logging.getLogger(__name__)
 
 _DUE = itemgetter(0)

@@ -16,8 +16,6 @@ from reconsume.consumers.observing.hooks import (
     SendMessageBackContext,
 )
 
-__all__ = ["OTHER_TOPICS", "ConsumerMetrics"]
-
 OTHER_TOPICS: Final = "(other)"
 _MOST_TOPICS: Final = 200
 """Origin topics that have a label of their own; what clients write in a header must not fill the memory."""

@@ -17,18 +17,6 @@ from reconsume.delay_levels.errors import IllegalSetting, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-__all__ = [
-    "ConsumeCall",
-    "ConsumeHooks",
-    "ConsumeMessageContext",
-    "ConsumeMessageHook",
-    "ConsumeReturnType",
-    "ConsumeStatus",
-    "SendBackTarget",
-    "SendMessageBackContext",
-    "check_hook",
-]
-
 _SUCCESSES: Final = (
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
     ConsumeOrderlyStatus.SUCCESS,

@@ -26,8 +26,6 @@ from reconsume.consumers.observing.hooks import (
     SendMessageBackContext,
 )
 
-__all__ = ["TRACE_ON", "OpenTelemetryHook"]
-
 TRACE_ON: Final = "TRACE_ON"
 """A message whose header of this name is `false` is not traced (RocketMQ: ST-11)."""
 

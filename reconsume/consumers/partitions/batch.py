@@ -9,8 +9,6 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.message import Message
 
-__all__ = ["LazyMessages", "PolledBatch", "Reading", "bytes_of", "sorted_offsets"]
-
 # A record has one; an error, which has none, is never in a batch.
 _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
 

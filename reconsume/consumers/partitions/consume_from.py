@@ -12,8 +12,6 @@ from typing import Final, Self
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["ConsumeFrom", "ConsumeFromWhere"]
-
 _FORMAT: Final = "%Y%m%d%H%M%S"
 _DIGITS: Final = re.compile("[0-9]{14}")
 _DEFAULT_AGE_MS: Final = 30 * 60 * 1000

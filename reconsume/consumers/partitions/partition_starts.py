@@ -17,8 +17,6 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
-__all__ = ["Committed", "KeptProgressReader", "OffsetReset", "Start"]
-
 logger = logging.getLogger(__name__)
 
 _COMMITTED_SECONDS: Final = 3.0

@@ -14,8 +14,6 @@ from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
 
-__all__ = ["Chunk", "ProcessQueue", "chunks_of"]
-
 _ONE_READ = 1_000
 """So many offsets one more read may add after a queue was found to have room."""
 

@@ -17,8 +17,6 @@ from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFrom
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
-__all__ = ["check_group_consumes", "make_delay_topics", "make_retry_topic", "wait_for_kafka", "with_known_partitions"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

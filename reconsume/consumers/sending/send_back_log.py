@@ -19,8 +19,6 @@ from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.send_back import Delayed, decide_send_back
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["UNLIMITED", "Fate", "SendBackLog", "Way", "dropped_way", "fate_of", "given_again", "way_of"]
-
 logger = logging.getLogger(__name__)
 
 UNLIMITED: Final = 2**31 - 1

@@ -23,8 +23,6 @@ from reconsume.consumers.sending.send_back_log import SendBackLog, dropped_way, 
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
-__all__ = ["FailedMessage", "PlainSender", "Sender", "points_of", "request_of", "uncommitted"]
-
 logger = logging.getLogger(__name__)
 
 

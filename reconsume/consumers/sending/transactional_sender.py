@@ -20,8 +20,6 @@ from reconsume.consumers.sending.senders import Sender, points_of
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-__all__ = ["TransactionalSender"]
-
 logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 500

@@ -15,8 +15,6 @@ from typing import Any
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 
-__all__ = ["PatternConsumer"]
-
 logger = logging.getLogger(__name__)
 
 

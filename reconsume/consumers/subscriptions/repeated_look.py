@@ -9,8 +9,6 @@ from typing import Final, Generic, TypeVar
 
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["RepeatedLook"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

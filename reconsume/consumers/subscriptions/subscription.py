@@ -12,8 +12,6 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.namespaces import Namespace
 
-__all__ = ["Subscriptions", "TagExpression"]
-
 
 @dataclass(frozen=True, slots=True)
 class TagExpression:

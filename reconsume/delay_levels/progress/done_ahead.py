@@ -12,8 +12,6 @@ from typing import Final
 
 from reconsume.delay_levels.errors import MalformedProperty
 
-__all__ = ["LONGEST_SPAN", "DoneAhead", "decode_done", "encode_done"]
-
 LONGEST_SPAN: Final = 16_000
 """Offsets from the first unfinished one to the last that may be done: 2,674 of the 4,096 bytes that Kafka allows."""
 

@@ -14,8 +14,6 @@ from typing import Final
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.progress.done_ahead import decode_done
 
-__all__ = ["MOST_APART", "REACH", "decode_either", "encode_apart"]
-
 MOST_APART: Final = 750
 """So many always fit: 3,000 bytes, which are 4,007 of the 4,096 characters that Kafka allows."""
 REACH: Final = 1 << 28

@@ -18,8 +18,6 @@ from typing import Final
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, decode_done, encode_done
 
-__all__ = ["MAX_METADATA_BYTES", "KeptProgress", "decode_progress", "encode_progress"]
-
 MAX_METADATA_BYTES: Final = 4_096
 """Kafka's `offset.metadata.max.bytes`."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, groupby
 from operator import sub
 
-__all__ = ["OffsetRuns", "runs_of"]
-
 
 class OffsetRuns:
     """Offsets in order, kept as runs: adding and removing a run costs as much as adding and removing one offset.

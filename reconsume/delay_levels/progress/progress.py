@@ -7,8 +7,6 @@ from operator import lt
 
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns, runs_of
 
-__all__ = ["OffsetProgress"]
-
 
 class OffsetProgress:
     """The unfinished records of one partition, as read from a start offset on.

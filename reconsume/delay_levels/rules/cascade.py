@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["SLACK_MS", "next_delay_ms"]
-
 SLACK_MS: Final = 500
 """A lane may deliver so late and the message still reaches its last stretch in time."""
 

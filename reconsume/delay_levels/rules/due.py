@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["due_ms"]
-
 
 def due_ms(append_ms: int, delay_ms: int) -> int:
     """Append time plus delay, both in milliseconds (RocketMQ: DP-05)."""

@@ -8,8 +8,6 @@ from typing import Final
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
 
-__all__ = ["LONGEST_MS", "format_duration", "parse_duration"]
-
 LONGEST_MS: Final = 366 * 86_400_000
 """A delay topic keeps its records twice as long as they wait, so a longer one is a slip of the pen."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BURST", "MOST_BUCKETS", "PER_SECOND", "LaneBudgets"]
-
 BURST: Final = 500
 """Records of one target that may enter a delay topic at once."""
 PER_SECOND: Final = 100

@@ -10,8 +10,6 @@ from reconsume.delay_levels.errors import IllegalDelayLevels
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 
-__all__ = ["DEFAULT_LEVEL_TABLE", "FIRST_RETRY_LEVEL", "DelayLevels"]
-
 DEFAULT_LEVEL_TABLE: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ: LV-01."""
 

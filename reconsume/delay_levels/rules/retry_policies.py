@@ -13,8 +13,6 @@ from reconsume.delay_levels.errors import IllegalDelayLevels
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 
-__all__ = ["RetryPolicy", "exponential_policy", "parse_retry_policy", "spell_waits"]
-
 _HIGHEST_EXPONENT = 32
 _PARAMETERS = {
     "customizedRetryPolicy": {"next"},

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
 
-__all__ = ["decode_allowed", "encode_allowed", "is_allowed", "require_allowed"]
-
 
 def is_allowed(topic: str, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns matches the whole name."""

@@ -13,19 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from reconsume.delay_levels.errors import MalformedProperty
 
-__all__ = [
-    "OPEN",
-    "RESENT",
-    "RESOLVED",
-    "STATES",
-    "SUPERSEDED",
-    "DeadLetterKey",
-    "DeadLetterState",
-    "decode_state",
-    "encode_state",
-    "parse_key",
-]
-
 OPEN: Final = "OPEN"
 RESENT: Final = "RESENT"
 RESOLVED: Final = "RESOLVED"

@@ -33,8 +33,6 @@ from reconsume.delay_levels.wire.send_back_copy import (
     first_failure_properties,
 )
 
-__all__ = ["inbox_copy", "inbox_request"]
-
 _HIGHEST_COUNT: Final = 2**31 - 1
 
 

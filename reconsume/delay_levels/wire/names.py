@@ -15,18 +15,6 @@ from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 
-__all__ = [
-    "ALLOWED_TOPICS_KEY",
-    "DLQ_PREFIX",
-    "MAX_TOPIC_LENGTH",
-    "RETRY_PREFIX",
-    "SYSTEM_KEY",
-    "TopicNames",
-    "check_group",
-    "decode_name",
-    "encode_name",
-]
-
 RETRY_PREFIX: Final = "%RETRY%"
 """RocketMQ: NM-01, NM-02."""
 DLQ_PREFIX: Final = "%DLQ%"

@@ -14,8 +14,6 @@ from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames, encode_name
 
-__all__ = ["Namespace"]
-
 _MARK: Final = "%"
 
 

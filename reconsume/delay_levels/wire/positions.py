@@ -12,8 +12,6 @@ from typing import Final
 
 from reconsume.delay_levels.errors import MalformedProperty
 
-__all__ = ["StoredPosition", "decode_position", "encode_position", "partition_of_key", "position_key"]
-
 _LARGEST_OFFSET: Final = 2**63 - 1
 _NUMBER: Final = re.compile("[0-9]{1,10}")
 

@@ -12,39 +12,6 @@ from typing import Final
 
 from reconsume.delay_levels.errors import MalformedProperty
 
-__all__ = [
-    "BORN_TIMESTAMP",
-    "DELAY",
-    "DELAY_LEVEL_WHEN_NEXT_CONSUME",
-    "DLQ_ERRORS",
-    "FIRST_FAILURE_TIMESTAMP",
-    "KEYS",
-    "MAX_RECONSUME_TIMES",
-    "ORIGIN_MESSAGE_ID",
-    "OUR_PROPERTIES",
-    "REAL_QID",
-    "REAL_TOPIC",
-    "RECONSUME_TIME",
-    "REPLAY_ID",
-    "REPLAY_TIMES",
-    "RETRY_TOPIC",
-    "TAGS",
-    "TIMER_DELAY_MS",
-    "TIMER_DELAY_SEC",
-    "TIMER_DELIVER_MS",
-    "TIMER_DEL_UNIQKEY",
-    "TIMER_ROLL_TIMES",
-    "UNIQ_KEY",
-    "Header",
-    "Headers",
-    "count_property",
-    "integer_property",
-    "is_ours",
-    "replace_properties",
-    "text_property",
-    "user_headers",
-]
-
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
 

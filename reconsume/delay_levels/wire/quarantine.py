@@ -11,17 +11,6 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header, Headers
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = [
-    "QUARANTINE_ORIGIN",
-    "QUARANTINE_REASON",
-    "QUARANTINE_RELEASED",
-    "QUARANTINE_TIMESTAMP",
-    "Quarantined",
-    "quarantine_headers",
-    "release_marker",
-    "released_offset",
-]
-
 QUARANTINE_REASON: Final = "QUARANTINE_REASON"
 QUARANTINE_ORIGIN: Final = "QUARANTINE_ORIGIN"
 """`<topic>/<partition>/<offset>` where the record stood when it could not be delivered."""

@@ -34,17 +34,6 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = [
-    "REASONS",
-    "SEND",
-    "DeadLetterInfo",
-    "History",
-    "Replayed",
-    "replayed_of",
-    "resend_headers",
-    "resend_status",
-]
-
 T = TypeVar("T")
 
 SEND: Final = "send"

@@ -31,18 +31,6 @@ from reconsume.delay_levels.wire.properties import (
     text_property,
 )
 
-__all__ = [
-    "Cause",
-    "Position",
-    "SendBackCopy",
-    "SendBackRequest",
-    "Stored",
-    "cause_properties",
-    "first_failure_properties",
-    "send_back_copy",
-    "topic_of",
-]
-
 _POSITION: Final = re.compile(r"([^/]+)/([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _MESSAGE_BYTES: Final = 1024
 _STACKTRACE_BYTES: Final = 4096

@@ -29,16 +29,6 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = [
-    "CANCELS_KEPT_MS",
-    "LONGEST_DELAY_MS",
-    "check_deliver_ms",
-    "delayed_copy",
-    "deliver_ms_of",
-    "is_delayed_message",
-    "rolled",
-]
-
 LONGEST_DELAY_MS: Final = 40 * 86_400_000
 """RocketMQ has three days (TM-05)."""
 CANCELS_KEPT_MS: Final = 7 * 86_400_000

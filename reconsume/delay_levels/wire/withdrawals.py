@@ -21,20 +21,6 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
-__all__ = [
-    "ID_BYTES",
-    "MET_KEPT_MS",
-    "MOST_WITHDRAWALS",
-    "RANDOM_BYTES",
-    "PositionInCancel",
-    "Withdrawals",
-    "known_withdrawal",
-    "make_uniq_key",
-    "requested_withdrawal",
-    "withdrawable_until_ms",
-    "withdrawal_id",
-]
-
 ID_BYTES: Final = 16
 """A collision drops a message that nobody withdrew: for 10^15 messages and 10 million ids the odds are 1 in 10^16."""
 MET_KEPT_MS: Final = 3_600_000

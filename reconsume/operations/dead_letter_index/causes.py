@@ -8,8 +8,6 @@ from typing import Final
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["UNKNOWN_CAUSE", "CauseLabels"]
-
 UNKNOWN_CAUSE: Final = "(no cause)"
 _LONGEST: Final = 120
 _READ: Final = 500

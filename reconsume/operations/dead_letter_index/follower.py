@@ -20,8 +20,6 @@ from reconsume.operations.dead_letter_index.letters import IndexedLetter, Progre
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import record_of
 
-__all__ = ["DeadLetterIndex"]
-
 logger = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 2.0

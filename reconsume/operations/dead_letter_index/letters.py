@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 
-__all__ = ["MOST_OF_KEY", "Counted", "IndexFull", "IndexedLetter", "LetterFilter", "OpenLetters", "Progress"]
-
 MOST_OF_KEY: Final = 512
 """Bytes of a record's key that the index holds."""
 

@@ -13,8 +13,6 @@ from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["indexed_page", "is_index_cursor"]
-
 _CURSOR: Final = re.compile(r"i([0-9]{1,19}):([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
 
 

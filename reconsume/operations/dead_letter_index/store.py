@@ -24,8 +24,6 @@ from reconsume.operations.dead_letter_index.letters import (
     Progress,
 )
 
-__all__ = ["DeadLetterStore"]
-
 logger = logging.getLogger(__name__)
 
 _VERSION: Final = 1

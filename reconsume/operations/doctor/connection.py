@@ -15,8 +15,6 @@ from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
 from reconsume.operations.doctor.report import Report
 
-__all__ = ["check_connection", "check_coordinators", "check_versions", "versions_of"]
-
 _SOCKET_SECONDS: Final = 3.0
 _OLDEST: Final = (2, 5)
 """KIP-447: offsets in a transaction are fenced by the group's generation."""

@@ -16,8 +16,6 @@ from reconsume.bridge.kafka.connection_errors import Trouble
 from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaRefused
 
-__all__ = ["InspectedCluster", "Inspector", "TopicState"]
-
 _TIMEOUT: Final = 10.0
 _SLICE_SECONDS: Final = 1.0
 

@@ -14,8 +14,6 @@ from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
 from reconsume.operations.doctor.report import Report
 
-__all__ = ["check_groups", "check_topics", "check_transactions", "check_workers"]
-
 _JOINING_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.5
 _OPEN_SECONDS: Final = 60

@@ -9,8 +9,6 @@ from typing import Literal
 
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["Finding", "Report"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -13,8 +13,6 @@ from reconsume.operations.doctor.inspection import InspectedCluster, Inspector
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.rights import Right, acl_commands
 
-__all__ = ["check_rights"]
-
 _PROBE: Final = "doctor"
 _TIMEOUT_MS: Final = 10_000
 _SECONDS: Final = 10.0

@@ -17,8 +17,6 @@ from reconsume.operations.doctor.rights_check import check_rights
 from reconsume.operations.doctor.trip import check_clock, send_through
 from reconsume.operations.rights import Right
 
-__all__ = ["examine"]
-
 
 def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record: bool = True) -> Report:
     """Examine an installation as a client sees it.

@@ -18,8 +18,6 @@ from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 
-__all__ = ["Stamp", "check_clock", "send_through"]
-
 _PATIENCE_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.05
 _SKEW_MS: Final = 500

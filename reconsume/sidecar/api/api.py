@@ -36,9 +36,6 @@ from reconsume.sidecar.guarding.shares import Threads, group_owner
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
 
-__all__ = ["Backend", "make_api"]
-
-
 _DESCRIPTION: Final = (
     "Retries for a consumer in any language: send a record that failed back, and it comes again on the group's retry "
     "topic after a delay, or rests in its dead-letter topic. A 2xx means that Kafka has acknowledged it."

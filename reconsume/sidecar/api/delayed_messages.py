@@ -18,8 +18,6 @@ from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats import Once
 from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["DelayedMessages"]
-
 
 class DelayedMessages:
     """All methods but `close` are for the thread of one event loop.

@@ -13,8 +13,6 @@ from reconsume.sidecar.api.models import GroupView
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["GroupViews"]
-
 _PATIENCE_SECONDS = 4.0
 """A cluster that cannot make the retry topic of one group now must not hold up the others for long."""
 _FOR_THE_RETRY_TOPIC = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}

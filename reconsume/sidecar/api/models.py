@@ -27,23 +27,6 @@ from pydantic.alias_generators import to_camel
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = [
-    "Answer",
-    "Answers",
-    "Batch",
-    "Failure",
-    "GroupView",
-    "KafkaHeader",
-    "NewMessage",
-    "Outcome",
-    "ProblemView",
-    "RecordByValue",
-    "RecordToSendBack",
-    "SendBackBody",
-    "SentMessage",
-    "kafka_headers",
-]
-
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _MAX_INT = 2**31 - 1

@@ -30,8 +30,6 @@ from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats import EarlierSendBacks, Once
 from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["SendBacks"]
-
 logger = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "reconsume-sidecar"

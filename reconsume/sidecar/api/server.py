@@ -15,8 +15,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 from reconsume.sidecar.settings import SidecarSettings, TlsSettings
 
-__all__ = ["api_server"]
-
 _TOO_LARGE: Final = Problem(
     "headers-too-large",
     "request line and headers are larger than sidecar.limits.header_kib allows; send fewer or shorter ones",

@@ -8,8 +8,6 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.sidecar.problems import Problem
 
-__all__ = ["size_of", "too_large"]
-
 
 def size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
     """Bytes of a record as its sender knows it, without what reconsume and Kafka add."""

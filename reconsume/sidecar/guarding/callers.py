@@ -9,8 +9,6 @@ from typing import Final
 
 from reconsume.sidecar.problems import Problem
 
-__all__ = ["ANYBODY", "Caller", "Callers", "unauthorized"]
-
 _BEARER: Final = b"bearer "
 
 

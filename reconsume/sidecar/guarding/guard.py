@@ -13,8 +13,6 @@ from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares, group_ow
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
-__all__ = ["ApiGuard", "Rate", "problem_response"]
-
 
 class _Refused(BaseException):
     """A request is answered here; no Exception, because frameworks make answers of their own out of those."""

@@ -10,18 +10,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from reconsume.sidecar.problems import Problem
 
-__all__ = [
-    "BODY_TIMES",
-    "LARGEST_SHARE",
-    "Held",
-    "Shares",
-    "Threads",
-    "group_owner",
-    "no_room",
-    "record_bytes",
-    "too_many_waiting",
-]
-
 T = TypeVar("T")
 
 _SHARE_OF_FREE: Final = 3

@@ -27,8 +27,6 @@ from reconsume.sidecar.process.kafka_watch import KafkaWatch
 from reconsume.sidecar.repeats import EarlierSendBacks
 from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["ApiPart"]
-
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 2.0

@@ -11,9 +11,6 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["KafkaWatch"]
-
-
 _EVERY_SECONDS: Final = 5.0
 _WINDOW_MS: Final = 30_000.0
 

@@ -20,8 +20,6 @@ from reconsume.sidecar.life_cycle import Life, Phase, ProcessPart
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["Management"]
-
 _LONGEST_DRAIN_SECONDS: Final = 3600.0
 _MOST_DRAINS: Final = WORKERS // 2
 """That wait at a time: the other threads answer probes."""

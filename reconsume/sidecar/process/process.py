@@ -18,8 +18,6 @@ from reconsume.sidecar.process.management import Management
 from reconsume.sidecar.push.subscription import PushSubscription
 from reconsume.sidecar.settings import ProcessSettings
 
-__all__ = ["Sidecar"]
-
 logger = logging.getLogger(__name__)
 
 _CLOSE_SECONDS: Final = 5.0

@@ -16,8 +16,6 @@ from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.push.requests.cloud_events import decoded
 from reconsume.sidecar.push.settings import Profile
 
-__all__ = ["AppAnswer", "Meaning", "NoAnswer", "PushVerdict", "Row", "judge", "was_cut_off"]
-
 _BAD_GATEWAY: Final = 502
 _BUSY: Final = frozenset({408, 409, 425, 429})
 _GATEWAY: Final = frozenset({502, 503, 504})

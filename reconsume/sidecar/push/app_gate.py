@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listener import NotNow
 
-__all__ = ["AppGate", "CutOffs", "Entry", "MissingRoutes"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS: Final = 100

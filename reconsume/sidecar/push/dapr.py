@@ -12,8 +12,6 @@ from reconsume.sidecar.push.requests.cloud_events import parsed
 from reconsume.sidecar.push.requests.requests import AppRequest, DaprRoute
 from reconsume.sidecar.push.settings import PushSettings
 
-__all__ = ["asked_routes", "routes_of"]
-
 _SECONDS: Final = 5.0
 
 

@@ -35,8 +35,6 @@ from reconsume.sidecar.push.requests.requests import AppRequest, Requests
 from reconsume.sidecar.push.settings import Drop, PushSettings
 from reconsume.sidecar.push.trace import current_trace
 
-__all__ = ["PushDelivery"]
-
 logger = logging.getLogger(__name__)
 
 _NEVER_MS: Final = 86_400_000.0

@@ -19,8 +19,6 @@ from reconsume.sidecar.push.requests.cloud_events import parsed
 from reconsume.sidecar.push.requests.requests import AppRequest, HttpHeaders
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
-__all__ = ["BODY_LIMIT", "AppClient", "ConnectionEnded", "Http1Connection", "Token", "answer_of"]
-
 _CONNECT_SECONDS: Final = 5.0
 """At most half of the time for an answer, or a dead host would look like a slow app."""
 _KEEP_ALIVE_SECONDS: Final = 4.0

@@ -14,8 +14,6 @@ from reconsume.bridge.http.listening import is_loopback
 from reconsume.consumers.consume_settings import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 
-__all__ = ["Drop", "ErrorTypes", "Order", "Profile", "PushSettings"]
-
 _ROUTES: Final = {
     "native": "/events/{topic}",
     "dapr": "/events/{pubsub}/{topic}",

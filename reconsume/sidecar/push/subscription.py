@@ -20,8 +20,6 @@ from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import DaprRoute, requests_of
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 
-__all__ = ["PushSubscription"]
-
 logger = logging.getLogger(__name__)
 
 _FOR_EVER: Final = timedelta(days=3_650)

@@ -20,16 +20,6 @@ from reconsume.spark_connectors.reconcile.records.deleted import ExpiredLanes, F
 from reconsume.spark_connectors.session import looked_up
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = [
-    "SETTLED_MS",
-    "AttemptFacts",
-    "Committed",
-    "LevelTables",
-    "Tolerances",
-    "gather_facts",
-    "read_level_tables",
-]
-
 Committed = Mapping[str, Mapping[Partition, int]]
 """By consumer group: the offset that it will read next on each (Kafka topic, partition)."""
 

@@ -12,8 +12,6 @@ from reconsume.spark_connectors.names import POSITION, shown_name
 from reconsume.spark_connectors.reconcile.judged import Committed
 from reconsume.spark_connectors.session import looked_up
 
-__all__ = ["as_findings", "as_ledger"]
-
 _PLACE: Final = ("topic", "partition", "offset")
 
 

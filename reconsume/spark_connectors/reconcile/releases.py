@@ -19,8 +19,6 @@ from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
 from reconsume.spark_connectors.session import local_rows
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["Fates", "Release", "Standing", "fates_of", "follow_releases", "place_now"]
-
 _SIDES: Final = ("sent", "inbox")
 _PLACE: Final = ("topic", "partition", "offset")
 _AS_SENT_BACK: Final = {

@@ -37,8 +37,6 @@ from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
 from reconsume.spark_connectors.session import small_methods
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["Reconciliation", "reconcile"]
-
 _LOOK_BACK_MS: Final = 3_600_000
 """What was sent back before a window may be delivered in it, so much late at most."""
 

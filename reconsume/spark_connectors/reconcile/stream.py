@@ -13,8 +13,6 @@ from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.records.deleted import ExtentsSince
 from reconsume.spark_connectors.reconcile.run import reconcile
 
-__all__ = ["reconcile_stream"]
-
 
 def reconcile_stream(
     spark: SparkSession,

@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
 
-__all__ = ["LATENESS_LIMITS_MS", "conservation", "first_findings", "summarise"]
-
 LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 600_000)
 """Upper ends of the bars of a distribution; one more holds what is beyond."""
 _STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")

@@ -12,8 +12,6 @@ from reconsume.spark_connectors.headers import present_texts
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS, AttemptFacts, LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.releases import place_now
 
-__all__ = ["FINDINGS", "NOTES", "AttemptJudge"]
-
 FINDINGS: Final = (
     *("LOST", "DUPLICATE", "EARLY", "LATE", "WRONG_LEVEL", "WRONG_GROUP", "WRONG_TOPIC", "WRONG_COUNT", "ORPHAN"),
     *("OVERDUE", "DAMAGED"),

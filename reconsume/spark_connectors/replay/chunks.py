@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["ReplayChunk", "chunk_size", "chunks_of", "pause_seconds"]
-
 _LARGEST: Final = 200_000
 
 

@@ -33,8 +33,6 @@ from reconsume.spark_connectors.replay.states import state_records
 from reconsume.spark_connectors.session import local_rows, rows_if_there
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "RunEvent", "is_overtaken", "run_replay"]
-
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
 """`DELAY.0s` keeps seven days: later nobody could tell what an interrupted run has sent."""
 

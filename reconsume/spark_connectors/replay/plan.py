@@ -33,19 +33,6 @@ from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.session import local_rows, rows_if_there, small_methods
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = [
-    "PARTITION",
-    "Histogram",
-    "ReplayPlan",
-    "histogram",
-    "open_plan",
-    "plan_from",
-    "plan_replay",
-    "read_replays",
-    "records",
-    "write_in_order",
-]
-
 _TARGETS: Final = ("retry", "origin")
 PARTITION: Final = 1 << 33
 """So far apart are the first numbers of two partitions that Spark has numbered."""

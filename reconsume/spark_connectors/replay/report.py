@@ -15,8 +15,6 @@ from reconsume.spark_connectors.replay.plan import ReplayPlan, read_replays, rec
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["replay_report"]
-
 
 def replay_report(
     spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, *, options: Mapping[str, str] | None = None

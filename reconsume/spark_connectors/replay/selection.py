@@ -13,8 +13,6 @@ from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import place_of
 
-__all__ = ["SEND", "STATUSES", "with_identity", "with_message", "with_status"]
-
 SEND: Final = "send"
 STATUSES: Final = {
     SEND: "will be sent",

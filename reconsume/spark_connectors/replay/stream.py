@@ -17,8 +17,6 @@ from reconsume.spark_connectors.replay.execution import run_replay
 from reconsume.spark_connectors.replay.plan import open_plan, plan_from
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["replay_stream"]
-
 
 def replay_stream(
     spark: SparkSession,

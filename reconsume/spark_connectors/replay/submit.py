@@ -17,8 +17,6 @@ from reconsume.delay_levels.human_text import json_text, visible
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
 
-__all__ = ["main", "submit"]
-
 
 def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     """Carry out what the arguments say; gives what is printed.

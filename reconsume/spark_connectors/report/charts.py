@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-__all__ = ["columns", "stacked_columns"]
-
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 200, 56, 26, 12
 _LETTER: Final = 6.5
 """How wide one is, about, in the labels below the bars."""

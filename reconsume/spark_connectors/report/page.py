@@ -16,8 +16,6 @@ from reconsume.spark_connectors.reconcile.summary import LATENESS_LIMITS_MS
 from reconsume.spark_connectors.report.charts import columns, stacked_columns
 from reconsume.spark_connectors.report.words import LANGUAGES, WORDS
 
-__all__ = ["SHOWN_OF_A_KIND", "render_report"]
-
 SHOWN_OF_A_KIND: Final = 50
 """Findings of one kind that a page shows in full."""
 _SELDOM: Final = ("quarantined", "dropped", "expired")

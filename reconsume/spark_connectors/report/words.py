@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LANGUAGES", "WORDS"]
-
 _TEXTS: Final = {
     "title": ("Reconciliation of retries", "重试对账"),
     "ok": ("Every failed message ended in exactly one state.", "每条失败消息都恰好处于一种状态。"),

@@ -24,8 +24,6 @@ from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
 from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["AtLeastOnceWriter"]
-
 logger = logging.getLogger(__name__)
 
 _SERVE_EVERY: Final = 500

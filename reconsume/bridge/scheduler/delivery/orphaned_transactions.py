@@ -16,8 +16,6 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.writing.transactions import PATIENCE_SECONDS, Transactions
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["FormerMembers", "OrphanedTransactions", "end_transactions"]
-
 logger = logging.getLogger(__name__)
 
 _FORGET_MS: Final = 60_000.0

@@ -19,8 +19,6 @@ from reconsume.delay_levels.wire.positions import (
     position_key,
 )
 
-__all__ = ["ONLY_PARTITION", "LastPositions", "PositionLog", "PositionRecord"]
-
 logger = logging.getLogger(__name__)
 
 ONLY_PARTITION: Final = 0

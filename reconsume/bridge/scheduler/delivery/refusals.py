@@ -16,8 +16,6 @@ from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_ba
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery, Router
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge
 
-__all__ = ["Refusals", "TrialWriter", "Where", "wheres_of"]
-
 logger = logging.getLogger(__name__)
 
 _FRESH_MS: Final = 5_000.0

@@ -12,8 +12,6 @@ from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.transactions import ShutOut, Transactions, Undone
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["Trials"]
-
 _TRYING: Final = "delivering a record alone"
 _TIMES: Final = 2
 """librdkafka 2.16 skips a sequence number after a refusal; brokers accept the record after next. See

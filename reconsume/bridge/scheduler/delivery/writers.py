@@ -37,16 +37,6 @@ from reconsume.bridge.writing.transactions import (
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 
-__all__ = [
-    "DELIVERING",
-    "WRITING_POSITIONS",
-    "BatchAborted",
-    "BatchInDoubt",
-    "BatchWriter",
-    "TransactionalWriter",
-    "WriterBroken",
-]
-
 logger = logging.getLogger(__name__)
 
 _ASK_AGAIN_MS: Final = 1_000.0

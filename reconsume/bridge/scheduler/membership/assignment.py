@@ -18,8 +18,6 @@ from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["Assignment", "Refused"]
-
 logger = logging.getLogger(__name__)
 
 _AGAIN_MS: Final = 500.0

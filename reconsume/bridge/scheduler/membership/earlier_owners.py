@@ -18,8 +18,6 @@ from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, 
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.positions import StoredPosition
 
-__all__ = ["EarlierOwners", "EarlierProgress", "PositionReader", "covers"]
-
 logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 3.0

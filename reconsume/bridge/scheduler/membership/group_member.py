@@ -12,8 +12,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 from reconsume.delay_levels.wire.names import TopicNames
 
-__all__ = ["GroupMember", "OnPartitions", "group_error"]
-
 logger = logging.getLogger(__name__)
 
 _LEAVE_SECONDS: Final = 5.0

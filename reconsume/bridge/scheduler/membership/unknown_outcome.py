@@ -20,8 +20,6 @@ from reconsume.bridge.scheduler.membership.earlier_owners import EarlierProgress
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.targets.routing import Delivery
 
-__all__ = ["CommittedRun", "UnknownOutcome"]
-
 
 @dataclass(frozen=True, slots=True)
 class CommittedRun:

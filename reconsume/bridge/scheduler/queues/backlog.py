@@ -13,8 +13,6 @@ from reconsume.bridge.metrics.registry import LevelWaiting
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["EndsSampler", "PartitionHead", "WorkerBacklog"]
-
 logger = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 15.0

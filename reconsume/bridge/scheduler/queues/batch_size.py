@@ -7,8 +7,6 @@ from typing import Final
 
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 
-__all__ = ["MAX_BATCH_BYTES", "BatchSize"]
-
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Values of one batch. A larger record goes alone."""
 _FAILED_SLOWLY_MS: Final = 500.0

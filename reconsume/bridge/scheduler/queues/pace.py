@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
-__all__ = ["TransactionPace"]
-
 _MEMORY_MS: Final = 1_000.0
 _FREE_RECORDS_PER_MS: Final = 0.4
 """At this rate each transaction has several records without any wait."""

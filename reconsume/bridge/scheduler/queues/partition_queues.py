@@ -17,8 +17,6 @@ from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, DoneAhead
 from reconsume.delay_levels.progress.done_apart import encode_apart
 
-__all__ = ["PartitionQueue", "TimerQueue", "Waits", "offset_of"]
-
 Waits = tuple[int, Message]
 """When a record is due, in milliseconds, and the record."""
 

@@ -17,8 +17,6 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue, Waits
 
-__all__ = ["DueRun", "ReadAhead"]
-
 logger = logging.getLogger(__name__)
 
 _MESSAGE: Callable[[Waits], Message] = itemgetter(1)

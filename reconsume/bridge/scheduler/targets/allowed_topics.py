@@ -12,8 +12,6 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["publish_allowed_topics"]
-
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 5.0

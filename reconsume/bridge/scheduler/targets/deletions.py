@@ -8,8 +8,6 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-__all__ = ["DeletedTopics"]
-
 _NOTICED_MS: Final = 20_000.0
 """Our consumers look every 10 s (`topic.metadata.refresh.interval.ms`) whether their topics are still there."""
 

@@ -10,8 +10,6 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["LookUps", "LookUpsSpent"]
-
 T = TypeVar("T")
 
 _REFUSED_MS: Final = 5_000.0

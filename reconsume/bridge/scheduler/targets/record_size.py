@@ -9,8 +9,6 @@ from typing import Final
 
 from reconsume.bridge.scheduler.targets.routing import Delivery
 
-__all__ = ["MessageSets", "SizeSearch", "record_batch_bytes"]
-
 _BATCH_HEAD: Final = 61
 _RECORD_HEAD: Final = 3
 """Attributes, and the differences of timestamp and offset, which are 0 for a first record."""

@@ -24,8 +24,6 @@ from reconsume.delay_levels.wire.send_back_copy import Position, send_back_copy
 from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 
-__all__ = ["UNWRITTEN", "Delivery", "Router"]
-
 
 class Delivery(NamedTuple):
     """One record to produce.

@@ -19,8 +19,6 @@ from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, KafkaR
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
-__all__ = ["ListedTopics", "Target", "Targets", "Undeliverable"]
-
 _MOST_KNOWN: Final = 20_000
 """Headers name targets, and anybody may write headers."""
 _MADE_AT_ONCE: Final = 100

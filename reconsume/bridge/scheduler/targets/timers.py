@@ -20,8 +20,6 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
 from reconsume.delay_levels.wire.timer import deliver_ms_of, is_delayed_message
 
-__all__ = ["Cancels", "DelayTopics", "Timers"]
-
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 60_000

@@ -8,8 +8,6 @@ from typing import Final
 
 from reconsume.bridge.scheduler.targets.routing import Delivery
 
-__all__ = ["TopicsSeen"]
-
 _MANY: Final = 1_000
 _STEPS: Final = 100_000_000
 """About a second of searching, ten times what a new producer takes."""

@@ -17,8 +17,6 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.withdrawals import Withdrawals
 
-__all__ = ["HEARD_WITHIN_MS", "CancelsFollower", "CancelsNotRead"]
-
 logger = logging.getLogger(__name__)
 
 HEARD_WITHIN_MS: Final = 1_000

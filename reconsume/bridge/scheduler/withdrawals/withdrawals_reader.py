@@ -23,8 +23,6 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 from reconsume.delay_levels.wire.withdrawals import ID_BYTES, PositionInCancel, Withdrawals, requested_withdrawal
 
-__all__ = ["WithdrawalsReader"]
-
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.05

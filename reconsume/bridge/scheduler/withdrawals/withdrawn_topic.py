@@ -16,8 +16,6 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.withdrawals import PositionInCancel, known_withdrawal
 
-__all__ = ["WithdrawnTopicWriter"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_MS: Final = 2_000

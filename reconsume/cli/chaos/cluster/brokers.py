@@ -18,8 +18,6 @@ from reconsume.cli.broker.jars import KAFKA_VERSION, Progress
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.cluster.proxy import Proxy
 
-__all__ = ["Broker", "ChaosCluster", "free_ports"]
-
 _HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_000)
 """Below those that the system gives to outgoing connections: one of these stays free while its broker is away."""

@@ -19,8 +19,6 @@ from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyS
 from reconsume.consumers.listeners import listener_call
 from reconsume.consumers.sending import send_back_log
 
-__all__ = ["consume"]
-
 
 class _Listener:
     """Fails as often as a message says, then processes it."""

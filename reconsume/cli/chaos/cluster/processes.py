@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["Processes", "UnderTest"]
-
 _END_SECONDS: Final = 60.0
 
 

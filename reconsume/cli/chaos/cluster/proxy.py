@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
-__all__ = ["Proxy"]
-
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
 _PIECE_SECONDS: Final = 0.05

@@ -16,8 +16,6 @@ from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, SESSION, fail
 from reconsume.cli.judging.judge import MAX_RECONSUME_TIMES
 from reconsume.cli.processing import Processing
 
-__all__ = ["app_command", "serve", "sidecar_command"]
-
 _LONGER_THAN_ANY_FAULT: Final = 600
 """What takes longer counts as a failure of the app, and a message is to fail as often as it says."""
 _FAILED: Final = 500

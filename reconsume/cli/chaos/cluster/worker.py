@@ -13,8 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["run", "set_ahead"]
-
 _AHEAD = struct.Struct("d")
 
 

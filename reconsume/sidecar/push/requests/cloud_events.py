@@ -14,18 +14,6 @@ from urllib.parse import quote, unquote
 
 from reconsume.consumers.message import Message
 
-__all__ = [
-    "OCTETS",
-    "REQUIRED",
-    "CloudEvent",
-    "content_type_of",
-    "decoded",
-    "header_name",
-    "header_value",
-    "parsed",
-    "rfc3339",
-]
-
 OCTETS: Final = "application/octet-stream"
 _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000

@@ -23,19 +23,6 @@ from reconsume.sidecar.push.requests.cloud_events import (
 )
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
-__all__ = [
-    "AppRequest",
-    "BatchRequests",
-    "DaprRequests",
-    "DaprRoute",
-    "HttpHeaders",
-    "KnativeRequests",
-    "NativeRequests",
-    "ReconsumeHeaders",
-    "Requests",
-    "requests_of",
-]
-
 HttpHeaders = list[tuple[str, str]]
 
 _TRACE: Final = ("traceparent", "tracestate", "baggage")

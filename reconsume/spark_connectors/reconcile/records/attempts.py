@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
 
-__all__ = ["candidates", "pair_attempts", "pair_up"]
-
 _FIELDS: Final = {
     "inbox": ("appended", "kafka_topic", "partition", "offset", "damage", "stamp", "released", "by_producer"),
     "sent": (

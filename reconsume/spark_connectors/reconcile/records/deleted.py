@@ -21,17 +21,6 @@ from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.session import looked_up
 
-__all__ = [
-    "DeletedRecords",
-    "ExpiredLanes",
-    "Extent",
-    "ExtentsSince",
-    "First",
-    "Partition",
-    "deleted_until",
-    "expired_lanes",
-]
-
 logger = logging.getLogger(__name__)
 
 Partition = tuple[str, int]

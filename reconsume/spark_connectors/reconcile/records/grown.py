@@ -23,8 +23,6 @@ from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partiti
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
 from reconsume.spark_connectors.session import local_rows, rows_if_there
 
-__all__ = ["GrownLedger", "append_run", "ledger_runs", "read_ledger"]
-
 _OVERLAP_MS: Final = 60_000
 """Records that a transaction still hid from the last run may be so much older than its end."""
 _LONGEST_RUN_MS: Final = 86_400_000

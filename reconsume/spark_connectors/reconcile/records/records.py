@@ -14,8 +14,6 @@ from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern,
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["IDENTITY", "PRODUCERS_TIME", "read_records"]
-
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 """What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
 

@@ -12,8 +12,6 @@ from reconsume.spark_connectors.names import POSITION, place_of
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY, read_records
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["forgive_deliveries_in_flight", "note_lost_origins"]
-
 _IN_FLIGHT_MS: Final = 60_000
 """Longer than any transaction of a scheduler (15 s) and the time that Spark took to start."""
 
