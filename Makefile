@@ -12,7 +12,7 @@ MORE := -m "more and not long"
 OTHERS := $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-more test-long unit demo broker benchmarks helm-check docs wheel clean
+.PHONY: help setup check format test test-more test-long unit demo broker bench bench-quick bench-peers helm-check docs wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -69,8 +69,14 @@ demo: setup ## The whole loop on this machine: Kafka, two schedulers, a consumer
 broker: setup ## A real Kafka on this machine, in the foreground
 	@$(BIN)/reconsume broker
 
-benchmarks: setup ## The figures that the README names
+bench: setup ## All measurements in rounds, one table: Markdown, JSON and SVG in dist/benchmarks (an hour and a half)
 	@$(BIN)/python -m benchmarks
+
+bench-quick: setup ## Ratios of small sizes against benchmarks/results.json: under three minutes; fails on a regression
+	@$(BIN)/python -m benchmarks --quick
+
+bench-peers: setup ## RocketMQ, Spring Kafka and others beside this project, on this machine; needs mvn, a JDK and gcc
+	@$(BIN)/python -m benchmarks --peers
 
 helm-check: setup ## The chart, its alerts and dashboards; gets the tools that are missing, builds three of them once
 	@RECONSUME_BUILD_TOOLS=yes $(BIN)/pytest -q tests/deploy

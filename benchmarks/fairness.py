@@ -2,50 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from confluent_kafka import Producer
 
-from benchmarks.installation import PAYLOAD, install, produce_one, read_all, scheduler
+from benchmarks.harness.registry import RATE, Place, Sample, measurement
+from benchmarks.installation import PAYLOAD, installed, produce_one, read_all, scheduler
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.writing.lane_partitions import LanePartitions
 
-_FEW = 10
-_DELAY_MS = 1_000
+FEW: Final = 10
+DELAY_MS: Final = 1_000
 
 
-def measure_fairness(bootstrap_servers: str, flood: int, processes: int) -> None:
-    """Print how long after the first delivery the ten came, and the last of the flood, in seconds.
+@measurement("fairness", rounds=2)
+def fairness(place: Place) -> Iterator[Sample]:
+    """Ten records behind an overdue flood of 1,000,000 from 1, 4 and 20 processes, and what they cost the flood."""
+    for processes in (1, 4, 20):
+        case = f"flood from {processes} process" + "es" * (processes > 1)
+        seconds, late = {}, [0]
+        for few in place.in_turn((0, FEW)):
+            flood, ten = _flooded(place, processes, few)
+            seconds[few] = (flood[-1] - flood[0]) / 1_000
+            late = sorted(one - flood[0] for one in ten) or late
+        yield Sample(case, "p50 of the ten, after the first delivery", "ms", late[len(late) // 2])
+        yield Sample(case, "max of the ten, after the first delivery", "ms", late[-1])
+        yield Sample(case, "flood", "s", seconds[FEW])
+        yield Sample(case, "flood to the flood without the ten", RATE, seconds[0] / seconds[FEW])
 
-    All of them are due when the worker starts; the flood was written by so many consumers, each with its own budget.
+
+def _flooded(place: Place, processes: int, few: int) -> tuple[list[int], list[int]]:
+    """Return the append times of the flood's deliveries, and of the few; all are due when the worker starts.
+
+    Each of the processes that write the flood has a budget of its own.
     """
-    alone, _ = _flooded(bootstrap_servers, flood, processes, 0)
-    many, few = _flooded(bootstrap_servers, flood, processes, _FEW)
-    began = many[0]
-    print(
-        f"flood of {flood:,} from {processes} processes, overdue: ten of another group came "
-        f"{few[len(few) // 2] - began} ms (p50), {few[-1] - began} ms (max) after the first delivery; the flood took "
-        f"{(many[-1] - began) / 1_000:.1f} s, without the ten {(alone[-1] - alone[0]) / 1_000:.1f} s"
-    )
-
-
-def _flooded(bootstrap_servers: str, flood: int, processes: int, few: int) -> tuple[list[int], list[int]]:
-    """Append times of the flood's deliveries, and of the few."""
-    settings = install(bootstrap_servers)
-    retry, writers = settings.names.retry, [LanePartitions(Groups) for _ in range(processes)]
-    _write(settings, writers, "bench", flood)
-    _write(settings, writers[:1], "few", few)
-    topics = {retry("bench"): 1} | ({retry("few"): 1} if few else {})
-    stamps: dict[str, list[int]] = {topic: [] for topic in topics}
-    with scheduler(settings):
-        for topic, _, stamp in read_all(settings, topics, flood + few):
-            stamps[topic].append(stamp)
+    records = place.size(1_000_000, 50_000)
+    with installed(place.bootstrap_servers) as settings:
+        retry, writers = settings.names.retry, [LanePartitions(Groups) for _ in range(processes)]
+        _write(settings, writers, "bench", records)
+        _write(settings, writers[:1], "few", few)
+        topics = {retry("bench"): 1} | ({retry("few"): 1} if few else {})
+        stamps: dict[str, list[int]] = {topic: [] for topic in topics}
+        with scheduler(settings):
+            for topic, _, stamp in read_all(settings, topics, records + few):
+                stamps[topic].append(stamp)
     return sorted(stamps[retry("bench")]), sorted(stamps.get(retry("few"), []))
 
 
 def _write(settings: Settings, writers: Sequence[LanePartitions], group: str, records: int) -> None:
-    lane = settings.names.delay(_DELAY_MS)
+    lane = settings.names.delay(DELAY_MS)
     partitions = settings.topics.delay_partitions + settings.topics.bulk_partitions
     producer = Producer(settings.client_settings() | {"linger.ms": 20})
     for number in range(records):

@@ -20,7 +20,7 @@ import httpx2
 import urllib3
 import uvloop
 
-from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
 

@@ -6,18 +6,22 @@ librdkafka looks through all topics that a producer has seen. No broker is neede
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Final
 
 from confluent_kafka import Producer
 
+from benchmarks.harness.registry import Place, Sample, measurement
 from reconsume.bridge.kafka.clients import discard_producer
 
-GROUPS = 5_000
-ACTIVE = 50
-RECORDS = 20_000
+GROUPS: Final = 5_000
+ACTIVE: Final = 50
+RECORDS: Final = 20_000
 
 
-def measure_many_topics() -> None:
-    """Print microseconds for a record, before and after the producer is replaced."""
+@measurement("many-topics")
+def many_topics(_place: Place) -> Iterator[Sample]:
+    """Handing a record to a producer that has seen 5,000 topics, and to one that took its place."""
     names = [f"reconsume.RETRY.group-{number}" for number in range(GROUPS)]
     one, many, next_one = _producer(), _producer(), _producer()
     alone = _microseconds(one, names[:1])
@@ -27,9 +31,10 @@ def measure_many_topics() -> None:
     before, after = _microseconds(many, names[-ACTIVE:]), _microseconds(next_one, names[-ACTIVE:])
     for producer in (one, many, next_one):
         discard_producer(producer)
-    print(f"one group: {alone:.1f} us a record; {GROUPS:,} groups by turns: {everywhere:.1f} us")
-    print(f"{ACTIVE} groups of {GROUPS:,}: {before:.1f} us ({1e6 / before:,.0f}/s) before the producer is replaced")
-    print(f"{ACTIVE} groups: {after:.1f} us ({1e6 / after:,.0f}/s) after")
+    yield Sample("one group", "produce", "µs", alone)
+    yield Sample(f"{GROUPS:,} groups by turns", "produce", "µs", everywhere)
+    yield Sample(f"{ACTIVE} groups of {GROUPS:,}, old producer", "produce", "µs", before)
+    yield Sample(f"{ACTIVE} groups of {GROUPS:,}, new producer", "produce", "µs", after)
 
 
 def _producer() -> Producer:
@@ -41,7 +46,3 @@ def _microseconds(producer: Producer, topics: list[str]) -> float:
     for number in range(RECORDS):
         producer.produce(topics[number % len(topics)], b"v")
     return (time.perf_counter() - began) / RECORDS * 1e6
-
-
-if __name__ == "__main__":
-    measure_many_topics()

@@ -26,14 +26,16 @@ from typing import NamedTuple
 
 import psutil
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
-from reconsume.cli.chaos.judging.judge import ChaosVerdict
-from reconsume.cli.chaos.judging.reading import TopicReader
 from reconsume.cli.chaos.operator import Operator
-from reconsume.cli.chaos.workload import MAX_RECONSUME_TIMES, ORIGIN, failures_in, produce
+from reconsume.cli.chaos.poison import workload
+from reconsume.cli.chaos.workload import ORIGIN, failures_in, produce
+from reconsume.cli.judging.judge import MAX_RECONSUME_TIMES, TopicsVerdict
+from reconsume.cli.judging.reading import TopicReader
 
 EVERY_SECONDS = 10.0
 WARM_SHARE = 0.2
@@ -148,15 +150,16 @@ def watch(processes: Sequence[UnderTest], minutes: float, say: Callable[[str], N
     return watched
 
 
-def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[Watched], ChaosVerdict]:
+def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[Watched], TopicsVerdict]:
     """Run it all."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(LocalKafka(version=NEWEST_KAFKA_VERSION))
         settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
-        Operator(settings).make_topics()
-        Operator(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX})).make_topics()
-        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
+        cluster = Cluster(settings)
+        Operator(cluster).make_topics()
+        Operator(Cluster(settings.model_copy(update={"topic_prefix": PUSHED_PREFIX}))).make_topics()
+        reader = stack.enter_context(TopicReader(cluster, workload(cluster.names), say))
         processes = stack.enter_context(under_test(kafka.bootstrap_servers, stack.enter_context(app()), folder))
         stop = threading.Event()
         pool = stack.enter_context(ThreadPoolExecutor(1))

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.settings_page import settings_page
-from reconsume.bridge.metrics.catalogue import CATALOGUE, MOST_GROUPS
+from reconsume.bridge.metrics.catalogue import BY_ROLE, MOST_GROUPS
 from reconsume.bridge.metrics.spec import MetricSpec
 from reconsume.sidecar.api.api import make_api
 from reconsume.sidecar.metrics import SidecarMetrics
@@ -41,7 +41,7 @@ def metrics_page() -> str:
     parts = ["# Metrics\n", _MADE.format(source="reconsume/bridge/metrics/catalogue.py")]
     for role, where in _ROLES.items():
         parts.append(f"## {role.capitalize()}\n\n{where}.\n")
-        rows = [_row(one) for one in CATALOGUE if one.role == role]
+        rows = [_row(one) for one in BY_ROLE[role]]
         parts.append("\n".join(["| metric | kind | unit | labels | meaning |", "|---|---|---|---|---|", *rows]) + "\n")
     parts.append(_CARDINALITY)
     parts.append(

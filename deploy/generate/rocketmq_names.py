@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from reconsume.bridge.metrics.spec import RocketMqName
+from typing import Final, NamedTuple
 
 __all__ = ["ROCKETMQ_NAMES"]
+
+
+class RocketMqName(NamedTuple):
+    """A metric of RocketMQ 5 and what it is here.
+
+    Attributes:
+        name: RocketMQ's.
+        expression: PromQL that gives the same; empty where nothing here does.
+        note: how the two differ.
+    """
+
+    name: str
+    expression: str
+    note: str
 
 
 def _of_rocketmq(expression: str, physical: bool = True) -> str:

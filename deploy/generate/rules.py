@@ -9,7 +9,7 @@ import yaml
 
 from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.values import CHART
-from reconsume.bridge.metrics.catalogue import CATALOGUE
+from reconsume.bridge.metrics.catalogue import BY_ROLE
 
 __all__ = ["RUNBOOKS", "chart_rocketmq_rules", "plain_rocketmq_rules", "plain_rules", "read_alerts", "runbook_index"]
 
@@ -80,7 +80,7 @@ def plain_rocketmq_rules() -> str:
 
 
 def _with_labels(expression: str) -> str:
-    consumers = {sample for one in CATALOGUE if one.role == "consumer" for sample in one.samples}
+    consumers = {sample for one in BY_ROLE["consumer"] for sample in one.samples}
 
     def labelled(match: re.Match[str]) -> str:
         label = "$CONSUMER" if match[1] in consumers else "$SCHEDULER"

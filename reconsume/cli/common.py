@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import importlib.util
 import inspect
+import os
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
@@ -20,6 +22,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import visible
 
 if TYPE_CHECKING:
+    from reconsume.bridge.kafka.cluster import Cluster
     from reconsume.bridge.process.settings import Settings
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "SparkOptions",
     "SparkRemote",
     "Yes",
+    "as_process",
     "check_output",
     "confirm",
     "has_spark",
@@ -41,8 +45,11 @@ __all__ = [
     "need_spark",
     "on_kafka",
     "read_settings",
+    "settings_of",
     "shown_text",
     "stop_at_signals",
+    "user_name",
+    "with_options",
 ]
 
 BootstrapServers = Annotated[
@@ -66,44 +73,118 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
 class Here(NamedTuple):
-    """What the options of all commands on Kafka say: the settings, and whether to print JSON."""
+    """What the options of all commands on Kafka say: the installation, and whether to print JSON."""
 
-    settings: Settings
+    cluster: Cluster
     as_json: bool
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of the installation."""
+        return self.cluster.settings
 
-def on_kafka(app: typer.Typer, name: str, *, output: str = "table") -> Callable[[Command], Command]:
-    """Register a command with the options of all commands on Kafka; it is called with what they say.
+
+def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Register a command that shares options with others.
 
     Args:
-        app: takes the command, which itself takes `Here`, then options of its own.
+        app: takes the command.
         name: of the command.
-        output: the default of `--output`.
+        made: for each parameter of the command that several options make: what makes it, with these options as its
+            parameters. They stand behind the command's own.
     """
-
-    def common(
-        config: ConfigFile = None,
-        bootstrap_servers: BootstrapServers = None,
-        kafka: KafkaSettings = None,
-        output: Output = output,
-    ) -> Here:
-        as_json = check_output(output)
-        return Here(read_settings(config, bootstrap_servers, kafka), as_json)
-
-    shared = inspect.signature(common, eval_str=True).parameters
+    shared = {one: inspect.signature(make, eval_str=True).parameters for one, make in made.items()}
 
     def register(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
-            command(common(**{name: given.pop(name) for name in shared}), **given)
+            values = {one: make(**{option: given.pop(option) for option in shared[one]}) for one, make in made.items()}
+            command(**values, **given)
 
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (*own, *shared.values())]
+        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name not in made]
+        options = [option for parameters in shared.values() for option in parameters.values()]
+        parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (*own, *options)]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the options there
         app.command(name)(run)
         return command
 
     return register
+
+
+def on_kafka(
+    app: typer.Typer, name: str, *, output: str = "table", **made: Callable[..., Any]
+) -> Callable[[Command], Command]:
+    """Register a command with the options of all commands on Kafka; what they say is its parameter `here`.
+
+    Args:
+        app: takes the command.
+        name: of the command.
+        output: the default of `--output`.
+        made: as of `with_options`.
+    """
+
+    def here(
+        config: ConfigFile = None,
+        bootstrap_servers: BootstrapServers = None,
+        kafka: KafkaSettings = None,
+        output: Output = output,
+    ) -> Here:
+        from reconsume.bridge.kafka.cluster import Cluster
+
+        as_json = check_output(output)
+        return Here(Cluster(read_settings(config, bootstrap_servers, kafka)), as_json)
+
+    return with_options(app, name, **made, here=here)
+
+
+def as_process(app: typer.Typer, name: str, port: int, paths: str) -> Callable[[Command], Command]:
+    """Register a process; its parameter `settings` is called with what its own options say, by part of the settings.
+
+    Args:
+        app: takes the command.
+        name: of the process.
+        port: of its management.
+        paths: that are served there.
+    """
+
+    def settings(
+        management: str | None = None,
+        log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
+        log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
+        config: ConfigFile = None,
+        bootstrap_servers: BootstrapServers = None,
+        kafka: KafkaSettings = None,
+    ) -> Callable[..., Any]:
+        of_all = {
+            "management": host_and_port(management, "--management", port),
+            "logging": {"level": log_level and log_level.upper(), "format": log_format},
+        }
+        return partial(read_settings, config, bootstrap_servers, kafka, settings_of(name), **of_all)
+
+    option = typer.Option(metavar="HOST:PORT", help=f"{paths} [127.0.0.1:{port}]")
+    settings.__annotations__["management"] = Annotated[str | None, option]
+    return with_options(app, name, settings=settings)
+
+
+def settings_of(process: str) -> type[Settings]:
+    """The settings of a process.
+
+    Raises:
+        IllegalSetting: there is no such process.
+    """
+    if process == "scheduler":
+        from reconsume.bridge.process.settings import Settings
+
+        return Settings
+    if process == "sidecar":
+        from reconsume.sidecar.settings import ProcessSettings
+
+        return ProcessSettings
+    if process == "console":
+        from reconsume.console.settings import ConsoleProcessSettings
+
+        return ConsoleProcessSettings
+    raise IllegalSetting(f"--process {process!r}: use scheduler, sidecar or console")
 
 
 def read_settings(
@@ -123,7 +204,7 @@ def read_settings(
             raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
         pairs[key] = value
     line = {"bootstrap_servers": bootstrap_servers, "kafka": pairs} | overrides
-    return load_settings(config, None, line, kind or Settings)
+    return load_settings(kind or Settings, config, None, line)
 
 
 def host_and_port(text: str | None, option: str, default: int) -> dict[str, object] | None:
@@ -195,6 +276,14 @@ def confirm(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
     return typer.confirm(visible(question), err=True)
+
+
+def user_name() -> str:
+    """Return who runs the command, as the system knows it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no entry for the uid, as in a container
+        return f"uid {os.getuid()}"
 
 
 def has_spark() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,14 +23,11 @@ from reconsume.bridge.process.ports import (
 from reconsume.cli.commands.operations import add_operations
 from reconsume.cli.commands.spark import add_spark
 from reconsume.cli.common import (
-    BootstrapServers,
-    ConfigFile,
-    KafkaSettings,
     Output,
+    as_process,
     check_output,
     host_and_port,
     ignore_known_warnings,
-    read_settings,
 )
 from reconsume.cli.output import make_stray_lines_visible, print_error, print_line
 from reconsume.delay_levels.errors import ReconsumeError
@@ -122,83 +120,48 @@ def chaos(
     output: Output = "table",
 ) -> None:
     """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
-    from reconsume.cli.chaos.command import chaos as run
+    from reconsume.cli.chaos.run import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
         raise typer.Exit(1)
 
 
-@app.command()
+@as_process(app, "scheduler", SCHEDULER_MANAGEMENT, "/metrics, /livez, /readyz")
 def scheduler(
+    settings: Callable[..., Any],
     instance_id: Annotated[
         str | None, typer.Option(help="stable over restarts, one for each worker; default: one that is both")
     ] = None,
-    management: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help=f"/metrics, /livez, /readyz [127.0.0.1:{SCHEDULER_MANAGEMENT}]"),
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
-    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
 ) -> None:
     """Run a scheduler worker: it moves due records to %RETRY% and exhausted ones to %DLQ%."""
-    from reconsume.cli.actions.scheduler import run_scheduler
+    from reconsume.cli.actions.processes import run_scheduler
 
-    settings = read_settings(
-        config,
-        bootstrap_servers,
-        kafka,
-        scheduler={"instance_id": instance_id},
-        management=host_and_port(management, "--management", SCHEDULER_MANAGEMENT),
-        logging={"level": log_level and log_level.upper(), "format": log_format},
-    )
-    run_scheduler(settings)
+    run_scheduler(settings(scheduler={"instance_id": instance_id}))
 
 
-@app.command()
+@as_process(app, "sidecar", SIDECAR_MANAGEMENT, "probes, /metrics, /quiesce, /drain")
 def sidecar(
+    settings: Callable[..., Any],
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help=f"the API [127.0.0.1:{SIDECAR_API}]")] = None,
-    management: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help=f"probes, /metrics, /quiesce, /drain [127.0.0.1:{SIDECAR_MANAGEMENT}]"),
-    ] = None,
     group: Annotated[
         list[str] | None, typer.Option(help="serve this group alone, and make its retry topic; several times for more")
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="holds what callers must show; needed beyond this machine")
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
-    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
 ) -> None:
     """Serve send-backs and delayed messages over HTTP, for a consumer in any language beside it, and push to apps."""
-    from reconsume.cli.actions.sidecar import ProcessSettings, run_sidecar
+    from reconsume.cli.actions.processes import run_sidecar
 
-    overrides = {
-        "logging": {"level": log_level and log_level.upper(), "format": log_format},
-        "management": host_and_port(management, "--management", SIDECAR_MANAGEMENT),
-        "sidecar": {
-            "listen": host_and_port(listen, "--listen", SIDECAR_API),
-            "groups": group or None,
-            "token_file": token_file,
-        },
-    }
-    run_sidecar(read_settings(config, bootstrap_servers, kafka, ProcessSettings, **overrides))
+    where = host_and_port(listen, "--listen", SIDECAR_API)
+    run_sidecar(settings(sidecar={"listen": where, "groups": group or None, "token_file": token_file}))
 
 
-@app.command()
+@as_process(app, "console", CONSOLE_MANAGEMENT, "/metrics, /livez, /readyz")
 def console(
+    settings: Callable[..., Any],
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help=f"the pages [127.0.0.1:{CONSOLE_PAGES}]")
-    ] = None,
-    management: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help=f"/metrics, /livez, /readyz [127.0.0.1:{CONSOLE_MANAGEMENT}]"),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="holds what browsers must show; needed beyond this machine")
@@ -207,26 +170,22 @@ def console(
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="of keys, values and users' headers only the sizes are shown")
     ] = False,
-    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
-    log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
+    index_folder: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="of the index of dead letters; default: the user's cache"),
+    ] = None,
 ) -> None:
     """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
-    from reconsume.cli.actions.console import ConsoleProcessSettings, run_console
+    from reconsume.cli.actions.processes import run_console
 
-    overrides = {
-        "logging": {"level": log_level and log_level.upper(), "format": log_format},
-        "management": host_and_port(management, "--management", CONSOLE_MANAGEMENT),
-        "console": {
-            "listen": host_and_port(listen, "--listen", CONSOLE_PAGES),
-            "token_file": token_file,
-            "read_only": read_only or None,
-            "hide_values": hide_values or None,
-        },
+    own = {
+        "listen": host_and_port(listen, "--listen", CONSOLE_PAGES),
+        "token_file": token_file,
+        "read_only": read_only or None,
+        "hide_values": hide_values or None,
+        "index_folder": index_folder,
     }
-    run_console(read_settings(config, bootstrap_servers, kafka, ConsoleProcessSettings, **overrides))
+    run_console(settings(console=own))
 
 
 add_operations(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Final, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -49,13 +50,10 @@ class Processing:
                 raise translate(error, f"publishing to {self._topic}")
 
     def _publish(self, body: bytes | None, origin: str, key: bytes | None) -> KafkaError | None:
-        done = threading.Event()
-        failed: list[KafkaError] = []
+        answer: Future[KafkaError | None] = Future()
 
         def on_delivery(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                failed.append(error)
-            done.set()
+            answer.set_result(error)
 
         headers: list[tuple[str, str | bytes | None]] = [(PROCESSED_ORIGIN, origin.encode())]
         while True:
@@ -66,9 +64,7 @@ class Processing:
             except KafkaException as error:
                 return cast("KafkaError", error.args[0])
             else:
-                break
-        done.wait()
-        return failed[0] if failed else None
+                return answer.result()
 
     def close(self) -> None:
         """To be called when nothing is being processed any more."""

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import platform
 from importlib.metadata import PackageNotFoundError, version
 
-import confluent_kafka
-
-from reconsume import __version__
+from reconsume.operations.doctor.connection import versions_of
 
 __all__ = ["versions"]
 
 
 def versions() -> str:
     """One line: reconsume, Python, both Kafka clients, pyspark."""
-    parts = [
-        f"Python {platform.python_version()}",
-        f"confluent-kafka {confluent_kafka.version()}",
-        f"librdkafka {confluent_kafka.libversion()[0]}",
-        _pyspark(),
-    ]
-    return f"reconsume {__version__} ({', '.join(parts)})"
+    found = versions_of(None)
+    clients = ", ".join(f"{name} {found[name]}" for name in ("confluent-kafka", "librdkafka"))
+    return f"reconsume {found['reconsume']} (Python {found['python']}, {clients}, {_pyspark()})"
 
 
 def _pyspark() -> str:

@@ -15,7 +15,6 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.pages.pages import Pages, icon, style
-from reconsume.console.pages.resend import Resend
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.checks import token_of_forms
 from reconsume.console.web.faults import Refusal, status_of
@@ -42,12 +41,11 @@ def make_app(
     console = settings.console
     token = console.read_token()
     of_forms = token_of_forms(token)
-    renderer = Renderer(settings, clock)
-    pages = Pages(settings, cluster, renderer, clock, of_forms)
-    resend = Resend(cluster, renderer, clock, token_of_forms=of_forms, resent=metrics.resent, hide=console.hide_values)
+    renderer = Renderer(settings, clock, of_forms)
+    pages = Pages(settings, cluster, renderer, clock, of_forms, metrics.resent)
     error_page = partial(_error_page, renderer)
     app = Starlette(
-        routes=_routes(pages, resend),
+        routes=_routes(pages),
         exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
     )
     app.router.redirect_slashes = False
@@ -59,7 +57,7 @@ def make_app(
     return ConsoleGuard(app, console, token, error_page, count)
 
 
-def _routes(pages: Pages, resend: Resend) -> list[Route]:
+def _routes(pages: Pages) -> list[Route]:
     group = "/groups/{group}"
     return [
         Route("/", pages.overview),
@@ -68,8 +66,9 @@ def _routes(pages: Pages, resend: Resend) -> list[Route]:
         Route(group, pages.group),
         Route(group + "/dead-letters", pages.dead_letters),
         Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),
-        Route(group + "/resend", resend.resend_plan, methods=["POST"]),
-        Route(group + "/resend/run", resend.resend_run, methods=["POST"]),
+        Route(group + "/resend", pages.resend_plan, methods=["POST"]),
+        Route(group + "/resend/run", pages.resend_run, methods=["POST"]),
+        Route(group + "/resolve", pages.resolve, methods=["POST"]),
     ]
 
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Collection
+from typing import Final, Generic, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
-from reconsume.operations.status import collect_status
+from reconsume.operations.resolve import Changed, reopen, resolve
+from reconsume.operations.status import Status, collect_status
 
 __all__ = ["ConsoleCluster", "Shared"]
 
@@ -25,14 +31,20 @@ _KEPT_SECONDS: Final = 2.0
 class ConsoleCluster:
     """Kafka as the pages see it; every method may raise `ReconsumeError`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, index: DeadLetterIndex | None = None) -> None:
         self._settings = settings
-        self._status: Shared[Mapping[str, Any]] = Shared(lambda: collect_status(settings))
-        self._groups: Shared[Groups] = Shared(lambda: read_groups(settings))
+        self._index = index
+        self._status: Shared[Status] = Shared(lambda: collect_status(self._cluster))
+        self._groups: Shared[Groups] = Shared(lambda: read_groups(self._cluster))
         # Who resends at the same time is fenced; those of one console wait for each other instead.
         self._resending = threading.Lock()
 
-    def status(self) -> Mapping[str, Any]:
+    @property
+    def _cluster(self) -> Cluster:
+        """A new one for each page: a client waits before it tells a second time that its login fails."""
+        return Cluster(self._settings)
+
+    def status(self) -> Status:
         """What waits and what is dead, at most 2 s old."""
         return self._status.get()
 
@@ -40,25 +52,55 @@ class ConsoleCluster:
         """Settings of the groups, at most 2 s old."""
         return self._groups.get()
 
+    def left_to_index(self) -> int | None:
+        """How many records the index has still to read; None if it has not begun."""
+        return None if self._index is None else self._index.left
+
+    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
+        """The open dead letters of each group; None while the index is incomplete."""
+        index = self._complete_index()
+        return None if index is None else index.store.open_by_group(now_ms)
+
+    def causes(self, group: str) -> list[Counted] | None:
+        """The causes of a group's open dead letters, the most frequent first; None while the index is incomplete."""
+        index = self._complete_index()
+        return None if index is None else index.store.count_by("label", LetterFilter(group=group, state=OPEN))
+
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
-        """Dead letters, newest first."""
-        return read_page(self._settings, group, wanted, before=before, limit=limit)
+        """Dead letters, newest first: from the index, or, while that is incomplete, from Kafka."""
+        index = self._complete_index()
+        if index is None or (before is not None and not is_index_cursor(before)):
+            return read_page(self._cluster, group, wanted, before=before, limit=limit)
+        return indexed_page(index.store, group, self._settings.names.dead_letter(group), wanted, before, limit)
+
+    def _complete_index(self) -> DeadLetterIndex | None:
+        return self._index if self._index is not None and self._index.is_complete else None
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""
-        return read_one(self._settings, group, place)
+        return read_one(self._cluster, group, place)
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         """What `resend` would do."""
-        return plan_resend(self._settings, group, places)
+        return plan_resend(self._cluster, group, places)
 
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
         """Send them again, each once."""
         with self._resending:
             try:
-                return resend(self._settings, group, places, replay_id=replay_id)
+                return resend(self._cluster, group, places, replay_id=replay_id, by=by)
             finally:
                 self._status.forget()
+
+    def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
+        """Resolve those that are open."""
+        with self._resending:
+            return resolve(self._cluster, group, places, by=by, why=why)
+
+    def reopen(self, group: str, places: Collection[RecordAddress]) -> list[Changed]:
+        """Open those that were resolved."""
+        with self._resending:
+            return reopen(self._cluster, group, places)
 
 
 class Shared(Generic[T]):

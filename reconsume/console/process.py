@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 
@@ -9,17 +10,21 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 import reconsume
 from reconsume.bridge.http.management import LogLevel, ManagementServer
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
 from reconsume.console.app import make_app
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.server import PageServer
-from reconsume.operations.open_dead_letters import OpenDeadLettersFollower
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
 
-__all__ = ["Console"]
+__all__ = ["Console", "make_index"]
 
 
 class Console:
@@ -45,14 +50,15 @@ class Console:
         clock: Clock = now_ms,
     ) -> None:
         self._settings = settings
+        self._clock = clock
         self._on_start = on_start
         self._log_level = log_level
         self._metrics = ConsoleMetrics(CollectorRegistry())
         ProcessCollector(registry=self._metrics.registry)
         metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
-        app = make_app(settings, cluster or ConsoleCluster(settings), self._metrics, clock)
+        self._index = make_index(settings) if cluster is None else None
+        app = make_app(settings, cluster or ConsoleCluster(settings, self._index), self._metrics, clock)
         self._server = PageServer(app, settings.console.listen)
-        self._follows = cluster is None
 
     def run(self, stop: threading.Event) -> None:
         """Serve until told to stop; a resend in hand is left to its transaction, and the same form goes on with it.
@@ -68,8 +74,8 @@ class Console:
             )
             try:
                 self._server.start()
-                if self._follows:
-                    self._follow(stop)
+                if self._index is not None:
+                    self._follow(self._index, stop)
                 self._on_start(self._server.address, watch.address)
                 stop.wait()
             finally:
@@ -77,7 +83,20 @@ class Console:
         finally:
             self._server.close()
 
-    def _follow(self, stop: threading.Event) -> None:
-        """Follow open dead letters in a daemon thread: the end of the process waits for no answer."""
-        follower = OpenDeadLettersFollower(self._settings, self._metrics.tell_oldest_open)
-        threading.Thread(target=follower.run, args=(stop,), name="reconsume-open-dead-letters", daemon=True).start()
+    def _follow(self, index: DeadLetterIndex, stop: threading.Event) -> None:
+        """Follow dead letters in a daemon thread: the end of the process waits for no answer."""
+
+        def looked() -> None:
+            self._metrics.tell_oldest_open(
+                {group: one.oldest_ms for group, one in index.store.open_by_group(self._clock()).items()}
+            )
+
+        threading.Thread(target=index.run, args=(stop, looked), name="reconsume-dead-letters", daemon=True).start()
+
+
+def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:
+    """Open the index of dead letters; it is filled when it runs."""
+    scope = hashlib.sha256(f"{settings.bootstrap_servers} {settings.topic_prefix}".encode()).hexdigest()[:16]
+    folder = settings.console.index_folder or cache_folder()
+    store = DeadLetterStore(folder / f"dead-letters-{scope}.db", settings.console.index_mib)
+    return DeadLetterIndex(Cluster(settings), store, CauseLabels(settings.console.cause_labels))

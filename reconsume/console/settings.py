@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from reconsume.bridge.http.listening import read_token
 from reconsume.bridge.process.environment import Words
 from reconsume.bridge.process.ports import CONSOLE_PAGES
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.dead_letter_index.causes import CauseLabels
 
 __all__ = ["ConsoleListenSettings", "ConsoleProcessSettings", "ConsoleSettings"]
 
@@ -45,6 +46,20 @@ class ConsoleSettings(_Strict):
     """Nothing can be sent again from the pages."""
     hide_values: bool = False
     """Of keys, values and the users' headers only the sizes are shown."""
+    index_folder: Path | None = None
+    """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
+    headers and causes, no values. None takes the user's cache folder."""
+    index_mib: Annotated[int, Field(ge=16)] = 1_024
+    """At most so large is the index; some 400 bytes a dead letter."""
+    cause_labels: dict[str, str] = {}
+    """Labels of causes by regular expressions; the first that is found in class and text counts. What none is found in
+    is labelled by its class, and its text without ids, numbers and host names."""
+
+    @field_validator("cause_labels")
+    @classmethod
+    def _labels_are_legal(cls, value: dict[str, str]) -> dict[str, str]:
+        CauseLabels(value)
+        return value
 
     @model_validator(mode="after")
     def _token_is_one(self) -> Self:

@@ -1,5 +1,6 @@
 """The client side: consumers with RocketMQ's retry semantics."""
 
+from reconsume.consumers.consume_settings import MessageModel
 from reconsume.consumers.delayed.delay_producer import DelayProducer, MessageQueueSelector, SendResult
 from reconsume.consumers.drop_in.aio_consumer import AIOConsumer
 from reconsume.consumers.drop_in.consumer import Consumer
@@ -13,7 +14,6 @@ from reconsume.consumers.listener import (
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import (
     ConsumeMessageContext,
     ConsumeMessageHook,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
-
-from confluent_kafka import Consumer, KafkaException
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import clients_of, clock_of, make_consumer
+from reconsume.bridge.kafka.clients import clients_of, clock_of
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.user_callbacks import with_guarded
 from reconsume.bridge.reading.known_offsets import STEADY_MS, KnownOffsets
@@ -29,45 +29,42 @@ from reconsume.consumers.broadcasting.broadcasting import (
 )
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.consume_settings import ConsumeSettings
-from reconsume.consumers.listener import Listener, OrderlyListener
-from reconsume.consumers.listeners.circuit_gate import CircuitGate
+from reconsume.consumers.consume_settings import ConsumeSettings, MessageModel
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import ListenerPool, make_pool
+from reconsume.consumers.listeners.listener_pool import make_pool
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.listeners.orderly import OrderlyService
-from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import ConsumeHooks, ConsumeMessageHook
 from reconsume.consumers.sending.retry_topic import wait_for_kafka
 from reconsume.consumers.sending.send_back_log import SendBackLog
-from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.consumers.sending.senders import PlainSender, Sender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.step_driver import step_driver_of
-from reconsume.consumers.subscriptions.pattern_consumer import PatternConsumer, matching_topics
+from reconsume.consumers.subscriptions.pattern_consumer import PatternConsumer
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable
 
 __all__ = ["LoopBuilder", "Registration"]
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Registration:
     """A listener and the way it wants its messages.
 
     Attributes:
+        listener: None until one is registered.
         orderly: one after the other.
         per_key: of a key, not of a partition.
         hooks: what is told of its calls.
     """
 
-    listener: Listener | OrderlyListener
+    listener: Any = None
     orderly: bool = False
     per_key: bool = False
-    hooks: tuple[ConsumeMessageHook, ...] = ()
+    hooks: list[ConsumeMessageHook] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +93,22 @@ class LoopBuilder:
             OffsetStoreUnusable: of a broadcasting consumer.
         """
         settings, conf = self.settings, self._conf()
-        consumer: Consumer
-        sender: Sender
-
-        def on_commit(error: Any, offsets: Any) -> None:
-            partitions.committed(error, offsets)
-
         # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
         membership = None if self._broadcasts else Membership(conf)
         known = KnownOffsets(
             lambda topics: {} if self._broadcasts else KafkaAdmin(settings.base, settings.client_id).topic_ids(topics),
             steady_ms=STEADY_MS if clients_of(settings.conf).can_lose_offsets else 0,
         )
-        try:
-            if membership is None:
-                consumer, sender = self._broadcasting(conf)
-            else:
-                consumer = self._clustering(membership.settings | {"on_commit": on_commit})
-                sender = self._sender(consumer, known)
-        except KafkaException as error:
-            raise IllegalSetting(f"conf of group {settings.group!r}: {error.args[0].str()}") from error
+        consumer: GroupConsumer
+        sender: Sender
+        if membership is None:
+            consumer, sender = self._broadcasting(conf)
+        else:
+            consumer = self._clustering(membership.settings)
+            sender = self._sender(consumer, known)
+        if step_driver_of(settings.conf) is None:
+            sender.start()
+        self.closing.callback(sender.close)
         partitions = AssignedPartitions(
             settings=settings, consumer=consumer, service=self._service(sender), sender=sender, known=known
         )
@@ -141,11 +134,12 @@ class LoopBuilder:
         found.start(self.stop)
         return found
 
-    def _clustering(self, conf: Mapping[str, Any]) -> Consumer:
+    def _clustering(self, conf: Mapping[str, Any]) -> GroupConsumer:
         if not self.subscriptions.has_patterns:
-            return make_consumer(conf)
+            return GroupConsumer(conf)
         admin = KafkaAdmin(self.settings.base, self.settings.client_id)
-        return PatternConsumer(conf, self._started(matching_topics(admin, self.subscriptions)))
+        look = RepeatedLook(lambda: list(self.subscriptions.existing(admin)), "topics that match a pattern")
+        return PatternConsumer(conf, self._started(look))
 
     def _broadcasting(self, conf: Mapping[str, Any]) -> tuple[BroadcastConsumer, BroadcastSender]:
         settings = self.settings
@@ -159,56 +153,61 @@ class LoopBuilder:
         self.closing.callback(offsets.close)
         finder = PartitionFinder(admin, self.subscriptions, offsets, settings.consume_from)
         found = self._started(RepeatedLook(finder, "partitions to broadcast"))
-        return BroadcastConsumer(conf, found, offsets), BroadcastSender(offsets, self.dropped)
+        sender = BroadcastSender(
+            log=SendBackLog(settings.group), hooks=self._hooks(), offsets=offsets, dropped=self.dropped
+        )
+        return BroadcastConsumer(conf, found, offsets), sender
 
     def _groups(self) -> Groups:
         return self.follower.groups
 
-    def _sender(self, consumer: Consumer, known: KnownOffsets) -> Sender:
+    def _hooks(self) -> ConsumeHooks | None:
+        settings, hooks = self.settings, self.registration.hooks
+        return ConsumeHooks(settings.group, hooks, settings.limits.timeout_ms) if hooks else None
+
+    def _sender(self, consumer: GroupConsumer, known: KnownOffsets) -> Sender:
         settings, base, names = self.settings, self.settings.base, self.settings.names
+        log, hooks = SendBackLog(settings.group), self._hooks()
+        sender: Sender
         if settings.exactly_once:
             identity = transactional_identity(settings.conf, names, settings.group, settings.client_id)
             self.closing.callback(identity.release)
             writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, known)
             self.closing.callback(writer.close)
             writer.register(self.stop)
-            transactional = TransactionalSender(writer, consumer.consumer_group_metadata, known)
-            self.closing.callback(transactional.close)
-            return transactional
-        ordinary = SendBackWriter(base, names, self._groups, settings.client_id)
-        self.closing.callback(ordinary.close)
-        return PlainSender(ordinary, consumer)
+            sender = TransactionalSender(
+                log=log,
+                groups=self._groups,
+                hooks=hooks,
+                writer=writer,
+                group_metadata=consumer.group_metadata,
+                known=known,
+            )
+        else:
+            ordinary = SendBackWriter(base, names, self._groups, settings.client_id)
+            self.closing.callback(ordinary.close)
+            sender = PlainSender(log=log, groups=self._groups, hooks=hooks, writer=ordinary, consumer=consumer)
+        return sender
 
     def _service(self, sender: Sender) -> ListenerService[Any]:
-        settings, registration, clock = self.settings, self.registration, clock_of(self.settings.conf)
-        hooks, groups = None, None if self._broadcasts else self._groups
-        if registration.hooks:
-            hooks = ConsumeHooks(settings.group, registration.hooks, settings.limits.timeout_ms)
-        driver, listener = step_driver_of(settings.conf), registration.listener
-        if driver is not None:
-            listener = driver.recorded(settings.group, listener)
-        parts: dict[str, Any] = {
-            "listener": listener,
-            "send_backs": ListenerSendBacks(sender, SendBackLog(settings.group), groups, hooks),
-            "names": settings.names,
-            "max_reconsume_times": settings.max_reconsume_times,
-            "batch_size": settings.batch_size,
-            "dead_letter_on": settings.dead_letter_on,
-            "hooks": hooks,
-            "clock": clock,
-        }
-        service: ListenerService[Any]
-        if registration.orderly:
-            service = OrderlyService(**parts, per_key=registration.per_key)
-        else:
-            breaker = settings.circuit_breaker
-            gate = None if breaker is None else CircuitGate(settings.group, breaker, clock)
-            service = ConcurrentlyService(**parts, gate=gate)
-        service.pool = self._pool(service)
+        settings, registration, driver = self.settings, self.registration, step_driver_of(self.settings.conf)
+        listener = registration.listener if driver is None else driver.recorded(settings.group, registration.listener)
+        make: Callable[..., ListenerService[Any]] = (
+            partial(OrderlyService, per_key=registration.per_key)
+            if registration.orderly
+            else partial(ConcurrentlyService, circuit_breaker=settings.circuit_breaker)
+        )
+        service = make(
+            listener=listener,
+            sender=sender,
+            max_reconsume_times=settings.max_reconsume_times,
+            batch_size=settings.batch_size,
+            dead_letter_on=settings.dead_letter_on,
+            clock=clock_of(settings.conf),
+        )
+        service.pool = (
+            make_pool(listener, settings.threads, service.consume, service.consume_async)
+            if driver is None
+            else driver.pool(listener, service.consume, service.consume_async)
+        )
         return service
-
-    def _pool(self, service: ListenerService[Any]) -> ListenerPool[Any]:
-        driver = step_driver_of(self.settings.conf)
-        if driver is not None:
-            return driver.pool(service.listener, service.consume, service.consume_async)
-        return make_pool(service.listener, self.settings.threads, service.consume, service.consume_async)

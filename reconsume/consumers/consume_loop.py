@@ -83,8 +83,7 @@ class ConsumeLoop:
 
     def begin(self) -> None:
         """Subscribe; the partitions come in one of the next turns."""
-        topics, ours = [*self._subscriptions, self._reading.retry_topic], self.partitions
-        self._consumer.subscribe(topics, on_assign=ours.assigned, on_revoke=ours.revoked, on_lost=ours.lost)
+        self._consumer.subscribe([*self._subscriptions, self._reading.retry_topic])
 
     def run_once(self) -> None:
         """One turn: read, hand out, try again what is due, pause, commit."""
@@ -106,11 +105,12 @@ class ConsumeLoop:
 
     def _read(self, timeout: float) -> None:
         """`consume(n, t)` alone would wait for n records or all of t."""
+        self._consumer.follow()
         first = self._consumer.poll(timeout)
         if first is None:
             return
         owner = self._queue_of(first)
-        rest = self._consumer.consume(_FETCH_RECORDS, 0)
+        rest = self._consumer.consume(_FETCH_RECORDS)
         # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
         for topic, partition, failed, run in by_partition(polled):
@@ -122,13 +122,12 @@ class ConsumeLoop:
 
     def _begin_fresh(self) -> None:
         """Hand out the first messages of partitions of which it is known now what is done."""
-        fresh = self.partitions.fresh
-        for queue, messages in fresh.learn(self.partitions.queues) if fresh else ():
+        for queue, messages in self.partitions.kept_progress.learn(self.partitions.queues.values()):
             self._hand_out(queue, messages)
 
     def _hand_out(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        fresh = self.partitions.fresh
-        if fresh and fresh.hold(queue, messages):
+        if queue.held is not None:
+            queue.held.append(messages)
             return
         messages = queue.begin(messages)
         wanted = self._subscriptions.get(queue.topic)
@@ -150,7 +149,7 @@ class ConsumeLoop:
         assert error is not None
         topic, partition = polled.topic() or "", polled.partition()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
-            self.partitions.reset_offset(topic, partition, had_none=_NO_OFFSET in error.str())
+            self.partitions.reset_offset((topic, partition), had_none=_NO_OFFSET in error.str())
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._reading.retry_topic:

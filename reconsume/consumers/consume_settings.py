@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from typing import Any, Final
 from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
-from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
@@ -21,7 +21,7 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames, check_group
 from reconsume.delay_levels.wire.namespaces import Namespace
 
-__all__ = ["ConsumeSettings", "Limits", "checked_settings", "kafka_settings"]
+__all__ = ["ConsumeSettings", "Limits", "MessageModel", "checked_settings", "kafka_settings"]
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
@@ -32,6 +32,13 @@ _LEAVE_SHARE: Final = 0.8
 _SETTLE_SHARE: Final = 0.1
 """The same for send-backs on their way, after the listener."""
 _SETTLE_SECONDS: Final = 5.0
+
+
+class MessageModel(enum.Enum):
+    """CLUSTERING shares the partitions among the members of a group; BROADCASTING gives all of them to each."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
 
 
 @dataclass(frozen=True, slots=True)

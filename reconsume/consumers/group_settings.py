@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -48,6 +50,10 @@ class GroupSettings:
     def client_id(self) -> str:
         """Shown in the brokers' logs."""
         return str(self.conf.get("client.id", f"reconsume-{self.group}"))
+
+    def groups_follower(self) -> GroupsFollower:
+        """Follows the group's settings; not started."""
+        return GroupsFollower(self.base, self.names.groups, Groups(own_table=self.own_table))
 
     @property
     def base(self) -> dict[str, Any]:

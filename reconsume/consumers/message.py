@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.consumers.lazy import lazy
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -28,9 +28,36 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position, Stored, topic_of
 
-__all__ = ["KafkaRecord", "Message", "MessageQueue"]
+__all__ = ["KafkaRecord", "Message", "MessageQueue", "lazy"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):  # noqa: N801 - used as `property` is
+    """A property that is computed once, without a lock; threads that ask at the same time get equal values.
+
+    `functools.cached_property` of Python 3.11 takes a lock that all objects of a class share, so listener threads wait
+    for each other. Remove when Python 3.12 is the oldest that is supported: its `cached_property` has no lock.
+    Test: tests/unit/consumers/test_lazy.py.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | T:
+        """Is not asked again: the value stands in the object from then on."""
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 class MessageQueue(NamedTuple):

@@ -19,17 +19,16 @@ from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
-from reconsume.consumers.consume_settings import checked_settings
-from reconsume.consumers.known_partitions import with_known_partitions
+from reconsume.consumers.consume_settings import MessageModel, checked_settings
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
-from reconsume.consumers.message_model import MessageModel
 from reconsume.consumers.observing.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.sending.retry_topic import (
     check_group_consumes,
     make_delay_topics,
     make_retry_topic,
+    with_known_partitions,
 )
 from reconsume.consumers.step_driver import LoopThread, step_driver_of
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -115,8 +114,7 @@ class PushConsumer:
         self._settings = checked_settings(locals())
         self._subscriptions = Subscriptions(self._settings.names, self._settings.namespace)
         self._dropped = DropCounter()
-        self._registration: Registration | None = None
-        self._hooks: list[ConsumeMessageHook] = []
+        self._registration = Registration()
         self._stop = threading.Event()
         self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
@@ -175,7 +173,7 @@ class PushConsumer:
                 "circuit_breaker is for concurrent listeners: what is consumed in order waits by itself when it fails; "
                 "leave out circuit_breaker or orderly=True"
             )
-        self._registration = Registration(listener, orderly, per_key)
+        self._registration = Registration(listener, orderly, per_key, self._registration.hooks)
         return self
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> Self:
@@ -185,7 +183,7 @@ class PushConsumer:
             IllegalSetting: it is no hook, or the consumer has started.
         """
         self._must_not_run("register_consume_message_hook")
-        self._hooks.append(check_hook(hook))
+        self._registration.hooks.append(check_hook(hook))
         return self
 
     @overload
@@ -217,14 +215,13 @@ class PushConsumer:
             OffsetStoreUnusable: the offsets of a broadcasting consumer are in use, damaged or cannot be written.
         """
         self._must_not_run("start")
-        settings, registration = self._settings, self._registration
-        if registration is None or not self._subscriptions:
-            missing = "a listener: @consumer.listener" if registration is None else "a topic: subscribe(topic)"
+        settings, listener = self._settings, self._registration.listener
+        if listener is None or not self._subscriptions:
+            missing = "a listener: @consumer.listener" if listener is None else "a topic: subscribe(topic)"
             raise IllegalSetting(f"the consumer of group {settings.group!r} needs {missing}")
-        registration = replace(registration, hooks=tuple(self._hooks))
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
-        follower = GroupsFollower(settings.base, settings.names.groups, Groups(own_table=settings.own_table))
+        follower = settings.groups_follower()
         follower.start()
         self._follower = follower
         self._closing.callback(follower.close)
@@ -236,10 +233,11 @@ class PushConsumer:
             if clustering:
                 make_delay_topics(settings, follower.groups, self._stop)
                 make_retry_topic(settings, follower.groups, self._stop)
-                settings = with_known_partitions(settings, self._subscriptions, self._stop)
+                start = with_known_partitions(settings.consume_from, settings, self._subscriptions, self._stop)
+                settings = replace(settings, consume_from=start)
             parts = self._closing.enter_context(ExitStack())
             builder = LoopBuilder(
-                settings, registration, self._subscriptions, follower, self._stop, parts, self._dropped
+                settings, self._registration, self._subscriptions, follower, self._stop, parts, self._dropped
             )
             loop, driver = builder.build(), step_driver_of(settings.conf)
             self._thread = self._in_a_thread(builder, loop) if driver is None else driver.adopt(loop, self.shutdown)
@@ -301,23 +299,18 @@ class PushConsumer:
         return thread
 
     def _run(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
+        """One life after the other: what one of them did not finish comes again in the next."""
         try:
-            self._live(builder, loop)
+            while True:
+                try:
+                    return loop.run(self._stop)
+                except MembershipLost as error:
+                    logger.error("reading has stopped, beginning afresh: %s", error)  # noqa: TRY400 - it is no surprise
+                builder.closing.close()
+                loop = builder.build()
         except BaseException as error:
             logger.exception("the consumer of group %s has ended", self._settings.group)
             self._failure = error
-
-    def _live(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
-        """One life after the other: what one of them did not finish comes again in the next."""
-        while True:
-            try:
-                loop.run(self._stop)
-            except MembershipLost as error:
-                logger.error("reading has stopped, beginning afresh: %s", error)  # noqa: TRY400 - it is no surprise
-            else:
-                return
-            builder.closing.close()
-            loop = builder.build()
 
     def _must_not_run(self, doing: str) -> None:
         if self._thread is not None or self._stop.is_set():

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from confluent_kafka import Message
-
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.properties import Headers
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letter_states import StatesReader, state_name
 from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["DeadLetterRecord", "Filter", "Page", "find_partitions", "read_one", "read_page", "read_these", "record_of"]
@@ -41,14 +41,22 @@ class DeadLetterRecord:
         headers: all, in their order.
         stored_ms: when it became a dead letter.
         letter: what the headers tell.
+        state: what became of it, None while it is open; also None where nobody has asked.
     """
 
+    topic: str
     place: RecordAddress
     key: bytes | None
     value: bytes | None
     headers: Headers
     stored_ms: int
     letter: DeadLetterInfo
+    state: DeadLetterState | None = None
+
+    @property
+    def key_of_state(self) -> DeadLetterKey:
+        """Under which the topic of states tells of it."""
+        return DeadLetterKey(self.topic, *self.place, self.stored_ms)
 
     @property
     def at(self) -> tuple[int, int, int]:
@@ -71,6 +79,8 @@ class Filter:
         message_id: the origin message id.
         since_ms: it became a dead letter then or later.
         until_ms: before that.
+        state: a key of `STATES`.
+        label: of its cause, as the index of dead letters gives it; without the index it takes any.
     """
 
     text: str | None = None
@@ -78,6 +88,8 @@ class Filter:
     message_id: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    state: str | None = None
+    label: str | None = None
 
     def takes(self, record: DeadLetterRecord) -> bool:
         """Whether this one is wanted."""
@@ -89,6 +101,7 @@ class Filter:
             and (self.message_id is None or letter.origin_message_id == self.message_id)
             and (self.since_ms is None or record.stored_ms >= self.since_ms)
             and (self.until_ms is None or record.stored_ms < self.until_ms)
+            and (self.state is None or state_name(record.state) == self.state)
         )
 
 
@@ -100,22 +113,24 @@ class Page:
         records: newest first.
         looked_at: so many records were read for it; a filter may have left out most.
         older: where the next page begins; None when the first dead letter was reached.
+        found: how many the filter takes in all; None where nobody has counted.
     """
 
     records: list[DeadLetterRecord]
     looked_at: int
     older: str | None
+    found: int | None = None
 
 
 def read_page(
-    settings: Settings, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
+    cluster: Cluster, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
 ) -> Page:
     """The newest dead letters, or those that are older than a page.
 
     At most 20,000 records are looked at for one page, and large ones end it earlier; `older` goes on behind them.
 
     Args:
-        settings: of the installation.
+        cluster: the installation.
         group: whose.
         wanted: which; None takes all.
         before: `older` of the page before.
@@ -128,20 +143,21 @@ def read_page(
         KafkaRefused: rights are missing.
     """
     wanted = wanted or Filter()
-    admin, partitions = find_partitions(settings, group)
-    spans = _spans(admin, partitions, wanted)
+    topic, partitions = cluster.names.dead_letter(group), find_partitions(cluster, group)
+    spans = _spans(cluster.admin, partitions, wanted)
     heads = {where: end for where, (_, end) in spans.items()}
     for number, offset in _parse_cursor(before).items():
-        where = (settings.names.dead_letter(group), number)
-        if where in heads:
+        if (where := (topic, number)) in heads:
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
+    states = StatesReader(cluster)
     looked_at = size = 0
-    with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
+    with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
-        for record in heapq.merge(*backwards, key=lambda one: one.at, reverse=True):
+        for one in heapq.merge(*backwards, key=lambda letter: letter.at, reverse=True):
             looked_at += 1
-            heads[(settings.names.dead_letter(group), record.place.partition)] = record.place.offset
+            heads[topic, one.place.partition] = one.place.offset
+            record = replace(one, state=states.of(one.key_of_state))
             if wanted.takes(record):
                 records.append(record)
                 size += record.size
@@ -150,31 +166,30 @@ def read_page(
     return Page(records, looked_at, None)
 
 
-def read_one(settings: Settings, group: str, place: RecordAddress) -> DeadLetterRecord:
+def read_one(cluster: Cluster, group: str, place: RecordAddress) -> DeadLetterRecord:
     """The dead letter at this place.
 
     Raises:
         RecordNotFound: there is none.
         TopicNotReady: the group has no dead-letter topic.
     """
-    return read_these(settings, group, [place])[0]
+    [one] = read_these(cluster, group, [place])
+    return replace(one, state=StatesReader(cluster).of(one.key_of_state))
 
 
-def find_partitions(settings: Settings, group: str) -> tuple[KafkaAdmin, list[Partition]]:
-    """The partitions of the group's dead-letter topic, and who was asked.
+def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
+    """The partitions of the group's dead-letter topic.
 
     Raises:
         TopicNotReady: the group has none.
     """
-    topic = settings.names.dead_letter(group)
-    admin = KafkaAdmin(settings.client_settings(), f"{settings.names.prefix}dlq")
-    count = admin.partitions([topic]).get(topic)
-    if count is None:
+    topic = cluster.names.dead_letter(group)
+    if not (found := all_partitions(cluster.admin.partitions([topic]))):
         raise TopicNotReady(
             f"group {group!r} has no dead-letter topic ({topic}): no message of it has died yet, or its name is "
             "written in another way; `reconsume status` shows the groups"
         )
-    return admin, [(topic, one) for one in range(count)]
+    return found
 
 
 def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> dict[Partition, tuple[int, int]]:
@@ -193,14 +208,14 @@ def _backwards(reader: RangeReader, group: str, where: Partition, start: int, en
     width = fewest
     while end > start:
         begin = max(start, end - width)
-        window = [record_of(group, one) for one in reader.read({where: (begin, end)})]
+        window = [record_of(group, one) for one in reader.records({where: (begin, end)})]
         width = min(most, 2 * width) if sum(one.size for one in window) < _WINDOW_BYTES else fewest
         end = begin
         while window:
             yield window.pop()
 
 
-def read_these(settings: Settings, group: str, places: Collection[RecordAddress]) -> list[DeadLetterRecord]:
+def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) -> list[DeadLetterRecord]:
     """Those that are named, in the order of their places.
 
     Raises:
@@ -208,8 +223,8 @@ def read_these(settings: Settings, group: str, places: Collection[RecordAddress]
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic.
     """
-    admin, partitions = find_partitions(settings, group)
-    topic, wanted = settings.names.dead_letter(group), set(places)
+    admin, partitions = cluster.admin, find_partitions(cluster, group)
+    topic, wanted = cluster.names.dead_letter(group), set(places)
     spans = {}
     for partition in {one.partition for one in wanted}:
         offsets = [one.offset for one in wanted if one.partition == partition]
@@ -219,11 +234,11 @@ def read_these(settings: Settings, group: str, places: Collection[RecordAddress]
     kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
     found: dict[RecordAddress, DeadLetterRecord] = {}
     size = 0
-    with RangeReader(settings.client_settings(), f"{settings.names.prefix}dlq") as reader:
-        for message in reader.read(kept):
-            place = RecordAddress(message.partition() or 0, message.offset() or 0)
+    with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
+        for read in reader.records(kept):
+            place = RecordAddress(read.partition, read.offset)
             if place in wanted:
-                found[place] = record_of(group, message)
+                found[place] = record_of(group, read)
                 size += found[place].size
             if size > _THESE_BYTES:
                 raise IllegalSetting(
@@ -240,11 +255,11 @@ def read_these(settings: Settings, group: str, places: Collection[RecordAddress]
     return [found[place] for place in sorted(found)]
 
 
-def record_of(group: str, message: Message) -> DeadLetterRecord:
+def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:
     """Of a record of the group's dead-letter topic."""
-    place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
-    letter = DeadLetterInfo.of(group, Position(message.topic() or "", *place), headers)
-    return DeadLetterRecord(place, message.key(), message.value(), headers, message.timestamp()[1], letter)
+    letter = DeadLetterInfo.of(group, Position(*read[:3]), read.headers)
+    place = RecordAddress(read.partition, read.offset)
+    return DeadLetterRecord(read.topic, place, read.key, read.value, read.headers, read.stored_ms, letter)
 
 
 def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition, int]) -> str | None:

@@ -10,8 +10,8 @@ from reconsume.bridge.groups.groups import (
     Groups,
     SubscriptionGroupConfig,
     SystemConfig,
-    parse_group_value,
-    parse_system_value,
+    parse_group_config,
+    parse_system_config,
 )
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting
@@ -70,13 +70,13 @@ def parse_groups_file(value: Any) -> GroupsFile:
     top = _mapping("the file", value, _TOP)
     switches = tuple(name for name in _fields(SystemConfig) if name != "topicSettings")  # these are [topics] settings
     system = _mapping("system", top.get("system"), switches)
-    parse_system_value(system)
+    parse_system_config(system)
     known = tuple(name for name in _fields(SubscriptionGroupConfig) if name != "groupName")
     defaults = _mapping("defaults", top.get("defaults"), known)
     groups = {}
     for name, own in _mapping("groups", top.get("groups"), None).items():
         group = str(name)
-        groups[group] = parse_group_value(group, defaults | _mapping(f"group {group!r}", own, known))
+        groups[group] = parse_group_config(group, defaults | _mapping(f"group {group!r}", own, known))
     return GroupsFile(groups, system)
 
 
@@ -114,7 +114,7 @@ def plan_groups(
             plan.added.append(config)
             wanted[name] = config
             continue
-        merged = parse_group_value(name, (known.model_extra or {}) | _values(config))
+        merged = parse_group_config(name, (known.model_extra or {}) | _values(config))
         if changed := changes(_values(known), _values(merged)):
             plan.changed[name] = changed
             wanted[name] = merged
@@ -122,7 +122,7 @@ def plan_groups(
     for name in plan.unlisted if delete else ():
         del wanted[name]
     before = current.system.model_dump(by_alias=True)
-    system = parse_system_value(before | dict(file.system)).publishing(topics or TopicSettings())
+    system = parse_system_config(before | dict(file.system)).publishing(topics or TopicSettings())
     plan.system.extend(changes(before, system.model_dump(by_alias=True)))
     return GroupsPlan(plan.added, plan.changed, plan.unlisted, plan.system, Groups(system, wanted))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka.compacted_topics import write_records
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.human_text import counted
@@ -34,19 +34,18 @@ class ListedPosition:
     counts: bool
 
 
-def list_positions(settings: Settings) -> list[ListedPosition]:
+def list_positions(cluster: Cluster) -> list[ListedPosition]:
     """All positions, as committed.
 
     Raises:
         TopicNotReady: the POSITIONS topic is missing.
     """
-    base, topic = settings.client_settings(), settings.names.positions
-    admin = KafkaAdmin(base)
+    admin, topic = cluster.admin, cluster.names.positions
     if topic not in admin.partitions([topic]):
         raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
-    last = PositionLog(base, topic).committed().last
+    last = PositionLog(cluster.base, topic).committed().last
     ids = admin.topic_ids({lane for lane, _ in last})
-    committed = admin.committed(settings.names.scheduler_group, [where for where in last if where[0] in ids])
+    committed = admin.committed(cluster.names.scheduler_group, [where for where in last if where[0] in ids])
     return [
         ListedPosition(
             *where, one.offset, committed.get(where), one.transactional_id, counts=ids.get(where[0]) == one.topic_id
@@ -68,21 +67,21 @@ def parse_partition(text: str) -> Partition:
     return topic, int(partition)
 
 
-def reset_positions(settings: Settings, wanted: Sequence[Partition] | None) -> list[ListedPosition]:
+def reset_positions(cluster: Cluster, wanted: Sequence[Partition] | None) -> list[ListedPosition]:
     """Remove some positions, or all, and give what they were.
 
     Raises:
         IllegalSetting: a partition has no position, or a worker runs, which would write it again.
     """
-    found = {(one.topic, one.partition): one for one in list_positions(settings)}
+    found = {(one.topic, one.partition): one for one in list_positions(cluster)}
     wheres = list(found) if wanted is None else list(dict.fromkeys(wanted))
     if unknown := [f"{topic}-{partition}" for topic, partition in wheres if (topic, partition) not in found]:
         raise IllegalSetting(f"no position of {', '.join(unknown)}; `reconsume positions list` shows them")
-    group = settings.names.scheduler_group
-    if members := KafkaAdmin(settings.client_settings()).member_names(group):
+    group = cluster.names.scheduler_group
+    if members := cluster.admin.member_names(group):
         raise IllegalSetting(
             f"group {group} has {counted(len(members), 'member')}; stop all scheduler workers first: a running one "
             "goes on where it is and writes its position again, and a killed one stays a member for its session"
         )
-    write_records(settings, settings.names.positions, [(position_key(*where), None) for where in wheres])
+    write_records(cluster, cluster.names.positions, [(position_key(*where), None) for where in wheres])
     return [found[where] for where in wheres]

@@ -13,15 +13,17 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
-from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
-from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, ChoosePartition, partitions_at_once
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, Headers
 from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, released_offset
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -55,7 +57,7 @@ class QuarantineRecord:
     is_released: bool
 
 
-def read_quarantine(settings: Settings) -> Iterator[QuarantineRecord]:
+def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
     """Give all that was ever put there, in order, one by one; what no scheduler has written is left out.
 
     The topic is read twice: whether a record was released stands behind it.
@@ -64,28 +66,28 @@ def read_quarantine(settings: Settings) -> Iterator[QuarantineRecord]:
         KafkaNotReachable: the topic was not read to its end within 30 s without news.
         KafkaRefused: rights are missing.
     """
-    spans = _spans(settings)
+    spans = _spans(cluster)
     waiting = _Waiting(spans)
-    for message in _read(settings, spans):
-        waiting.look(message)
-    yield from _records(settings, spans, waiting)
+    for read in _read(cluster, spans):
+        waiting.look(read)
+    yield from _records(cluster, spans, waiting)
 
 
-def count_quarantined(settings: Settings) -> int:
+def count_quarantined(cluster: Cluster) -> int:
     """How many records are there that were not released."""
-    spans = _spans(settings)
+    spans = _spans(cluster)
     waiting = _Waiting(spans)
-    return sum(waiting.look(message) for message in _read(settings, spans))
+    return sum(map(waiting.look, _read(cluster, spans)))
 
 
-def find_quarantined(settings: Settings, place: RecordAddress) -> QuarantineRecord | None:
+def find_quarantined(cluster: Cluster, place: RecordAddress) -> QuarantineRecord | None:
     """The record at this place; None if none is there."""
-    spans = {where: span for where, span in _spans(settings).items() if where[1] == place.partition}
+    spans = {where: span for where, span in _spans(cluster).items() if where[1] == place.partition}
     spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
     waiting, found = _Waiting(spans), None
-    for message in _read(settings, spans):
-        waiting.look(message)
-        if found is None and (found := _record(message, waiting)) is None:
+    for read in _read(cluster, spans):
+        waiting.look(read)
+        if found is None and (found := _record(read, waiting)) is None:
             return None
         if found.place != place:
             return None
@@ -98,13 +100,12 @@ class _Waiting:
     def __init__(self, spans: Mapping[Partition, Span]) -> None:
         self._offsets = {partition: OffsetRuns([range(*span)]) for (_, partition), span in spans.items()}
 
-    def look(self, message: Message) -> int:
+    def look(self, read: ReadRecord) -> int:
         """Take note of the next record: 1 if it waits, -1 if it marks one that waited, 0 if it is neither."""
-        headers, partition = headers_of(message), message.partition() or 0
-        released = released_offset(headers)
+        released = released_offset(read.headers)
         if released is not None:
-            return -self._offsets[partition].remove(range(released, released + 1))
-        return int(_is_quarantined(headers))
+            return -self._offsets[read.partition].remove(range(released, released + 1))
+        return int(_is_quarantined(read.headers))
 
     def __contains__(self, place: object) -> bool:
         return isinstance(place, RecordAddress) and place.offset in self._offsets.get(place.partition, ())
@@ -118,42 +119,41 @@ def _is_quarantined(headers: Headers) -> bool:
     return True
 
 
-def _spans(settings: Settings, *, to_the_last: bool = False) -> dict[Partition, Span]:
+def _spans(cluster: Cluster, *, to_the_last: bool = False) -> dict[Partition, Span]:
     """Where its records stand now.
 
     Args:
-        settings: of the installation.
+        cluster: the installation.
         to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
             before its end.
     """
-    admin, topic = KafkaAdmin(settings.client_settings()), settings.names.quarantine
-    partitions = [(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))]
+    admin = cluster.admin
+    partitions = all_partitions(admin.partitions([cluster.names.quarantine]))
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions, uncommitted=to_the_last)
     return {where: (starts[where], ends[where]) for where in partitions}
 
 
-def _read(settings: Settings, spans: Mapping[Partition, Span]) -> Iterator[Message]:
-    with RangeReader(settings.client_settings(), "reconsume-quarantine") as reader:
-        yield from reader.read(spans)
+def _read(cluster: Cluster, spans: Mapping[Partition, Span]) -> Iterator[ReadRecord]:
+    with RangeReader(cluster.base, "reconsume-quarantine") as reader:
+        yield from reader.records(spans)
 
 
-def _records(settings: Settings, spans: Mapping[Partition, Span], waiting: _Waiting) -> Iterator[QuarantineRecord]:
-    return (record for one in _read(settings, spans) if (record := _record(one, waiting)) is not None)
+def _records(cluster: Cluster, spans: Mapping[Partition, Span], waiting: _Waiting) -> Iterator[QuarantineRecord]:
+    return (record for one in _read(cluster, spans) if (record := _record(one, waiting)) is not None)
 
 
-def _record(message: Message, waiting: _Waiting) -> QuarantineRecord | None:
+def _record(read: ReadRecord, waiting: _Waiting) -> QuarantineRecord | None:
     """None of one that no scheduler has written."""
-    place, headers = RecordAddress(message.partition() or 0, message.offset() or 0), headers_of(message)
+    place = RecordAddress(read.partition, read.offset)
     try:
-        quarantined = Quarantined.of(headers)
+        quarantined = Quarantined.of(read.headers)
     except MalformedProperty:
         return None
-    stored_ms = message.timestamp()[1]
-    return QuarantineRecord(place, message.key(), message.value(), quarantined, stored_ms, place not in waiting)
+    return QuarantineRecord(place, read.key, read.value, quarantined, read.stored_ms, place not in waiting)
 
 
 def release(
-    settings: Settings,
+    cluster: Cluster,
     chosen: Collection[RecordAddress] | None,
     changes: Mapping[str, str],
     told: Callable[[QuarantineRecord], None] = lambda _record: None,
@@ -163,7 +163,7 @@ def release(
     Whoever releases at the same time is fenced, and what was released before is refused, so each goes once.
 
     Args:
-        settings: of the installation.
+        cluster: the installation.
         chosen: where they stand; None takes all that are not released.
         changes: headers to set anew on each.
         told: is given each that was released.
@@ -172,19 +172,19 @@ def release(
         IllegalSetting: one of the chosen is not there, or was released before; nothing was released.
         KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
     """
-    transactional_id, count = f"{settings.names.prefix}quarantine-release", 0
-    with ExclusiveWriter(settings.client_settings(), transactional_id, "releasing from the quarantine") as writer:
+    transactional_id, count = f"{cluster.names.prefix}quarantine-release", 0
+    with ExclusiveWriter(cluster, transactional_id, "releasing from the quarantine") as writer:
         # First: from here on nobody else's release can be committed any more, so what is read is the last word.
         writer.take_over()
-        choice = _Choice(settings, None if chosen is None else frozenset(chosen))
-        produce = partial(_produce, settings=settings, changes=changes, partitions=partitions_at_once(settings))
+        choice = _Choice(cluster, None if chosen is None else frozenset(chosen))
+        produce = partial(_produce, cluster.names, changes, _partitions_at_once(cluster))
         for read in _parts(choice.records()):
             if not writer.is_alone:
                 writer.take_over()
                 choice.look_again()
             part = choice.still_waiting(read)
             if part:
-                writer.write(partial(produce, records=part))
+                writer.write(partial(produce, part))
             count += len(part)
             for one in part:
                 told(one)
@@ -195,21 +195,21 @@ class _Choice:
     """The records that are to be released; all of the chosen, or none.
 
     Args:
-        settings: of the installation.
+        cluster: the installation.
         chosen: where they stand; None takes all that are not released.
 
     Raises:
         IllegalSetting: one of the chosen is not there, or was released before.
     """
 
-    def __init__(self, settings: Settings, chosen: Collection[RecordAddress] | None) -> None:
-        self._settings, self._chosen = settings, chosen
-        self._spans = self._read = _spans(settings, to_the_last=True)
+    def __init__(self, cluster: Cluster, chosen: Collection[RecordAddress] | None) -> None:
+        self._cluster, self._chosen = cluster, chosen
+        self._spans = self._read = _spans(cluster, to_the_last=True)
         self._waiting, missing = _Waiting(self._spans), set(chosen or ())
-        for message in _read(settings, self._spans):
-            self._waiting.look(message)
-            if missing and (place := RecordAddress(message.partition() or 0, message.offset() or 0)) in missing:
-                missing -= {place} if _is_quarantined(headers_of(message)) else set()
+        for read in _read(cluster, self._spans):
+            self._waiting.look(read)
+            if missing and (place := RecordAddress(read.partition, read.offset)) in missing:
+                missing -= {place} if _is_quarantined(read.headers) else set()
         for place in sorted(missing):
             raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
         for place in sorted(chosen or ()):
@@ -218,17 +218,17 @@ class _Choice:
 
     def records(self) -> Iterator[QuarantineRecord]:
         """Read them, in order."""
-        for record in _records(self._settings, self._spans, self._waiting):
+        for record in _records(self._cluster, self._spans, self._waiting):
             if not record.is_released if self._chosen is None else record.place in self._chosen:
                 yield record
 
     def look_again(self) -> None:
         """Take note of the releases that were committed since the last look."""
-        ends = _spans(self._settings, to_the_last=True)
+        ends = _spans(self._cluster, to_the_last=True)
         added = {where: (end, ends[where][1]) for where, (_, end) in self._read.items() if where in ends}
         self._read = self._read | added
-        for message in _read(self._settings, added):
-            self._waiting.look(message)
+        for read in _read(self._cluster, added):
+            self._waiting.look(read)
 
     def still_waiting(self, records: Iterable[QuarantineRecord]) -> list[QuarantineRecord]:
         """Return those that were not released meanwhile."""
@@ -249,21 +249,27 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
         yield part
 
 
+def _partitions_at_once(cluster: Cluster) -> Callable[[str, bytes | None], int]:
+    """Give the partition of `DELAY.0s` for a target and a key."""
+    lane, groups = cluster.names.delay(0), read_groups(cluster)
+    count = cluster.admin.partitions([lane]).get(lane, 0)
+    return partial(LanePartitions(lambda: groups).choose, lane, count)
+
+
 def _produce(
-    producer: Producer,
-    *,
-    settings: Settings,
-    records: Sequence[QuarantineRecord],
+    names: TopicNames,
     changes: Mapping[str, str],
-    partitions: ChoosePartition,
+    choose: Callable[[str, bytes | None], int],
+    records: Sequence[QuarantineRecord],
+    producer: Producer,
 ) -> None:
     stored: dict[RecordAddress, Position] = {}
     failed: list[KafkaError] = []
     for one in records:
-        topic, headers = one.quarantined.back(settings.names, changes)
+        topic, headers = one.quarantined.back(names, changes)
         told, partition = partial(_tell, stored, failed, one.place), ANY_PARTITION
-        if topic != settings.names.send_back:
-            partition = partitions(str(dict(headers).get(REAL_TOPIC)), one.key)
+        if topic != names.send_back:
+            partition = choose(str(dict(headers).get(REAL_TOPIC)), one.key)
         producer.produce(topic, one.value, one.key, partition, told, headers=headers)  # type: ignore[arg-type]
     wait_for_reports(producer, TRANSACTION_SECONDS)
     if len(stored) < len(records):
@@ -271,7 +277,7 @@ def _produce(
     for one in records:
         # A mark says where the record went, so that a reader of both topics knows the two for one.
         mark, value = release_marker(one.place.offset), str(stored[one.place]).encode()
-        producer.produce(settings.names.quarantine, value, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
+        producer.produce(names.quarantine, value, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
 
 
 def _tell(

@@ -185,6 +185,7 @@ def _resender(names: TopicNames) -> list[Right]:
     return [
         *_console(names),
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
+        Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
         Right("transactional-id", f"{names.prefix}dlq-resend", ("Write",), "each of them once"),
     ]
 
@@ -202,6 +203,7 @@ def _replay(names: TopicNames, topics: Sequence[str]) -> list[Right]:
     return [
         *_spark(names, topics),
         Right("topic", names.delay(0), ("Write",), "replays, from where the scheduler takes them"),
+        Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
     ]
 
 

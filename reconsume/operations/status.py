@@ -2,104 +2,140 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
-from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
-from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.counting import Count, Span, count_records, total
-from reconsume.bridge.reading.lane_lag import look_at_lanes
+from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
 from reconsume.operations.quarantine import count_quarantined
 
-__all__ = ["collect_status"]
+__all__ = ["GroupStatus", "LaneStatus", "Status", "collect_status"]
+
+_SECONDS: Final = 10.0
+_SIDE_BY_SIDE: Final = 16
+"""Groups that are asked about at once."""
 
 
-def collect_status(settings: Settings, clock: Clock = now_ms) -> dict[str, Any]:
-    """What waits on each scheduled topic, and the retry and dead-letter topics of each group.
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """A scheduled topic.
 
-    Beside each number stands `<its name>_exact`: false for those that are estimated from offsets.
+    Attributes:
+        overdue: waiting records whose time has come; none where each record has a moment of its own.
+        next_due_ms: when the first waiting record is due, None if none waits or nobody can tell.
     """
-    base, names = settings.client_settings(), settings.names
-    admin = KafkaAdmin(base)
-    topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
+
+    topic: str
+    waiting: Count
+    overdue: Count
+    next_due_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group with retry or dead-letter topics."""
+
+    group: str
+    retry_lag: Count
+    dead_letters: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What waits on each scheduled topic, and the retry and dead-letter topics of each group."""
+
+    at_ms: int
+    waiting: list[LaneStatus]
+    groups: list[GroupStatus]
+    quarantined: Count
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no number is an estimate from offsets."""
+        of_lanes = (count for one in self.waiting for count in (one.waiting, one.overdue))
+        of_groups = (count for one in self.groups for count in (one.retry_lag, one.dead_letters))
+        return all(count.exact for count in (self.quarantined, *of_lanes, *of_groups))
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs. Beside each number stands `<its name>_exact`: false for those that are estimated."""
+        found = _spelled(asdict(self))
+        return found | {name: [_spelled(one) for one in found[name]] for name in ("waiting", "groups")}
+
+
+def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= {name: value.number, f"{name}_exact": value.exact} if isinstance(value, Count) else {name: value}
+    return found
+
+
+def collect_status(cluster: Cluster) -> Status:
+    """Ask the cluster; records are read where they are few.
+
+    Raises:
+        TopicNotReady: no topic of the installation is to be seen.
+    """
+    names, client_id = cluster.names, f"{cluster.names.prefix}status"
+    topics = {topic: count for topic, count in cluster.admin.topics().items() if topic.startswith(names.prefix)}
     if not topics:
         raise TopicNotReady(
             f"no topic that starts with {names.prefix} is to be seen: make them, reconsume topics apply; or this "
             "client has no right to use the topic: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
-    wanted = _left_of(admin, names, topics, scheduled, groups)
-    counts = count_records(
-        base, {where: one for found in wanted.values() for where, one in found.items()}, names.prefix + "status"
-    )
-
-    def counted(name: str, topic: str) -> dict[str, Any]:
-        count = total(counts[where] for where in wanted[topic])
-        return {name: count.number, f"{name}_exact": count.exact}
-
-    lanes = look_at_lanes(
-        admin,
-        base,
-        {topic: _delay_ms(names, topic) for topic in scheduled},
-        {topic: wanted[topic] for topic in scheduled},
-        now_ms=int(clock()),
-        client_id=names.prefix + "status",
-    )
-
-    def due(topic: str) -> dict[str, Any]:
-        lane = lanes[topic]
-        overdue = lane.overdue
-        return {"overdue": overdue.number, "overdue_exact": overdue.exact, "next_due_ms": lane.next_due_ms}
-
-    quarantined = total(counts[where] for where in wanted[names.quarantine])
+    left = _left(cluster, topics, scheduled, groups)
+    counts = _by_topic(count_records(cluster.base, left, client_id))
+    now_ms = int(cluster.clock())
+    heads = _first_timestamps(cluster, {where: one for where, one in left.items() if where[0] in scheduled}, client_id)
+    overdue = _by_topic(count_records(cluster.base, _overdue(cluster, left, heads, now_ms), client_id))
+    quarantined = counts[names.quarantine]
     if quarantined.exact and quarantined.number:
         # What was released is there still, and so are the marks that tell it.
-        quarantined = Count(count_quarantined(settings), exact=True)
-    return {
-        "at_ms": int(clock()),
-        "waiting": [{"topic": topic} | counted("waiting", topic) | due(topic) for topic in scheduled],
-        "groups": [
-            {"group": group}
-            | counted("retry_lag", names.retry(group))
-            | counted("dead_letters", names.dead_letter(group))
-            for group in groups
-        ],
-        "quarantined": quarantined.number,
-        "quarantined_exact": quarantined.exact,
-    }
+        quarantined = Count(count_quarantined(cluster), exact=True)
+    return Status(
+        int(cluster.clock()),
+        [LaneStatus(topic, counts[topic], overdue[topic], _next_due_ms(names, topic, heads)) for topic in scheduled],
+        [GroupStatus(group, counts[names.retry(group)], counts[names.dead_letter(group)]) for group in groups],
+        quarantined,
+    )
 
 
-def _left_of(
-    admin: KafkaAdmin, names: TopicNames, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
-) -> dict[str, dict[Partition, Span]]:
-    """What is not done yet of each partition, by topic."""
+def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
+    found: defaultdict[str, Count] = defaultdict(lambda: Count(0, exact=True))
+    for (topic, _), count in counts.items():
+        found[topic] = total((found[topic], count))
+    return found
+
+
+def _left(
+    cluster: Cluster, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
+) -> dict[Partition, Span]:
+    """What is not done yet of each partition."""
+    admin, names = cluster.admin, cluster.names
+    consumers = dict.fromkeys(scheduled, names.scheduler_group) | {names.retry(group): group for group in groups}
+    of_consumer: defaultdict[str, list[Partition]] = defaultdict(list)
+    for where in all_partitions(topics):
+        if where[0] in consumers:
+            of_consumer[consumers[where[0]]].append(where)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
-    partitions = [(topic, one) for topic, count in topics.items() for one in range(count)]
-    commits = admin.commits(names.scheduler_group, [one for one in partitions if one[0] in scheduled])
-    consumed = {
-        group: admin.commits(group, [one for one in partitions if one[0] == names.retry(group)]) for group in groups
-    }
+    commits: dict[Partition, Commit] = {}
+    # Each question needs a client of its own: see `KafkaAdmin.commits`.
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        for found in pool.map(admin.commits, of_consumer, of_consumer.values()):
+            commits |= found
+    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
+    partitions = [where for where in all_partitions(topics) if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
-
-    def spans(topic: str, after: Mapping[Partition, Commit]) -> dict[Partition, Span]:
-        wheres = [(topic, one) for one in range(topics.get(topic, 0))]
-        return {where: _span(starts[where], ends[where], after.get(where)) for where in wheres}
-
-    wanted = {topic: spans(topic, commits) for topic in scheduled}
-    wanted[names.quarantine] = spans(names.quarantine, {})
-    for group in groups:
-        wanted[names.retry(group)] = spans(names.retry(group), consumed[group])
-        wanted[names.dead_letter(group)] = spans(names.dead_letter(group), {})
-    return wanted
-
-
-def _delay_ms(names: TopicNames, topic: str) -> int | None:
-    """After how long its records are due; None where each has a moment of its own."""
-    return None if topic == names.delay(0) else names.delay_ms(topic)
+    return {where: _span(starts[where], ends[where], commits.get(where)) for where in partitions}
 
 
 def _span(start: int, end: int, commit: Commit | None) -> Span:
@@ -112,7 +148,45 @@ def _span(start: int, end: int, commit: Commit | None) -> Span:
         return Span(commit.offset, end)  # the consumer's own metadata
 
 
-def _scheduled(names: TopicNames, topics: dict[str, int]) -> list[str]:
+def _first_timestamps(cluster: Cluster, spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
+    """When the first record of each span was stored; a span that holds none, or could not be read, is left out."""
+    found: dict[Partition, int] = {}
+    with RangeReader(cluster.base, client_id) as reader:
+        ranges = {where: (span.start, span.end) for where, span in spans.items()}
+        for read in reader.records(ranges, within_seconds=_SECONDS, on_refusal=lambda *_: None):
+            found[read.where] = read.stored_ms
+            reader.leave(read.where)
+    return found
+
+
+def _delay_ms(names: TopicNames, topic: str) -> int | None:
+    """After how long its records are due; None where each has a moment of its own."""
+    return None if topic == names.delay(0) else names.delay_ms(topic)
+
+
+def _overdue(
+    cluster: Cluster, left: Mapping[Partition, Span], heads: Mapping[Partition, int], now_ms: int
+) -> dict[Partition, Span]:
+    """The part of each partition whose time has come."""
+    late: defaultdict[int, list[Partition]] = defaultdict(list)
+    for where, stored_ms in heads.items():
+        delay_ms = _delay_ms(cluster.names, where[0])
+        if delay_ms is not None and stored_ms + delay_ms < now_ms:
+            late[delay_ms].append(where)
+    found: dict[Partition, Span] = {}
+    for delay_ms, partitions in late.items():
+        ends = cluster.admin.offsets_at(partitions, now_ms - delay_ms)
+        found |= {where: Span(left[where].start, min(left[where].end, end)) for where, end in ends.items()}
+    return found
+
+
+def _next_due_ms(names: TopicNames, topic: str, heads: Mapping[Partition, int]) -> int | None:
+    first = min((at for where, at in heads.items() if where[0] == topic), default=None)
+    delay_ms = _delay_ms(names, topic)
+    return None if first is None or delay_ms is None else first + delay_ms
+
+
+def _scheduled(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
     """The inbox first, then the levels from the shortest on; a topic that is none of ours is left out."""
     found = []
     for topic in topics:
@@ -124,11 +198,10 @@ def _scheduled(names: TopicNames, topics: dict[str, int]) -> list[str]:
     return [topic for _, _, topic in sorted(found)]
 
 
-def _groups(names: TopicNames, topics: dict[str, int]) -> list[str]:
+def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
     """All but the doctor's, whose retries nobody consumes."""
     found = set()
-    for topic in topics:
-        name = names.rocketmq_name(topic)
+    for name in map(names.rocketmq_name, topics):
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix):
                 found.add(name.removeprefix(prefix))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 __all__ = ["Life", "Phase", "ProcessPart"]
+
+logger = logging.getLogger(__name__)
 
 
 class Phase(enum.Enum):
@@ -24,55 +27,51 @@ class Life:
 
     A quiescing process begins no delivery any more and finishes those that have begun; it still takes send-backs,
     because the app beside it needs them for what it has in hand.
+
+    Attributes:
+        phase: where it is now.
+        in_flight: how many deliveries have begun and not ended.
     """
 
     def __init__(self) -> None:
-        self._phase = Phase.STARTING
-        self._in_flight = 0
+        self.phase = Phase.STARTING
+        self.in_flight = 0
         self._changed = threading.Condition()
-
-    @property
-    def phase(self) -> Phase:
-        """Where it is now."""
-        return self._phase
 
     def run(self) -> None:
         """All parts have started; without effect once it quiesces."""
         with self._changed:
-            if self._phase is Phase.STARTING:
-                self._phase = Phase.RUNNING
+            if self.phase is Phase.STARTING:
+                self.phase = Phase.RUNNING
 
     def quiesce(self) -> None:
         """Begin no further delivery; it may be said again and again."""
         with self._changed:
-            self._phase = Phase.QUIESCING
+            if self.phase is not Phase.QUIESCING:
+                logger.info("quiescing: no further delivery begins, %d are in flight", self.in_flight)
+            self.phase = Phase.QUIESCING
 
     @property
     def is_quiescing(self) -> bool:
         """Whether the end has begun."""
-        return self._phase is Phase.QUIESCING
-
-    @property
-    def in_flight(self) -> int:
-        """How many deliveries have begun and not ended."""
-        return self._in_flight
+        return self.phase is Phase.QUIESCING
 
     @contextmanager
     def delivery(self) -> Iterator[None]:
         """Around each delivery."""
         with self._changed:
-            self._in_flight += 1
+            self.in_flight += 1
         try:
             yield
         finally:
             with self._changed:
-                self._in_flight -= 1
+                self.in_flight -= 1
                 self._changed.notify_all()
 
     def wait_drained(self, seconds: float) -> bool:
         """Wait until no delivery is in flight; False if some still are after so long."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._in_flight == 0, max(0.0, seconds))
+            return self._changed.wait_for(lambda: self.in_flight == 0, max(0.0, seconds))
 
 
 class ProcessPart(Protocol):

@@ -6,11 +6,11 @@ from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
 
-__all__ = ["SidecarMetrics"]
+__all__ = ["PushMetrics", "SidecarMetrics"]
 
 
 class SidecarMetrics:
-    """Labels are of few values, never topics, keys or partitions.
+    """What the API does. Labels are of few values, never topics, keys or partitions.
 
     Args:
         registry: where they are scraped from.
@@ -22,3 +22,20 @@ class SidecarMetrics:
         self.seconds = metric("reconsume_sidecar_request_duration_seconds").histogram(registry)
         self.send_backs = metric("reconsume_sidecar_send_backs").counter(registry)
         self.waiting = metric("reconsume_sidecar_waiting_send_backs").gauge(registry)
+
+
+class PushMetrics:
+    """What push does; one of these serves all subscriptions of a process.
+
+    Args:
+        registry: where they are scraped from.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.deliveries = metric("reconsume_push_deliveries").counter(registry)
+        self.unknown_statuses = metric("reconsume_push_unknown_statuses").counter(registry)
+        self.discarded = metric("reconsume_push_discarded_messages").counter(registry)
+        self.redirects = metric("reconsume_push_redirects").counter(registry)
+        self.seconds = metric("reconsume_push_delivery_duration_seconds").histogram(registry)
+        self.in_flight = metric("reconsume_push_in_flight").gauge(registry)
+        self.app_down_since = metric("reconsume_push_app_down_since_timestamp_seconds").gauge(registry)

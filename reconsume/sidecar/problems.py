@@ -21,37 +21,87 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
 )
 
-__all__ = ["AGAIN_SECONDS", "PROBLEM_JSON", "Problem", "of_several", "problem_of"]
+__all__ = ["PROBLEM_JSON", "Problem", "of_several", "problem_of"]
 
 PROBLEM_JSON: Final = "application/problem+json"
-AGAIN_SECONDS: Final = 5
+_AGAIN_SECONDS: Final = 5
 """RocketMQ's clients try a send-back that failed again after so long (RocketMQ: CC-12)."""
 
 _TYPE: Final = "urn:reconsume:problem:"
 _TRY_AGAIN: Final = 503
+_KINDS: Final[dict[str, tuple[int, str]]] = {
+    "body-too-large": (413, "The body is too large"),
+    "consume-disabled": (403, "The consumer group may not consume"),
+    "headers-too-large": (431, "Request Header Fields Too Large"),
+    "idempotency-key-reused": (409, "The idempotency key was used for something else"),
+    "illegal-name": (422, "A name that Kafka cannot hold"),
+    "illegal-value": (422, "A value was refused"),
+    "kafka-away": (503, "Kafka has not acknowledged it"),
+    "kafka-refused": (502, "Kafka refuses the sidecar"),
+    "malformed-header": (422, "A header of reconsume does not hold what it must"),
+    "no-http": (400, "Bad Request"),
+    "no-json": (400, "The body is no JSON"),
+    "reconsume-times-disagree": (409, "The record was sent back a different number of times"),
+    "record-not-found": (404, "There is no such record"),
+    "record-too-large": (413, "The record is too large for its topic"),
+    "records-failed": (503, "Some records were not sent back"),
+    "send-back-failed": (503, "Kafka has not acknowledged it"),
+    "starting": (503, "The sidecar is starting"),
+    "token-not-allowed": (403, "The token does not open it"),
+    "too-many-requests": (429, "Too many requests"),
+    "too-many-waiting": (503, "Too many calls wait for Kafka"),
+    "too-slow": (408, "Request Timeout"),
+    "topic-not-allowed": (403, "Not a topic for messages"),
+    "topic-not-found": (404, "The topic does not exist"),
+    "unauthorized": (401, "A token is needed"),
+    "unexpected": (500, "The sidecar could not do it"),
+    "unknown-group": (404, "The consumer group is not registered"),
+    "unsupported-media-type": (415, "The body is not declared as JSON"),
+}
+"""Status and title of each."""
+_OF_ERRORS: Final[tuple[tuple[type[ReconsumeError], str], ...]] = (
+    (SubscriptionGroupNotExist, "unknown-group"),
+    (RecordNotFound, "record-not-found"),
+    (TopicNotAllowed, "topic-not-allowed"),
+    (TopicNotReady, "topic-not-found"),
+    (KafkaNotReachable, "kafka-away"),
+    (SendBackFailed, "send-back-failed"),
+    (RecordTooLarge, "record-too-large"),
+    (KafkaRefused, "kafka-refused"),
+    (MalformedProperty, "malformed-header"),
+    (IllegalName, "illegal-name"),
+    (IllegalSetting, "illegal-value"),
+    (ReconsumeError, "unexpected"),
+)
 
 
 class Problem(Exception):
     """An answer that is an error.
 
     Args:
-        status: of HTTP.
         kind: the last part of `type`, such as `record-not-found`.
-        title: the same for all of a kind.
         detail: what, where, why, way out. Never a payload, never a secret.
-        retry_after: seconds until the same call may succeed.
+        status: of HTTP, where it is not that of the kind.
+        title: likewise.
+        retry_after: seconds until the same call may succeed; with 503 always given.
         more: further members.
     """
 
     def __init__(
-        self, status: int, kind: str, title: str, detail: str, retry_after: float | None = None, **more: Any
+        self,
+        kind: str,
+        detail: str,
+        *,
+        status: int | None = None,
+        title: str | None = None,
+        retry_after: float | None = None,
+        **more: Any,
     ) -> None:
         super().__init__(detail)
-        self.status = status
         self.kind = kind
-        self.title = title
         self.detail = detail
-        self.retry_after = retry_after
+        self.status, self.title = status or _KINDS[kind][0], title or _KINDS[kind][1]
+        self.retry_after = _AGAIN_SECONDS if self.status == _TRY_AGAIN else retry_after
         self.more = more
 
     @property
@@ -63,30 +113,17 @@ class Problem(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """What is sent with it."""
-        return {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
+        headers = {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
+        if self.status == 401:  # noqa: PLR2004 - RFC 9110 wants the challenge with it
+            headers["www-authenticate"] = "Bearer"
+        return headers
 
 
-_KINDS: Final[tuple[tuple[type[ReconsumeError], int, str, str], ...]] = (
-    (SubscriptionGroupNotExist, 404, "unknown-group", "The consumer group is not registered"),
-    (RecordNotFound, 404, "record-not-found", "There is no such record"),
-    (TopicNotAllowed, 403, "topic-not-allowed", "Not a topic for messages"),
-    (TopicNotReady, 404, "topic-not-found", "The topic does not exist"),
-    (KafkaNotReachable, _TRY_AGAIN, "kafka-away", "Kafka has not acknowledged it"),
-    (SendBackFailed, _TRY_AGAIN, "send-back-failed", "Kafka has not acknowledged it"),
-    (RecordTooLarge, 413, "record-too-large", "The record is too large for its topic"),
-    (KafkaRefused, 502, "kafka-refused", "Kafka refuses the sidecar"),
-    (MalformedProperty, 422, "malformed-header", "A header of reconsume does not hold what it must"),
-    (IllegalName, 422, "illegal-name", "A name that Kafka cannot hold"),
-    (IllegalSetting, 422, "illegal-value", "A value was refused"),
-)
-
-
-def problem_of(error: ReconsumeError) -> Problem:
+def problem_of(error: Problem | ReconsumeError) -> Problem:
     """How a caller is told of one of our errors."""
-    for kind, status, name, title in _KINDS:
-        if isinstance(error, kind):
-            return Problem(status, name, title, str(error), AGAIN_SECONDS if status == _TRY_AGAIN else None)
-    return Problem(500, "unexpected", "The sidecar could not do it", str(error))
+    if isinstance(error, Problem):
+        return error
+    return Problem(next(kind for of, kind in _OF_ERRORS if isinstance(error, of)), str(error))
 
 
 def of_several(parts: Sequence[dict[str, Any] | Problem]) -> Problem:
@@ -97,10 +134,8 @@ def of_several(parts: Sequence[dict[str, Any] | Problem]) -> Problem:
     failed = [part for part in parts if isinstance(part, Problem)]
     worst = next((part for part in failed if part.status == _TRY_AGAIN), failed[0])
     return Problem(
-        worst.status,
         "records-failed",
-        "Some records were not sent back",
         f"{len(failed)} of {len(parts)} records were not sent back, the first: {failed[0].detail}; see records",
-        worst.retry_after,
+        status=worst.status,
         records=[part.body if isinstance(part, Problem) else part for part in parts],
     )

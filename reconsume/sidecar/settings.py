@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from reconsume.bridge.http.listening import read_token
 from reconsume.bridge.process.environment import Words
@@ -16,11 +16,24 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
-from reconsume.sidecar.guarding.memory import BODY_TIMES
-from reconsume.sidecar.guarding.shares import LARGEST_SHARE
+from reconsume.sidecar.guarding.shares import BODY_TIMES, LARGEST_SHARE
 from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
 
 __all__ = ["CallerSettings", "LimitSettings", "ListenSettings", "ProcessSettings", "SidecarSettings", "TlsSettings"]
+
+
+def _from_json(example: str) -> BeforeValidator:
+    """The environment has no tables: there they are JSON."""
+
+    def from_json(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"this text is not JSON ({error}); write {example}") from None
+
+    return BeforeValidator(from_json)
 
 
 class _Strict(BaseModel):
@@ -120,7 +133,7 @@ class SidecarSettings(_Strict):
     listen: ListenSettings = ListenSettings()
     groups: Words = []
     callers: dict[str, CallerSettings] = {}
-    dead_letter_on: dict[str, ErrorTypes] = {}
+    dead_letter_on: Annotated[dict[str, ErrorTypes], _from_json('a table such as {"departures": ["ValueError"]}')] = {}
     token: SecretStr | None = None
     token_file: Path | None = None
     tls: TlsSettings | None = None
@@ -129,12 +142,6 @@ class SidecarSettings(_Strict):
     answer_seconds: Annotated[float, Field(gt=0)] = 10
     drain_seconds: Annotated[float, Field(ge=0)] = 25
     remember_minutes: Annotated[float, Field(ge=0, le=60)] = 5
-
-    @field_validator("dead_letter_on", mode="before")
-    @classmethod
-    def _dead_letter_on_from_json(cls, value: object) -> object:
-        """The environment has no tables: this one is JSON there."""
-        return _from_json(value, 'a table such as {"departures": ["ValueError"]}')
 
     @field_validator("groups")
     @classmethod
@@ -186,20 +193,7 @@ class ProcessSettings(Settings):
     """All settings of a sidecar process."""
 
     sidecar: SidecarSettings = SidecarSettings()
-    subscriptions: tuple[PushSettings, ...] = ()
+    subscriptions: Annotated[
+        tuple[PushSettings, ...], _from_json('a list such as [{"group": "departures", "topics": ["flights"]}]')
+    ] = ()
     """What is pushed to apps; nothing by default."""
-
-    @field_validator("subscriptions", mode="before")
-    @classmethod
-    def _subscriptions_from_json(cls, value: object) -> object:
-        """Likewise."""
-        return _from_json(value, 'a list such as [{"group": "departures", "topics": ["flights"]}]')
-
-
-def _from_json(value: object, example: str) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"this text is not JSON ({error}); write {example}") from None

@@ -6,9 +6,8 @@ systems does, the family whose mark stands last counts: it wrote last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -19,17 +18,11 @@ from reconsume.spark_connectors.headers import HeaderColumns, moment
 
 __all__ = ["FAMILIES", "dialect_of", "foreign_columns"]
 
-_Read = Callable[[HeaderColumns], Column]
+_Read = str | Callable[[HeaderColumns], Column]
+"""A header that holds text, or a number in decimal digits; or what makes the value of headers."""
+_Tells = Mapping[str, _Read | tuple[_Read, ...]]
 _LEGACY_BYTE: Final = 1
 _SHARE_GROUP: Final = "kafka-share-group"
-
-
-def _text(name: str) -> _Read:
-    return lambda headers: headers.text(name)
-
-
-def _number(name: str) -> _Read:
-    return lambda headers: headers.integer(name)
 
 
 def _binary(name: str, *sizes: int) -> _Read:
@@ -41,14 +34,6 @@ def _binary(name: str, *sizes: int) -> _Read:
         return F.when(F.octet_length(raw).isin(*sizes), number)
 
     return read
-
-
-def _null(_headers: HeaderColumns) -> Column:
-    return F.lit(None)
-
-
-def _first(*reads: _Read) -> _Read:
-    return lambda headers: F.coalesce(*(read(headers) for read in reads))
 
 
 def _connect_group(headers: HeaderColumns) -> Column:
@@ -67,104 +52,97 @@ def _pulsar_partition(headers: HeaderColumns) -> Column:
     return found.try_cast("bigint")
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """How one system tells of a dead letter.
 
     Attributes:
         mark: a header that it always writes, and no other family.
-        message_id: an id that is no `<topic>/<partition>/<offset>`; by default the three are put together.
-        attempts: deliveries, or retries, as it counts them.
-        born: in milliseconds.
+        tells: where each column stands; of several the first that is there. `message_id` is an id that is no
+            `<topic>/<partition>/<offset>`, `attempt` counts deliveries or retries as the system does, `born` is in
+            milliseconds.
     """
 
     name: str
     mark: str
-    topic: _Read
-    partition: _Read
-    offset: _Read
-    group: _Read = _null
-    message_id: _Read = _null
-    attempts: _Read = _null
-    born: _Read = _null
-    cause: _Read = _null
-    exception_class: _Read = _null
-    stacktrace: _Read = _null
+    tells: _Tells
 
 
 def _spring(name: str, original: str, exception: str) -> Family:
     """Spring's numbers are binary; its attempts are an int, of old a single byte."""
-    return Family(
-        name,
-        mark=original + "topic",
-        topic=_text(original + "topic"),
-        partition=_binary(original + "partition", 4),
-        offset=_binary(original + "offset", 8),
-        group=_text("kafka_dlt-original-consumer-group"),
-        attempts=_binary("retry_topic-attempts", 4, _LEGACY_BYTE),
-        born=_first(_binary("retry_topic-original-timestamp", *range(1, 9)), _binary(original + "timestamp", 8)),
-        cause=_text(exception + "message"),
-        exception_class=_first(_text(exception + "cause-fqcn"), _text(exception + "fqcn")),
-        stacktrace=_text(exception + "stacktrace"),
-    )
+    born = _binary("retry_topic-original-timestamp", *range(1, 9)), _binary(original + "timestamp", 8)
+    tells: _Tells = {
+        "origin_topic": original + "topic",
+        "origin_partition": _binary(original + "partition", 4),
+        "origin_offset": _binary(original + "offset", 8),
+        "group": "kafka_dlt-original-consumer-group",
+        "attempt": _binary("retry_topic-attempts", 4, _LEGACY_BYTE),
+        "born": born,
+        "cause": exception + "message",
+        "exception_class": (exception + "cause-fqcn", exception + "fqcn"),
+        "stacktrace": exception + "stacktrace",
+    }
+    return Family(name, original + "topic", tells)
 
 
 def _smallrye(name: str, prefix: str) -> Family:
     """Where it failed has the prefix of its queue; how often and since when has that of the delayed one in both."""
-    return Family(
-        name,
-        mark=prefix + "topic",
-        topic=_text(prefix + "topic"),
-        partition=_number(prefix + "partition"),
-        offset=_number(prefix + "offset"),
-        attempts=_number("delayed-retry-count"),
-        born=_number("delayed-original-timestamp"),
-        cause=_text(prefix + "reason"),
-        exception_class=_text(prefix + "exception-class-name"),
-        stacktrace=_text(prefix + "cause"),
-    )
+    tells = {
+        "origin_topic": prefix + "topic",
+        "origin_partition": prefix + "partition",
+        "origin_offset": prefix + "offset",
+        "attempt": "delayed-retry-count",
+        "born": "delayed-original-timestamp",
+        "cause": prefix + "reason",
+        "exception_class": prefix + "exception-class-name",
+        "stacktrace": prefix + "cause",
+    }
+    return Family(name, prefix + "topic", tells)
 
 
+_CONNECT: Final[_Tells] = {
+    "origin_topic": "__connect.errors.topic",
+    "origin_partition": "__connect.errors.partition",
+    "origin_offset": "__connect.errors.offset",
+    "group": _connect_group,
+    "cause": "__connect.errors.exception.message",
+    "exception_class": "__connect.errors.exception.class.name",
+    "stacktrace": "__connect.errors.exception.stacktrace",
+}
+_PULSAR: Final[_Tells] = {
+    "origin_topic": _pulsar_topic,
+    "origin_partition": _pulsar_partition,
+    "group": "REAL_SUBSCRIPTION",
+    "message_id": ("ORIGIN_MESSAGE_ID", "ORIGIN_MESSAGE_IDY_TIME"),
+    "attempt": "RECONSUMETIMES",
+}
+_SHARED: Final = {
+    "origin_topic": "__dlq.errors.topic",
+    "origin_partition": "__dlq.errors.partition",
+    "origin_offset": "__dlq.errors.offset",
+    "group": "__dlq.errors.group",
+    "attempt": "__dlq.errors.delivery.count",
+    "deliveries": "__dlq.errors.delivery.count",
+    "cause": "__dlq.errors.message",
+    "exception_class": "__dlq.errors.exception.class",
+    "stacktrace": "__dlq.errors.stacktrace",
+}
 FAMILIES: Final = (
     _spring("spring-dlt", "kafka_dlt-original-", "kafka_dlt-exception-"),
     _spring("spring-retry-topic", "kafka_original-", "kafka_exception-"),
-    Family(
-        "kafka-connect",
-        mark="__connect.errors.topic",
-        topic=_text("__connect.errors.topic"),
-        partition=_number("__connect.errors.partition"),
-        offset=_number("__connect.errors.offset"),
-        group=_connect_group,
-        cause=_text("__connect.errors.exception.message"),
-        exception_class=_text("__connect.errors.exception.class.name"),
-        stacktrace=_text("__connect.errors.exception.stacktrace"),
-    ),
+    Family("kafka-connect", "__connect.errors.topic", _CONNECT),
     _smallrye("smallrye", "dead-letter-"),
     _smallrye("smallrye-delayed", "delayed-"),
-    Family(
-        "pulsar",
-        mark="REAL_SUBSCRIPTION",
-        topic=_pulsar_topic,
-        partition=_pulsar_partition,
-        offset=_null,
-        group=_text("REAL_SUBSCRIPTION"),
-        message_id=_first(_text("ORIGIN_MESSAGE_ID"), _text("ORIGIN_MESSAGE_IDY_TIME")),
-        attempts=_number("RECONSUMETIMES"),
-    ),
-    Family(
-        _SHARE_GROUP,
-        mark="__dlq.errors.topic",
-        topic=_text("__dlq.errors.topic"),
-        partition=_number("__dlq.errors.partition"),
-        offset=_number("__dlq.errors.offset"),
-        group=_text("__dlq.errors.group"),
-        attempts=_number("__dlq.errors.delivery.count"),
-        cause=_text("__dlq.errors.message"),
-        exception_class=_text("__dlq.errors.exception.class"),
-        stacktrace=_text("__dlq.errors.stacktrace"),
-    ),
+    Family("pulsar", "REAL_SUBSCRIPTION", _PULSAR),
+    Family(_SHARE_GROUP, "__dlq.errors.topic", _SHARED),
 )
 """Header names as the systems' own sources have them."""
+_NUMBERS: Final = {
+    "origin_partition": "int",
+    "origin_offset": "bigint",
+    "attempt": "int",
+    "deliveries": "int",
+    "born": "bigint",
+}
 
 
 def dialect_of(headers: HeaderColumns) -> Column:
@@ -183,25 +161,23 @@ def dialect_of(headers: HeaderColumns) -> Column:
 def foreign_columns(headers: HeaderColumns, dialect: Column) -> dict[str, Column]:
     """What the family of this name tells, under the schema's names; all null where it is null."""
 
-    def told(read: Callable[[Family], Column], of_type: str = "string") -> Column:
-        return F.coalesce(*(F.when(dialect == family.name, read(family).try_cast(of_type)) for family in FAMILIES))
+    def value(read: _Read, of_type: str) -> Column:
+        if callable(read):
+            return read(headers).try_cast(of_type)
+        return headers.text(read) if of_type == "string" else headers.integer(read).try_cast(of_type)
 
-    topic = told(lambda family: family.topic(headers))
-    partition = told(lambda family: family.partition(headers), "int")
-    offset = told(lambda family: family.offset(headers), "bigint")
-    position = F.concat(topic, F.lit("/"), partition.cast("string"), F.lit("/"), offset.cast("string"))
-    attempts = told(lambda family: family.attempts(headers), "int")
-    return {
-        "dialect": dialect,
-        "group": told(lambda family: family.group(headers)),
-        "origin_message_id": F.coalesce(told(lambda family: family.message_id(headers)), position),
-        "origin_topic": topic,
-        "origin_partition": partition,
-        "origin_offset": offset,
-        "born": moment(told(lambda family: family.born(headers), "bigint")),
-        "attempt": attempts,
-        "deliveries": F.when(dialect == _SHARE_GROUP, attempts),
-        "cause": told(lambda family: family.cause(headers)),
-        "exception_class": told(lambda family: family.exception_class(headers)),
-        "stacktrace": told(lambda family: family.stacktrace(headers)),
-    }
+    def told(name: str) -> Column:
+        of_type = _NUMBERS.get(name, "string")
+        columns = [F.lit(None).cast(of_type)]
+        for family in FAMILIES:
+            reads = family.tells.get(name, ())
+            found = reads if isinstance(reads, tuple) else (reads,)
+            columns += [F.when(dialect == family.name, value(read, of_type)) for read in found]
+        return F.coalesce(*columns)
+
+    names = ("group", "origin_topic", "origin_partition", "origin_offset", "attempt", "deliveries")
+    columns = {name: told(name) for name in (*names, "cause", "exception_class", "stacktrace")}
+    position = [columns[f"origin_{name}"].cast("string") for name in ("topic", "partition", "offset")]
+    own = F.concat(position[0], F.lit("/"), position[1], F.lit("/"), position[2])
+    identity = F.coalesce(told("message_id"), own)
+    return columns | {"dialect": dialect, "origin_message_id": identity, "born": moment(told("born"))}

@@ -10,22 +10,19 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, murmur2
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.wire.properties import Header
 
 __all__ = [
     "LONGEST_WAIT_SECONDS",
-    "Committed",
     "Group",
     "InMemoryCluster",
     "Member",
-    "Partition",
     "StoredRecord",
     "Topic",
     "Unwritten",
 ]
-
-Partition = tuple[str, int]
 
 LONGEST_WAIT_SECONDS: Final = 0.01
 """Of clients in threads other than the test's: so soon a stop is noticed that nobody wakes them for."""
@@ -71,13 +68,6 @@ class Topic:
         return (self.keyless - 1) % len(self.partitions)
 
 
-class Committed(NamedTuple):
-    """An offset and what stands beside it."""
-
-    offset: int
-    metadata: str
-
-
 @dataclass(eq=False, slots=True)
 class Member:
     """One consumer of a group: what it wants, and what it has taken."""
@@ -92,7 +82,7 @@ class Group:
 
     generation: int = 0
     members: list[Member] = field(default_factory=list)
-    offsets: dict[Partition, Committed] = field(default_factory=dict)
+    offsets: dict[Partition, Commit] = field(default_factory=dict)
 
 
 _DEFAULTS: Final = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete"}
@@ -185,7 +175,7 @@ class InMemoryCluster:
             found = [((topic, number), one) for number, log in enumerate(partitions) for one in log]
         return sorted(found, key=lambda one: one[1].sequence)
 
-    def commit(self, group: str, offsets: Iterable[tuple[Partition, Committed]]) -> None:
+    def commit(self, group: str, offsets: Iterable[tuple[Partition, Commit]]) -> None:
         """Keep the offsets of a group."""
         with self.changed:
             self.group(group).offsets.update(offsets)

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.testing.admin import InMemoryClient
-from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Committed, InMemoryCluster, Member, Partition, Unwritten
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Member, Unwritten
 from reconsume.testing.positions import AssignedPositions
 from reconsume.testing.producer import GroupMetadata, as_message
-from reconsume.testing.subscription import Subscription
 
 __all__ = ["InMemoryConsumer"]
 
 _Callback = Callable[[Consumer, list[TopicPartition]], object]
 _FALSE: Final = ("false", "0", "f")
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """A membership with its callbacks."""
+
+    member: Member
+    on_assign: _Callback | None = None
+    on_revoke: _Callback | None = None
+
+    def want(self, topics: list[str], on_assign: _Callback | None, on_revoke: _Callback | None) -> None:
+        """These topics, by name or as a regular expression that begins with `^`, instead of those before."""
+        patterns = [re.compile(one) for one in topics if one.startswith("^")]
+        names = frozenset(topics)
+        self.on_assign, self.on_revoke = on_assign, on_revoke
+        self.member.wants = lambda topic: topic in names or any(pattern.match(topic) for pattern in patterns)
 
 
 class InMemoryConsumer(InMemoryClient, Consumer):
@@ -45,7 +63,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             tells_ends=_is_true(settings, "enable.partition.eof", default=False),
         )
         self._stored: dict[Partition, int] = {}
-        self._subscription: Subscription | None = None
+        self._subscription: _Subscription | None = None
         self._cooperative = str(
             settings.get("group.protocol", "classic")
         ).lower() == "consumer" or "cooperative" in str(settings.get("partition.assignment.strategy", ""))
@@ -75,7 +93,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         for topic in topics:
             self._cluster.create_if_allowed(topic)
         if self._subscription is None:
-            self._subscription = Subscription(Member(lambda _topic: False))
+            self._subscription = _Subscription(Member(lambda _topic: False))
         self._subscription.want(topics, on_assign, on_revoke)
         self._positions.note_ends()
         self._cluster.join(self._group, self._subscription.member)
@@ -139,7 +157,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         if self._subscription is not None:
             self._rebalance(self._subscription)
 
-    def _rebalance(self, subscription: Subscription) -> None:
+    def _rebalance(self, subscription: _Subscription) -> None:
         cluster, member = self._cluster, subscription.member
         share = cluster.share(self._group, member)
         lost, gained = member.held - share, cluster.free(self._group, member, share - member.held)
@@ -156,7 +174,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             self._take(subscription, gained)
         self._generation = cluster.group(self._group).generation
 
-    def _give_back(self, subscription: Subscription, partitions: set[Partition]) -> None:
+    def _give_back(self, subscription: _Subscription, partitions: set[Partition]) -> None:
         given = [TopicPartition(*where) for where in sorted(partitions)]
         if subscription.on_revoke is not None:
             subscription.on_revoke(self, given)
@@ -165,7 +183,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             subscription.member.held -= partitions
             self._cluster.happened()
 
-    def _take(self, subscription: Subscription, partitions: set[Partition]) -> None:
+    def _take(self, subscription: _Subscription, partitions: set[Partition]) -> None:
         given = [TopicPartition(*where) for where in sorted(partitions)]
         self._assigned_by_callback = False
         if subscription.on_assign is not None:
@@ -182,7 +200,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._positions.unassign(gone)
 
     def _commit_stored(self, partitions: Iterable[Partition]) -> None:
-        offsets = [(where, Committed(self._stored[where], "")) for where in partitions if where in self._stored]
+        offsets = [(where, Commit(self._stored[where], "")) for where in partitions if where in self._stored]
         self._cluster.commit(self._group, offsets)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -242,7 +260,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._require_open()
         if message is None and offsets is None:
             at = self._stored if self._stores_itself or self._stored else self._positions.given
-            chosen = [(where, Committed(offset, "")) for where, offset in at.items()]
+            chosen = [(where, Commit(offset, "")) for where, offset in at.items()]
         else:
             chosen = _given(message, offsets)
         if not chosen:
@@ -256,7 +274,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
         """What the group has committed."""
         offsets = self._cluster.group(self._group).offsets
-        nothing = Committed(OFFSET_INVALID, "")
+        nothing = Commit(OFFSET_INVALID, "")
         return [
             TopicPartition(one.topic, one.partition, *offsets.get((one.topic, one.partition), nothing))
             for one in partitions
@@ -315,10 +333,10 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             raise RuntimeError("Consumer closed")
 
 
-def _given(message: Message | None, offsets: list[TopicPartition] | None) -> list[tuple[Partition, Committed]]:
+def _given(message: Message | None, offsets: list[TopicPartition] | None) -> list[tuple[Partition, Commit]]:
     if message is not None:
-        return [((message.topic() or "", message.partition() or 0), Committed((message.offset() or 0) + 1, ""))]
-    return [((one.topic, one.partition), Committed(one.offset, one.metadata or "")) for one in offsets or ()]
+        return [((message.topic() or "", message.partition() or 0), Commit((message.offset() or 0) + 1, ""))]
+    return [((one.topic, one.partition), Commit(one.offset, one.metadata or "")) for one in offsets or ()]
 
 
 def _is_true(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:

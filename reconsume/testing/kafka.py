@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,11 +12,12 @@ from typing import Any, Final, Self
 from confluent_kafka import Producer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
-from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group, write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import forget, serve
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, install
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_headers, check_range, check_types, of_type, texts
 from reconsume.delay_levels.progress.done_apart import decode_either
@@ -35,7 +35,7 @@ from reconsume.delay_levels.wire.properties import (
     user_headers,
 )
 from reconsume.testing.clock import FakeClock, moment
-from reconsume.testing.cluster import Committed, InMemoryCluster, Partition, StoredRecord, Unwritten
+from reconsume.testing.cluster import InMemoryCluster, StoredRecord, Unwritten
 from reconsume.testing.producer import as_bytes, as_headers
 from reconsume.testing.scheduler import SteppedScheduler
 from reconsume.testing.steps import Call, InMemoryClients
@@ -135,16 +135,11 @@ class InMemoryKafka:
         self._steps = self._clients.steps
         self._groups_read = (0, Groups())
         serve(self.bootstrap_servers, self._clients)
-        self._make_topics(SystemConfig(message_delay_level=message_delay_level))
-        self._scheduler = SteppedScheduler(self._settings, self._cluster, self._groups)
+        self._handle = Cluster(self._settings)
+        install(self._handle, SystemConfig(message_delay_level=message_delay_level))
+        write_allowed_topics(self._handle)
+        self._scheduler = SteppedScheduler(self._handle, self._cluster, self._groups)
         self.settle()
-
-    def _make_topics(self, system: SystemConfig) -> None:
-        maker = TopicMaker(KafkaAdmin(self._settings.client_settings()), self._names, self._settings.topics)
-        for topic in wanted_topics(maker, Groups(system)):
-            self._cluster.create(topic.name, topic.partitions, topic.settings)
-        write_system(self._settings, system)
-        write_allowed_topics(self._settings)
 
     def _groups(self) -> Groups:
         read, groups = self._groups_read
@@ -209,18 +204,17 @@ class InMemoryKafka:
             IllegalSetting: a field that cannot be.
         """
         self._names.retry(group)
-        write_group(self._settings, parse_group_config(group, json.dumps(fields)))
+        write_group(self._handle, parse_group_config(group, fields))
         self._make_lanes()
         self.settle()
 
     def _make_lanes(self) -> None:
         """As `reconsume topics apply` does: the lanes of the groups' own policies."""
-        admin = KafkaAdmin(self._settings.client_settings())
-        maker = TopicMaker(admin, self._names, self._settings.topics, self._groups)
+        maker = TopicMaker(self._handle.admin, self._names, self._settings.topics, self._groups)
         groups = self._groups()
-        lanes = {delay for one in groups.by_name.values() for delay in one.policy(groups.table).distinct_delays_ms()}
-        for topic in map(maker.delay_topic, sorted(lanes)):
-            self._cluster.create(topic.name, topic.partitions, topic.settings)
+        for one in groups.by_name.values():
+            for delay_ms in one.policy(groups.table).distinct_delays_ms():
+                maker.make(maker.delay_topic(delay_ms))
 
     def settle(self) -> list[Call]:
         """Do everything that can be done now; gives the calls of listeners that came of it."""
@@ -286,7 +280,7 @@ class InMemoryKafka:
         return sorted((one for one in found if targets is None or one.target in targets), key=lambda one: one.due)
 
     def _is_open(self, where: Partition, offset: int) -> bool:
-        at = self._cluster.group(self._scheduler.group).offsets.get(where, Committed(0, ""))
+        at = self._cluster.group(self._scheduler.group).offsets.get(where, Commit(0, ""))
         return offset >= at.offset and offset not in decode_either(at.offset, at.metadata)
 
     def _waiting(self, where: Partition, one: StoredRecord) -> Waiting:

@@ -8,7 +8,8 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, TopicPartition
 
-from reconsume.testing.cluster import InMemoryCluster, Partition, StoredRecord
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.testing.cluster import InMemoryCluster, StoredRecord
 
 __all__ = ["AssignedPositions"]
 

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.testing.admin import InMemoryClient
-from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, Committed, InMemoryCluster, Partition, Unwritten
+from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Unwritten
 
 __all__ = ["GroupMetadata", "InMemoryProducer", "as_bytes", "as_headers", "as_message"]
 
@@ -39,7 +40,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         self._unreported = 0
         self._in_transaction = False
         self._transaction: list[tuple[Unwritten, _Report | None]] = []
-        self._offsets: list[tuple[GroupMetadata, list[tuple[Partition, Committed]]]] = []
+        self._offsets: list[tuple[GroupMetadata, list[tuple[Partition, Commit]]]] = []
         self._refused: KafkaError | None = None
 
     def __len__(self) -> int:
@@ -145,7 +146,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         timeout: float = -1,  # noqa: ARG002
     ) -> None:
         """Commit these offsets with the records."""
-        offsets = [((one.topic, one.partition), Committed(one.offset, one.metadata or "")) for one in positions]
+        offsets = [((one.topic, one.partition), Commit(one.offset, one.metadata or "")) for one in positions]
         self._offsets.append((group_metadata, offsets))
 
     def commit_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import clock_of, make_consumer
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.metrics.registry import SchedulerMetrics
-from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.delivery.writers import TransactionalWriter
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
@@ -31,15 +30,14 @@ class SteppedScheduler:
     """One worker over all partitions.
 
     Args:
-        settings: of the installation; its address leads to the cluster.
+        handle: the installation; its address leads to the cluster.
         cluster: the Kafka in memory.
         groups: the groups as known now.
     """
 
-    def __init__(self, settings: Settings, cluster: InMemoryCluster, groups: Callable[[], Groups]) -> None:
-        names, base, scheduler = settings.names, settings.client_settings(), settings.scheduler
-        clock = clock_of(base)
-        admin = KafkaAdmin(base)
+    def __init__(self, handle: Cluster, cluster: InMemoryCluster, groups: Callable[[], Groups]) -> None:
+        settings, names, admin, clock = handle.settings, handle.names, handle.admin, handle.clock
+        scheduler = settings.scheduler
         maker = TopicMaker(admin, names, settings.topics, groups)
         targets = Targets(
             *(names, settings.allowed_real_topics, admin, maker, groups),
@@ -47,11 +45,11 @@ class SteppedScheduler:
         )
         timers = Timers(names, DelayTopics(names, admin, groups), _Cancels(cluster, names.cancel), clock)
         self._read_ahead = ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, clock)
-        self._writer = TransactionalWriter(base, names.scheduler_group, scheduler.transaction_timeout_ms)
+        self._writer = TransactionalWriter(handle.base, names.scheduler_group, scheduler.transaction_timeout_ms)
         self._writer.start()
         self.group = names.scheduler_group
         self._consumer = make_consumer(
-            consumer_settings(base, "reconsume-scheduler")
+            consumer_settings(handle.base, "reconsume-scheduler")
             | {"group.id": self.group, "partition.assignment.strategy": "cooperative-sticky"}
         )
         self._worker = Worker(

@@ -128,7 +128,7 @@ def _make_installation(here: Installation, levels: str) -> None:
     maker = TopicMaker(here.admin, here.settings.names, here.settings.topics)
     for topic in wanted_topics(maker, Groups(system)):
         maker.make(topic)
-    write_system(here.settings, system)
+    write_system(here.cluster, system)
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def settings_of(made: dict[str, Any]) -> ProcessSettings:
     (sidecar,) = made["spec"]["initContainers"]
     environment = {one["name"]: one["value"] for one in sidecar["env"] if not one["name"].endswith("_FILE")}
     assert len(environment) == len([one for one in sidecar["env"] if not one["name"].endswith("_FILE")])
-    return load_settings(None, environment, None, ProcessSettings)
+    return load_settings(ProcessSettings, None, environment, None)
 
 
 @pytest.mark.usefixtures("policy")

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT, SCHEDULER_MANAGEMENT, SIDECAR_MANAGEMENT
-from reconsume.bridge.process.settings import load_settings
+from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.cli.main import app
 from tests.deploy.charts import find, helm_template, render
 from tests.deploy.test_image import ours
@@ -78,7 +78,7 @@ def secrets(objects: list[dict[str, Any]], kind: str) -> set[str]:
 
 def user(objects: list[dict[str, Any]], kind: str) -> str:
     (found,) = [one for one in pod(objects, kind)["containers"][0]["env"] if "USERNAME" in one["name"]]
-    name: str = load_settings(None, {found["name"]: found["value"]}).client_settings()["sasl.username"]
+    name: str = load_settings(Settings, None, {found["name"]: found["value"]}).client_settings()["sasl.username"]
     return name
 
 

@@ -116,7 +116,7 @@ def test_its_settings_reach_it_by_the_environment(application: dict[str, Any], t
         one["name"]: one["value"].replace("/run/reconsume/sasl", str(tmp_path))
         for one in application["spec"]["initContainers"][0]["env"]
     }
-    settings = load_settings(None, environment, None, ProcessSettings)
+    settings = load_settings(ProcessSettings, None, environment, None)
     assert settings.client_settings() == {
         "bootstrap.servers": "kafka:9093",
         "security.protocol": "SASL_SSL",

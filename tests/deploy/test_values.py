@@ -105,7 +105,7 @@ def settings(scenario: str, tmp_path: Path, environment: dict[str, str] | None =
     """What a worker of the scenario would read."""
     file = tmp_path / "reconsume.toml"
     file.write_text(find(render(scenario), "ConfigMap", "-settings")["data"]["reconsume.toml"])
-    return load_settings(file, environment or {})
+    return load_settings(Settings, file, environment or {})
 
 
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one != "own-settings"])

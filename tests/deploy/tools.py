@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from reconsume.cli.broker.jars import cache_folder
+from reconsume.bridge.process.environment import cache_folder
 
 __all__ = ["NotBrought", "ToolMissing", "built", "helm", "kube_apiserver", "kubectl", "prometheus", "promtool"]
 

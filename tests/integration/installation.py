@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
@@ -99,8 +100,13 @@ class Installation:
     settings: Settings
 
     @property
+    def cluster(self) -> Cluster:
+        """A new one each time: settings and clients may change."""
+        return Cluster(self.settings)
+
+    @property
     def admin(self) -> KafkaAdmin:
-        return KafkaAdmin(self.settings.client_settings())
+        return self.cluster.admin
 
     def name(self, name: str) -> str:
         """A name for an origin topic or a group that no other test uses."""
@@ -118,17 +124,15 @@ class Installation:
             maker.make(topic)
 
     def write_groups(self, groups: Sequence[SubscriptionGroupConfig] = (), *, auto_create: bool = True) -> None:
-        write_system(
-            self.settings, SystemConfig(message_delay_level=LEVELS, auto_create_subscription_group=auto_create)
-        )
+        write_system(self.cluster, SystemConfig(message_delay_level=LEVELS, auto_create_subscription_group=auto_create))
         for group in groups:
-            write_group(self.settings, group)
+            write_group(self.cluster, group)
 
     def wait_until_published(self) -> None:
         """Until a scheduler with these settings has told which topics it delivers to."""
         allowed = tuple(self.settings.allowed_real_topics)
         wait_until(
-            lambda: read_groups(self.settings).allowed_real_topics == allowed, 60, "allowed_real_topics in GROUPS"
+            lambda: read_groups(self.cluster).allowed_real_topics == allowed, 60, "allowed_real_topics in GROUPS"
         )
 
     def topic(self, name: str, partitions: int = 1) -> str:

@@ -18,8 +18,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from reconsume.sidecar.life_cycle import Life, ProcessPart
+from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.app_gate import AppGate
-from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.settings import PushSettings
 from reconsume.sidecar.push.subscription import PushSubscription
 from tests.integration.installation import Installation

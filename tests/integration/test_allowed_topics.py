@@ -68,11 +68,11 @@ def test_a_setting_that_changes_holds_for_producers_that_run(here: Installation)
 
 
 def test_a_scheduler_that_starts_leaves_the_settings_of_people_alone(here: Installation) -> None:
-    write_system(here.settings, SystemConfig(message_delay_level="7s"))
+    write_system(here.cluster, SystemConfig(message_delay_level="7s"))
     one = allowing(here, "orders")
     with scheduler(one.settings):
         one.wait_until_published()
-    assert read_groups(here.settings).system.message_delay_level == "7s"
+    assert read_groups(here.cluster).system.message_delay_level == "7s"
     keys = [record.key for record in here.read(here.settings.names.groups)]
     with scheduler(one.settings):
         # Something that only a worker which has read GROUPS does.

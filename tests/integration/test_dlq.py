@@ -69,9 +69,9 @@ def with_dead_letters(here: Installation, count: int, partitions: int = 1) -> st
 
 
 def pages(here: Installation, group: str, wanted: Filter | None = None, limit: int = 50) -> list[Page]:
-    found = [read_page(here.settings, group, wanted, limit=limit)]
+    found = [read_page(here.cluster, group, wanted, limit=limit)]
     while found[-1].older is not None:
-        found.append(read_page(here.settings, group, wanted, before=found[-1].older, limit=limit))
+        found.append(read_page(here.cluster, group, wanted, before=found[-1].older, limit=limit))
     return found
 
 
@@ -105,8 +105,8 @@ def test_a_page_of_large_ones_is_short_and_too_many_of_them_are_not_read_at_once
     places = [one.place for page in found for one in page.records]
     monkeypatch.setattr(dead_letters, "_THESE_BYTES", 20_000_000)
     with pytest.raises(IllegalSetting, match="have more than 19 MiB: choose fewer"):
-        plan_resend(here.settings, group, places)
-    assert statuses(plan_resend(here.settings, group, places[:20])) == ["send"] * 20
+        plan_resend(here.cluster, group, places)
+    assert statuses(plan_resend(here.cluster, group, places[:20])) == ["send"] * 20
 
 
 def test_a_filter_takes_what_it_says_and_tells_how_many_it_looked_at(here: Installation) -> None:
@@ -128,7 +128,7 @@ def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is
     topic = here.topic(group)
     listener = Deliveries(lambda _messages, _context: LATER)
     here.produce(topic, b"poor thing", key=b"k", headers=USER)
-    settings = here.settings
+    cluster = here.cluster
 
     def dead() -> list[RecordAddress]:
         return [RecordAddress(one.partition, one.offset) for one in here.dead_letters(group)]
@@ -137,14 +137,18 @@ def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is
     with consumer:
         wait_until(lambda: len(dead()) == 1, 60, "it is dead")
         [first] = dead()
-        assert statuses(resend(settings, group, [first], replay_id="one")) == ["send"]
-        assert statuses(resend(settings, group, [first], replay_id="two")) in (["replayed"], ["superseded"])
+        assert statuses(resend(cluster, group, [first], replay_id="one", by="alice")) == ["send"]
+        assert statuses(resend(cluster, group, [first], replay_id="two", by="alice")) in (["replayed"], ["superseded"])
         wait_until(lambda: len(dead()) == 2, 60, "it is dead again")
-        assert statuses(plan_resend(settings, group, dead())) == ["superseded", "send"]
-        assert statuses(resend(settings, group, dead(), replay_id="three")) == ["superseded", "send"]
+        assert statuses(plan_resend(cluster, group, dead())) == ["superseded", "send"]
+        assert statuses(resend(cluster, group, dead(), replay_id="three", by="alice")) == ["superseded", "send"]
         wait_until(lambda: len(dead()) == 3, 60, "it is dead once more")
-        assert statuses(resend(settings, group, dead(), replay_id="four")) == ["superseded", "superseded", "capped"]
-        assert statuses(plan_resend(settings, group, dead()[2:], max_replays=3)) == ["send"]
+        assert statuses(resend(cluster, group, dead(), replay_id="four", by="alice")) == [
+            "superseded",
+            "superseded",
+            "capped",
+        ]
+        assert statuses(plan_resend(cluster, group, dead()[2:], max_replays=3)) == ["send"]
     assert [one["REPLAY_ID"] for one in here.dead_letters(group)] == [None, "one", "three"]
     # Two deliveries in each of its three lives.
     assert [times for _, times in listener.seen] == [0, 1] * 3
@@ -154,7 +158,7 @@ def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
     group = with_dead_letters(here, 4)
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, here.topic(group), listener):
-        done = resend(here.settings, group, [RecordAddress(0, 1), RecordAddress(0, 3)], replay_id="friday")
+        done = resend(here.cluster, group, [RecordAddress(0, 1), RecordAddress(0, 3)], replay_id="friday", by="alice")
         assert statuses(done) == ["send", "send"]
         wait_until(lambda: len(listener.messages) == 2, 60, "both come to the listener")
     assert {one.body for one in listener.messages} == {b"value-1", b"value-3"}
@@ -172,7 +176,7 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
 
     def try_to(number: int) -> int:
         try:
-            return statuses(resend(here.settings, group, places, replay_id=f"r{number}")).count("send")
+            return statuses(resend(here.cluster, group, places, replay_id=f"r{number}", by="alice")).count("send")
         except ReconsumeError:
             return 0
 
@@ -180,7 +184,7 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
         list(pool.map(try_to, range(4)))
     try_to(5)
     wait_until(lambda: len(here.retries(group)) >= 40, 60, "they arrive")
-    assert statuses(plan_resend(here.settings, group, places)) == ["replayed"] * 40
+    assert statuses(plan_resend(here.cluster, group, places)) == ["replayed"] * 40
     found = [one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)]
     assert Counter(found) == Counter(f"flights/0/{number}" for number in range(40))
 
@@ -190,19 +194,23 @@ def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
 ) -> None:
     """Slow transactions replace their producer, and its new registration shuts out who came in between."""
     group = with_dead_letters(here, 3)
-    places, replace = [RecordAddress(0, number) for number in range(3)], Transactions._replace
+    places, replace = [RecordAddress(0, number) for number in range(3)], Transactions.renew
     others: list[list[str]] = []
 
     def after_another(slow: Transactions) -> None:
         if not others:
             others.append([])
-            others[0] += statuses(resend(here.settings, group, places, replay_id="fast"))
+            others[0] += statuses(resend(here.cluster, group, places, replay_id="fast", by="alice"))
         replace(slow)
 
     monkeypatch.setattr(resend_module, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
-    monkeypatch.setattr(Transactions, "_replace", after_another)
-    assert statuses(resend(here.settings, group, places, replay_id="slow")) == ["send", "replayed", "replayed"]
+    monkeypatch.setattr(Transactions, "renew", after_another)
+    assert statuses(resend(here.cluster, group, places, replay_id="slow", by="alice")) == [
+        "send",
+        "replayed",
+        "replayed",
+    ]
     assert others == [["replayed", "send", "send"]]
     wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
 
@@ -218,7 +226,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
     producer.flush()
     # `DELAY.0s` has one partition here, so what is sent now stands behind.
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(resend, here.settings, group, [RecordAddress(0, 0)], replay_id="one")
+        first = pool.submit(resend, here.cluster, group, [RecordAddress(0, 0)], replay_id="one", by="alice")
         with pytest.raises(TimeoutError):
             first.result(3)
         producer.abort_transaction()
@@ -226,8 +234,8 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         producer.begin_transaction()
         producer.produce(lane, b"not yet", partition=0)
         producer.flush()
-        assert statuses(plan_resend(here.settings, group, [RecordAddress(0, 0)])) == ["replayed"]
-        second = pool.submit(resend, here.settings, group, [RecordAddress(0, 1)], replay_id="two")
+        assert statuses(plan_resend(here.cluster, group, [RecordAddress(0, 0)])) == ["replayed"]
+        second = pool.submit(resend, here.cluster, group, [RecordAddress(0, 1)], replay_id="two", by="alice")
         with pytest.raises(TimeoutError):
             second.result(3)
         producer.abort_transaction()
@@ -241,15 +249,15 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
 ) -> None:
     group = with_dead_letters(here, 10)
     before = len(here.waiting(0, group))
-    people, machines = Here(here.settings, as_json=False), Here(here.settings, as_json=True)
-    resend_letters(people, group, all_of_them=True, text="timeout", dry_run=True, yes=True)
+    people, machines = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
+    resend_letters(people, Filter(text="timeout"), group, all_of_them=True, dry_run=True, yes=True)
     assert "5  will be sent" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before
-    resend_letters(machines, group, all_of_them=True, text="timeout", yes=True)
+    resend_letters(machines, Filter(text="timeout"), group, all_of_them=True, yes=True)
     said = json.loads(capsys.readouterr().out)
     assert [one["status"] for one in said["records"]] == ["send"] * 5
     assert said["replay_id"].startswith("dlq-")
-    resend_letters(people, group, all_of_them=True, text="timeout", yes=True)
+    resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5
 
@@ -258,47 +266,47 @@ def test_the_commands_show_and_export_what_is_there(
     here: Installation, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     group = with_dead_letters(here, 3)
-    people, machines = Here(here.settings, as_json=False), Here(here.settings, as_json=True)
-    list_letters(people, group, limit=2)
+    people, machines = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
+    list_letters(people, Filter(), group, limit=2)
     out = capsys.readouterr().out
     assert "flights/0/2" in out
     assert "flights/0/0" not in out
     assert "2 of 2 that were looked at; older ones: --before 0:1" in out
-    list_letters(machines, group, before="0:1", limit=2)
+    list_letters(machines, Filter(), group, before="0:1", limit=2)
     said = json.loads(capsys.readouterr().out)
     assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)
     show_letter(machines, group, "0/1")
     shown = json.loads(capsys.readouterr().out)
     assert (shown["cause"], shown["key"], shown["value"], shown["retries"]) == ("timeout", "key-1", "value-1", 16)
     assert shown["headers"][:2] == [["user", "\x00\\xff"], ["user", None]]
-    export_letters(people, group, file=tmp_path / "a")
+    export_letters(people, Filter(), group, file=tmp_path / "a")
     assert capsys.readouterr().err == f"3 dead letters of {group}\n"
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
     assert [one["value"] for one in rows] == ["value-2", "value-1", "value-0"]
     assert rows[0]["headers"][0] == ["user", {"base64": "AP8="}]
-    export_letters(machines, group, text="timeout", form="csv", file=tmp_path / "b")
+    export_letters(machines, Filter(text="timeout"), group, form="csv", file=tmp_path / "b")
     assert json.loads(capsys.readouterr().err)["exported"] == 1
     with (tmp_path / "b").open() as file:
         [row] = csv.DictReader(file)
     assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
     with pytest.raises(IllegalSetting, match="not there yet"):
-        export_letters(people, group, file=tmp_path / "a")
+        export_letters(people, Filter(), group, file=tmp_path / "a")
     with pytest.raises(IllegalSetting, match="jsonl or csv"):
-        export_letters(people, group, form="xlsx")
+        export_letters(people, Filter(), group, form="xlsx")
 
 
 def test_what_is_not_there_is_said(here: Installation) -> None:
     group = with_dead_letters(here, 3)
     with pytest.raises(TopicNotReady, match="no message of it has died yet"):
-        read_page(here.settings, "nobody")
+        read_page(here.cluster, "nobody")
     with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(nor at 1 other place\)"):
-        plan_resend(here.settings, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
+        plan_resend(here.cluster, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
     with pytest.raises(RecordNotFound, match="dlq list"):
-        read_one(here.settings, group, RecordAddress(0, 9))
+        read_one(here.cluster, group, RecordAddress(0, 9))
     with pytest.raises(IllegalSetting, match="where a page ended"):
-        read_page(here.settings, group, before="nonsense")
+        read_page(here.cluster, group, before="nonsense")
     with pytest.raises(IllegalSetting, match="between 1 and 10,000"):
-        plan_resend(here.settings, group, [])
+        plan_resend(here.cluster, group, [])
 
 
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "-1/3", "0/99999999999999999999", "3000000000/0", "٣/1"])
@@ -314,4 +322,4 @@ def test_resend_wants_either_names_or_all(
     here: Installation, places: list[str], everything: bool, key: str | None
 ) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        resend_letters(Here(here.settings, as_json=False), "g", places, everything, key=key, yes=True)
+        resend_letters(Here(here.cluster, as_json=False), Filter(key=key), "g", places, everything, yes=True)

@@ -21,10 +21,11 @@ from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, Syst
 from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
-from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.run import examine
 from reconsume.operations.rights import Right, Role, rights_of
@@ -56,7 +57,7 @@ class Ward:
     def examine(self, *, send_record: bool = False) -> Report:
         """All but the warning that the only broker of a Kafka 4 is due wherever it may be looked at."""
         rights = rights_of(Role.SCHEDULER, self.here.settings.names)
-        report = examine(self.settings, "scheduler", rights, send_record=send_record, clock=self.clock)
+        report = examine(Cluster(self.settings, self.clock), "scheduler", rights, send_record=send_record)
         report.findings = [one for one in report.findings if one.check != "coordinators"]
         return report
 
@@ -91,10 +92,10 @@ def installed(ward: Ward) -> Iterator[None]:
     """As `topics apply` makes it, with a worker."""
     maker = TopicMaker(ward.here.admin, ward.here.settings.names, ward.here.settings.topics)
     maker.make(maker.groups_topic())
-    write_system(ward.here.settings, SystemConfig(message_delay_level=LEVELS))
+    write_system(ward.here.cluster, SystemConfig(message_delay_level=LEVELS))
     ward.here.make_topics()
     with scheduler(ward.here.settings):
-        inspector = Inspector(ward.here.settings.client_settings())
+        inspector = InspectedCluster(ward.here.settings).admin
         group = f"{ward.here.settings.topic_prefix}scheduler"
         wait_until(lambda: inspector.members(group), 60, "the worker is a member")
         yield
@@ -139,7 +140,7 @@ def missing_topic(ward: Ward) -> None:
 
 
 def level_without_topic(ward: Ward) -> None:
-    write_system(ward.here.settings, SystemConfig(message_delay_level=f"{LEVELS} 7m"))
+    write_system(ward.here.cluster, SystemConfig(message_delay_level=f"{LEVELS} 7m"))
 
 
 def clock_of_producers(ward: Ward) -> None:
@@ -171,12 +172,12 @@ def topics_of(ward: Ward, group: str) -> None:
 
 def few_partitions(ward: Ward) -> None:
     topics_of(ward, "wide")
-    write_group(ward.here.settings, SubscriptionGroupConfig(group_name="wide", retry_queue_nums=3))
+    write_group(ward.here.cluster, SubscriptionGroupConfig(group_name="wide", retry_queue_nums=3))
 
 
 def no_bulk_partitions(ward: Ward) -> None:
-    system = read_groups(ward.here.settings).system
-    write_system(ward.here.settings, system.publishing(TopicSettings(delay_partitions=1, bulk_partitions=2)))
+    system = read_groups(ward.here.cluster).system
+    write_system(ward.here.cluster, system.publishing(TopicSettings(delay_partitions=1, bulk_partitions=2)))
 
 
 def unreadable_group(ward: Ward) -> None:
@@ -185,7 +186,7 @@ def unreadable_group(ward: Ward) -> None:
 
 def group_without_retries(ward: Ward) -> None:
     topics_of(ward, "none")
-    write_group(ward.here.settings, SubscriptionGroupConfig(group_name="none", retry_queue_nums=0))
+    write_group(ward.here.cluster, SubscriptionGroupConfig(group_name="none", retry_queue_nums=0))
 
 
 def strange_topic(ward: Ward) -> None:
@@ -238,7 +239,7 @@ PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
     ),
     "no bulk partitions": (
         no_bulk_partitions,
-        r"DELAY.\w+ has 1 partition of 3, and \d+ others too have too few",
+        r"DELAY.\w+ has 1 partition of 3, and \d+ other topics lack some too",
         "reconsume topics apply",
     ),
     "unreadable group": (unreadable_group, "group 'broken': the value is not JSON", "reconsume groups set broken"),

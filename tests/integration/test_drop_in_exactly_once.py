@@ -272,7 +272,7 @@ def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
     with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
-        write_system(here.settings, SystemConfig(message_delay_level=LEVELS))
+        write_system(here.cluster, SystemConfig(message_delay_level=LEVELS))
         group, topic = here.name("load"), here.topic("load", 4)
         for number in range(total):
             here.produce(topic, b"%d" % number, key=b"%d" % number)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
-from reconsume.bridge.kafka.compacted_topics import write_records
+from reconsume.bridge.kafka.single_records import write_records
 from reconsume.cli.main import app
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.wire.properties import Header
@@ -52,7 +52,7 @@ def groups_file(*more: str) -> Callable[[Installation, Path], list[str]]:
 
 def registered(here: Installation, _folder: Path) -> list[str]:
     group = here.unique(GROUP)
-    write_group(here.settings, SubscriptionGroupConfig(group_name=group))
+    write_group(here.cluster, SubscriptionGroupConfig(group_name=group))
     return [group, "--yes"]
 
 
@@ -121,7 +121,7 @@ def here(bootstrap_servers: str) -> Installation:
     one.make_topics([known])
     one.write_groups([known])
     names = one.settings.names
-    write_records(one.settings, names.groups, [("[red]nobody can read this[/red]" + HOSTILE, HOSTILE)])
+    write_records(one.cluster, names.groups, [("[red]nobody can read this[/red]" + HOSTILE, HOSTILE)])
     user: list[Header] = [(HOSTILE, HOSTILE.encode()), ("binary", b"\x00\xff\x1b[2J")]
     letter = {
         "RETRY_TOPIC": HOSTILE,
@@ -143,7 +143,7 @@ def here(bootstrap_servers: str) -> Installation:
 def run(here: Installation, tmp_path: Path) -> Callable[..., Result]:
     lane = here.settings.names.delay(0)
     position = StoredPosition(0, "", here.admin.topic_ids({lane})[lane], "[red]worker[/red]" + HOSTILE)
-    write_records(here.settings, here.settings.names.positions, [(position_key(lane, 0), encode_position(position))])
+    write_records(here.cluster, here.settings.names.positions, [(position_key(lane, 0), encode_position(position))])
     environment = {
         "RECONSUME_BOOTSTRAP_SERVERS": here.settings.bootstrap_servers,
         "RECONSUME_TOPIC_PREFIX": here.settings.topic_prefix,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from reconsume.bridge.kafka.admin import KafkaAdmin, TopicToMake
+from reconsume.bridge.kafka.admin import KafkaAdmin, WantedTopic
 from reconsume.bridge.process.settings import TopicSettings
 from tests.integration.installation import Installation, Record, scheduler, settings_for
 from tests.support.waiting import wait_until
@@ -42,7 +42,7 @@ class Calls:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     counted, distance = Calls(), threading.Event()
-    describe, create = KafkaAdmin._describe, KafkaAdmin._create_others
+    describe, create = KafkaAdmin._described, KafkaAdmin._create_others
 
     def counting_describe(self: KafkaAdmin, topics: list[str], *more: Any) -> Any:
         if any(".RETRY." in topic for topic in topics):
@@ -50,13 +50,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             distance.wait(counted.seconds)
         return describe(self, topics, *more)
 
-    def counting_create(self: KafkaAdmin, topics: list[TopicToMake], *more: Any) -> Any:
+    def counting_create(self: KafkaAdmin, topics: list[WantedTopic], *more: Any) -> Any:
         counted.create += 1
         counted.created += len(topics)
         distance.wait(counted.seconds)
         return create(self, topics, *more)
 
-    monkeypatch.setattr(KafkaAdmin, "_describe", counting_describe)
+    monkeypatch.setattr(KafkaAdmin, "_described", counting_describe)
     monkeypatch.setattr(KafkaAdmin, "_create_others", counting_create)
     return counted
 

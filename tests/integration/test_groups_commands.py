@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from reconsume.bridge.groups.groups_store import read_groups
-from reconsume.bridge.kafka.compacted_topics import write_records
+from reconsume.bridge.kafka.single_records import write_records
 from reconsume.cli.commands import groups as commands
 from reconsume.cli.main import app
 from reconsume.delay_levels.errors import IllegalSetting
@@ -48,7 +48,7 @@ def refused(done: Result) -> str:
 
 
 def table(here: Installation) -> str:
-    return read_groups(here.settings).system.message_delay_level
+    return read_groups(here.cluster).system.message_delay_level
 
 
 def test_a_level_table_for_all_is_shown_and_asked_for(groups: Run, here: Installation) -> None:
@@ -65,10 +65,10 @@ def test_a_level_table_for_all_is_shown_and_asked_for(groups: Run, here: Install
 def test_who_says_no_changes_nothing(groups: Run, here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "confirm", lambda _question, *, yes: yes)
     assert refused(groups("set", "--no-auto-create")) == "nothing was changed"
-    assert read_groups(here.settings).system.auto_create_subscription_group
+    assert read_groups(here.cluster).system.auto_create_subscription_group
     groups("set", "kept")
     assert refused(groups("delete", "kept")) == "nothing was deleted"
-    assert "kept" in read_groups(here.settings).by_name
+    assert "kept" in read_groups(here.cluster).by_name
 
 
 def test_a_table_that_goes_down_is_warned_of(groups: Run) -> None:
@@ -117,15 +117,15 @@ def test_a_group_is_deleted_and_its_topics_stay(groups: Run, here: Installation)
     assert asked.stderr.startswith('- group gone: {"groupName":"gone"')
     assert "its topics stay; as an unknown group it is served with defaults" in asked.stderr
     assert json.loads(groups("delete", "gone", "--yes", "-o", "json").stdout)["deleted"] == "gone"
-    assert "gone" not in read_groups(here.settings).by_name
+    assert "gone" not in read_groups(here.cluster).by_name
     assert topic in here.admin.topics()
     assert refused(groups("delete", "gone", "--yes")).startswith("group 'gone' is not registered; registered are: ")
 
 
 def test_a_record_that_nobody_can_read_is_deleted_too(groups: Run, here: Installation) -> None:
-    write_records(here.settings, here.settings.names.groups, [("unreadable", "no JSON")])
+    write_records(here.cluster, here.settings.names.groups, [("unreadable", "no JSON")])
     assert groups("delete", "unreadable", "--yes").exit_code == 0
-    assert read_groups(here.settings).unreadable == {}
+    assert read_groups(here.cluster).unreadable == {}
 
 
 def test_options_of_one_group_are_not_taken_for_all(groups: Run) -> None:

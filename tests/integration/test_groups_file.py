@@ -61,10 +61,10 @@ def test_a_file_is_planned_applied_and_then_changes_nothing(groups: Run, one: In
     asked = groups("apply", text)
     assert asked.returncode == 2
     assert "say --yes" in asked.stderr
-    assert read_groups(one.settings).by_name == {}
+    assert read_groups(one.cluster).by_name == {}
     assert groups("apply", text, "--yes").returncode == 0
     assert one.admin.partitions([names.retry("departures")]) == {names.retry("departures"): 2}
-    assert read_groups(one.settings).by_name["arrivals"].retry_max_times == 3
+    assert read_groups(one.cluster).by_name["arrivals"].retry_max_times == 3
     again = groups("plan", text)
     assert (again.returncode, again.stdout) == (0, "nothing changes\n")
 
@@ -74,15 +74,15 @@ def test_a_group_that_is_not_in_the_file_stays_unless_it_is_asked_for(groups: Ru
     kept = groups("apply", "groups: {a: {retryMaxTimes: 2}}", "--yes")
     assert "~ group a: retryMaxTimes 16 -> 2" in kept.stdout
     assert "group b is not in the file and stays; --delete removes it" in kept.stdout
-    assert read_groups(one.settings).by_name.keys() == {"a", "b"}
+    assert read_groups(one.cluster).by_name.keys() == {"a", "b"}
     removed = groups("apply", "groups: {a: {retryMaxTimes: 2}}", "--yes", "--delete")
     assert "- group b" in removed.stdout
-    assert read_groups(one.settings).by_name.keys() == {"a"}
+    assert read_groups(one.cluster).by_name.keys() == {"a"}
     assert one.settings.names.retry("b") in one.admin.topics()
 
 
 def test_a_group_that_is_removed_gets_no_topics(groups: Run, one: Installation) -> None:
-    write_group(one.settings, SubscriptionGroupConfig(group_name="gone"))
+    write_group(one.cluster, SubscriptionGroupConfig(group_name="gone"))
     prefix = one.settings.topic_prefix
     topics = {topic for topic in one.admin.topics() if topic.startswith(prefix)}
     removed = groups("apply", "{}", "--yes", "--delete")

@@ -17,7 +17,7 @@ from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.rights_check import check_rights
 from reconsume.operations.quarantine import read_quarantine, release
@@ -165,11 +165,11 @@ def test_a_resend_ends_and_the_next_one_sends_what_is_missing(
     group, places = with_dead_letters(here), [RecordAddress(0, number) for number in range(COUNT)]
     accident.step, accident.hangs = step, hangs
     with pytest.raises(KafkaNotReachable):
-        resend(here.settings, group, places, replay_id="one")
+        resend(here.cluster, group, places, replay_id="one", by="alice")
     accident.undo()
-    until_it_works(lambda: resend(here.settings, group, places, replay_id="two"))
+    until_it_works(lambda: resend(here.cluster, group, places, replay_id="two", by="alice"))
     assert_each_was_sent_once(here)
-    assert [one.status for one in plan_resend(here.settings, group, places)] == ["replayed"] * COUNT
+    assert [one.status for one in plan_resend(here.cluster, group, places)] == ["replayed"] * COUNT
 
 
 @WHEN
@@ -183,23 +183,23 @@ def test_a_release_ends_and_the_next_one_releases_what_is_missing(
     accident.step, accident.hangs = step, hangs
     changes = {"REAL_TOPIC": f"%RETRY%{group}"}
     with pytest.raises(KafkaNotReachable):
-        release(here.settings, None, changes)
+        release(here.cluster, None, changes)
     accident.undo()
-    until_it_works(lambda: release(here.settings, None, changes))
-    wait_until(lambda: all(one.is_released for one in read_quarantine(here.settings)), 30, "all are released")
+    until_it_works(lambda: release(here.cluster, None, changes))
+    wait_until(lambda: all(one.is_released for one in read_quarantine(here.cluster)), 30, "all are released")
     assert Counter(one.value for one in here.read(lane)) == Counter(b"%d" % number for number in range(COUNT))
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["broker killed", "never answered"])
 def test_the_doctor_ends(here: Installation, accident: Accident, hangs: bool) -> None:
-    admin = Inspector(here.settings.client_settings())
+    cluster = InspectedCluster(here.settings)
     rights = [one for one in rights_of(Role.SCHEDULER, here.settings.names) if one.resource == "transactional-id"]
     accident.step, accident.hangs = "start", hangs
     with pytest.raises(KafkaNotReachable, match="registering the transactional id"):
-        check_rights(here.settings, admin, "scheduler", rights, Report())
+        check_rights(cluster, "scheduler", rights, Report())
     accident.undo()
     report = Report()
-    until_it_works(lambda: check_rights(here.settings, admin, "scheduler", rights, report))
+    until_it_works(lambda: check_rights(cluster, "scheduler", rights, report))
     assert report.healthy
 
 

@@ -15,11 +15,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 import reconsume.cli.broker.kafka as kafka_module
+from reconsume.bridge.process.environment import cache_folder
 from reconsume.cli.broker.jars import (
     KAFKA_VERSION,
     NEWEST_KAFKA_VERSION,
     JarsNotFound,
-    cache_folder,
     is_whole,
     kafka_jars,
 )

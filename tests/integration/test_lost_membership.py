@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 
 from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
@@ -50,7 +49,7 @@ def test_a_push_consumer_goes_on_with_a_new_one(
     def loses_all(loop: ConsumeLoop) -> None:
         """As librdkafka has it when a session is over."""
         if not keeps and lost.is_set() and SAID not in caplog.text:
-            loop.partitions.lost(loop._consumer, [TopicPartition(*where) for where in loop.partitions.queues])
+            loop.partitions.lost(list(loop.partitions.queues))
         run_once(loop)
 
     run_once = ConsumeLoop.run_once

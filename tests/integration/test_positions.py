@@ -49,7 +49,7 @@ def arrived(here: Installation, group: str, *values: bytes) -> None:
 def committed_and_stored(here: Installation) -> bool:
     """Whether the position of the lane is what is committed there."""
     committed = here.committed(here.settings.topic_prefix + "scheduler", lane(here))
-    return committed in [one.offset for one in list_positions(here.settings) if one.topic == lane(here)]
+    return committed in [one.offset for one in list_positions(here.cluster) if one.topic == lane(here)]
 
 
 @contextmanager
@@ -87,20 +87,20 @@ def test_workers_begin_at_the_committed_offset_where_a_position_was_reset(
         arrived(here, group, b"a", b"b", b"c")
         wait_until(lambda: committed_and_stored(here), 30, "the position is stored")
         with pytest.raises(IllegalSetting, match=r"has 1 member; stop all scheduler workers first"):
-            reset(Here(here.settings, as_json=True), [f"{lane(here)}-0"], yes=True)
+            reset(Here(here.cluster, as_json=True), [f"{lane(here)}-0"], yes=True)
     with pytest.raises(IllegalSetting, match=r"no position of nowhere-1; `reconsume positions list`"):
-        reset(Here(here.settings, as_json=True), ["nowhere-1"], yes=True)
+        reset(Here(here.cluster, as_json=True), ["nowhere-1"], yes=True)
     move_back(here)
     with scheduler(here.settings):
         arrived(here, send(here, b"d"), b"d")
     assert Counter(one.value for one in here.retries(group)) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}
     move_back(here)
     capsys.readouterr()
-    reset(Here(here.settings, as_json=True), [f"{lane(here)}-0"], yes=True)
+    reset(Here(here.cluster, as_json=True), [f"{lane(here)}-0"], yes=True)
     [done] = json.loads(capsys.readouterr().out)
     assert (done["topic"], done["partition"], done["counts"]) == (lane(here), 0, True)
     assert done["worker"] == f"{here.settings.topic_prefix}scheduler-{here.settings.scheduler.instance_id}"
-    show(Here(here.settings, as_json=False))
+    show(Here(here.cluster, as_json=False))
     assert lane(here) not in capsys.readouterr().out
     with scheduler(here.settings):
         wait_until(lambda: len(here.retries(group)) >= 8, 30, "all come again")
@@ -123,7 +123,7 @@ def test_what_is_no_partition_is_refused_with_what_to_write(here: Installation) 
             parse_partition(text)
     for partitions, all_of_them in (([], False), (["topic-0"], True)):
         with pytest.raises(IllegalSetting, match="or say --all"):
-            reset(Here(here.settings, as_json=True), partitions, all_of_them, yes=True)
+            reset(Here(here.cluster, as_json=True), partitions, all_of_them, yes=True)
 
 
 def test_a_topic_that_is_missing_is_made(here: Installation) -> None:

@@ -11,6 +11,7 @@ from reconsume.bridge.groups.groups import SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.cli.commands.groups_file import apply_groups
 from reconsume.cli.commands.topics import apply_plan, make_plan
@@ -34,8 +35,8 @@ def one(bootstrap_servers: str) -> Installation:
     topics = TopicSettings(delay_partitions=1, max_message_bytes=LIMIT, retention_days=3)
     found = Installation(base.model_copy(update={"topics": topics}))
     found.admin.create(found.settings.names.groups, 1, -1, {"cleanup.policy": "compact"})
-    write_system(found.settings, SystemConfig(message_delay_level=LEVELS))
-    apply_plan(found.settings, make_plan(found.settings), as_json=True)
+    write_system(found.cluster, SystemConfig(message_delay_level=LEVELS))
+    apply_plan(found.cluster, make_plan(found.cluster), as_json=True)
     return found
 
 
@@ -67,8 +68,8 @@ def test_a_retry_of_5_mb_comes_through_a_retry_topic_that_its_consumer_has_made(
 def test_topics_apply_publishes_what_it_was_given_and_keeps_the_rest(
     one: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert make_plan(one.settings).is_empty
-    others = one.settings.model_copy(update={"topics": TopicSettings(retention_days=9)})
+    assert make_plan(one.cluster).is_empty
+    others = Cluster(one.settings.model_copy(update={"topics": TopicSettings(retention_days=9)}))
     plan = make_plan(others)
     assert [(change.name, change.is_now, change.will_be) for change in plan.publishes] == [
         ("topics.retention_days", 3, 9)
@@ -78,11 +79,11 @@ def test_topics_apply_publishes_what_it_was_given_and_keeps_the_rest(
     assert json.loads(capsys.readouterr().out)["published"] == [
         {"name": "topics.retention_days", "is_now": 3, "will_be": 9}
     ]
-    published = read_groups(one.settings).system
+    published = read_groups(one.cluster).system
     assert published.topic_settings is not None
     assert (published.topic_settings.retention_days, published.topic_settings.max_message_bytes) == (9, LIMIT)
     assert str(published.message_delay_level) == LEVELS
-    nothing_given = one.settings.model_copy(update={"topics": TopicSettings()})
+    nothing_given = Cluster(one.settings.model_copy(update={"topics": TopicSettings()}))
     assert make_plan(nothing_given).is_empty, "who was given nothing takes what is published"
 
 
@@ -90,9 +91,9 @@ def test_groups_apply_publishes_them_too(one: Installation, tmp_path_factory: py
     """The chart's job runs this in place of `topics apply` where it has groups."""
     file = tmp_path_factory.mktemp("groups") / "groups.yaml"
     file.write_text("groups: {departures: {retryMaxTimes: 3}}")
-    others = one.settings.model_copy(update={"topics": TopicSettings(max_message_bytes=2 * LIMIT)})
+    others = Cluster(one.settings.model_copy(update={"topics": TopicSettings(max_message_bytes=2 * LIMIT)}))
     apply_groups(Here(others, as_json=True), file, yes=True)
-    published = read_groups(one.settings).system.topic_settings
+    published = read_groups(one.cluster).system.topic_settings
     assert published is not None
     assert (published.max_message_bytes, published.retention_days) == (2 * LIMIT, 3)
     retry = one.settings.names.retry("departures")
@@ -101,10 +102,10 @@ def test_groups_apply_publishes_them_too(one: Installation, tmp_path_factory: py
 
 def test_an_old_process_changes_the_record_and_loses_nothing(one: Installation) -> None:
     """As `groups set` does: it reads, changes one field, and writes all that it has read."""
-    value = read_groups(one.settings).system.model_dump(by_alias=True)
-    write_system(one.settings, SystemConfig.model_validate(value | {"messageDelayLevel": "1s 2s"}))
-    write_group(one.settings, SubscriptionGroupConfig(group_name="late"))
-    groups = read_groups(one.settings)
+    value = read_groups(one.cluster).system.model_dump(by_alias=True)
+    write_system(one.cluster, SystemConfig.model_validate(value | {"messageDelayLevel": "1s 2s"}))
+    write_group(one.cluster, SubscriptionGroupConfig(group_name="late"))
+    groups = read_groups(one.cluster)
     conf, prefix = one.settings.client_settings(), one.settings.names.prefix
     late = PushConsumer("late", bootstrap_servers=conf["bootstrap.servers"], conf=conf, topic_prefix=prefix)
     make_retry_topic(late._settings, groups, threading.Event())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.http import app_client
-from reconsume.sidecar.push.http.app_client import AppClient
+from reconsume.sidecar.push import http_client
+from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
 from tests.integration.push_app import app, free_port
@@ -116,7 +116,7 @@ def test_a_connection_is_used_again_until_the_app_hangs_up(answers: int, connect
 
 
 def test_a_connection_that_nobody_needed_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_client, "_KEEP_ALIVE_SECONDS", -1.0)
+    monkeypatch.setattr(http_client, "_KEEP_ALIVE_SECONDS", -1.0)
     one = Counting(100)
     sent_to(one, [AppRequest("/x", [], b"")] * 3)
     assert one.connections == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -273,7 +273,7 @@ def test_while_the_probe_of_the_app_is_red_nothing_is_delivered(
         wait_until(lambda: push.pause_ms, 60, "the probe is red")
         held, enter = [], push.gate.enter
 
-        async def enters(message_id: Callable[[], str]) -> Entry:
+        async def enters(message_id: str) -> Entry:
             try:
                 return await enter(message_id)
             except NotNow as told:

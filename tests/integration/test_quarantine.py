@@ -36,7 +36,7 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 def listed(here: Installation, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     capsys.readouterr()
-    list_quarantine(Here(here.settings, as_json=True))
+    list_quarantine(Here(here.cluster, as_json=True))
     return list(json.loads(capsys.readouterr().out))
 
 
@@ -44,7 +44,7 @@ def put_in(here: Installation, topic: str, value: bytes, headers: list[Header]) 
     """A record that is poison, in the quarantine."""
     here.produce(here.settings.topic_prefix + topic, value, key=b"k", headers=[*USER, *headers])
     found = wait_until(
-        lambda: [one.place for one in read_quarantine(here.settings) if one.value == value], 60, "it is quarantined"
+        lambda: [one.place for one in read_quarantine(here.cluster) if one.value == value], 60, "it is quarantined"
     )
     return found[0]
 
@@ -93,33 +93,33 @@ def test_what_is_mended_goes_back_once_as_it_was(
     [shown] = [one for one in listed(here, capsys) if one["record"] == str(place)]
     assert reason in shown["reason"]
     assert shown["stood_at"].startswith(f"{here.settings.topic_prefix}{topic}/")
-    before = collect_status(here.settings)["quarantined"]
+    before = collect_status(here.cluster).as_json()["quarantined"]
     mended = f"{wrong}=%RETRY%{group}" if wrong == "REAL_TOPIC" else f"{wrong}=0"
-    release_records(Here(here.settings, as_json=True), [str(place)], header=[mended], yes=True)
+    release_records(Here(here.cluster, as_json=True), [str(place)], header=[mended], yes=True)
     [arrived] = wait_until(lambda: delivered(here, group, value), 60, "it arrives")
     assert arrived.key == b"k"
     assert arrived.headers[: len(USER)] == USER
     assert arrived["RECONSUME_TIME"] == arrives_with
     assert not [name for name, _ in arrived.headers if name.startswith("QUARANTINE")]
     assert str(place) not in [one["record"] for one in listed(here, capsys)]
-    assert collect_status(here.settings)["quarantined"] == before - 1
+    assert collect_status(here.cluster).as_json()["quarantined"] == before - 1
     with pytest.raises(IllegalSetting, match="released before"):
-        release(here.settings, [place], {})
+        release(here.cluster, [place], {})
     capsys.readouterr()
-    show_record(Here(here.settings, as_json=True), str(place))
+    show_record(Here(here.cluster, as_json=True), str(place))
     assert json.loads(capsys.readouterr().out)["released"]
 
 
 def test_what_was_not_mended_comes_back(here: Installation) -> None:
     value = here.unique("again").encode()
     place = put_in(here, "DELAY.0s", value, [])
-    release(here.settings, [place], {})
+    release(here.cluster, [place], {})
 
     def places() -> list[RecordAddress]:
-        return [one.place for one in read_quarantine(here.settings) if one.value == value]
+        return [one.place for one in read_quarantine(here.cluster) if one.value == value]
 
     wait_until(lambda: len(places()) == 2, 60, "it is quarantined again")
-    [again] = [one for one in read_quarantine(here.settings) if one.value == value and not one.is_released]
+    [again] = [one for one in read_quarantine(here.cluster) if one.value == value and not one.is_released]
     assert again.quarantined.headers == USER
 
 
@@ -129,7 +129,7 @@ def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
 
     def try_to(_: int) -> int:
         try:
-            return release(here.settings, places, {"REAL_TOPIC": f"%RETRY%{group}"})
+            return release(here.cluster, places, {"REAL_TOPIC": f"%RETRY%{group}"})
         except ReconsumeError:
             return 0
 
@@ -139,27 +139,27 @@ def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
         assert try_to(0), "all were fenced, so nothing is released yet"
     wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
     assert sum(one > 0 for one in counts) <= 1
-    assert all(one.is_released for one in read_quarantine(here.settings) if one.place in places)
+    assert all(one.is_released for one in read_quarantine(here.cluster) if one.place in places)
     assert len(here.retries(group)) == 3
 
 
 def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
     here: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group, replace, others = here.unique("g"), Transactions._replace, list[int]()
+    group, replace, others = here.unique("g"), Transactions.renew, list[int]()
     places = [put_in(here, "DELAY.0s", b"%s%d" % (group.encode(), number), []) for number in range(3)]
     changes = {"REAL_TOPIC": f"%RETRY%{group}"}
 
     def after_another(slow: Transactions) -> None:
         if not others:
             others.append(0)
-            others[0] += release(here.settings, places[1:], changes)
+            others[0] += release(here.cluster, places[1:], changes)
         replace(slow)
 
     monkeypatch.setattr(quarantine, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
-    monkeypatch.setattr(Transactions, "_replace", after_another)
-    assert release(here.settings, places, changes) == 1
+    monkeypatch.setattr(Transactions, "renew", after_another)
+    assert release(here.cluster, places, changes) == 1
     assert others == [2]
     wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
 
@@ -167,10 +167,10 @@ def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "0/99999999"])
 def test_a_place_where_nothing_is_is_refused(here: Installation, wrong: str) -> None:
     with pytest.raises(IllegalSetting, match=r"PARTITION/OFFSET|no such record"):
-        show_record(Here(here.settings, as_json=False), wrong)
+        show_record(Here(here.cluster, as_json=False), wrong)
 
 
 @pytest.mark.parametrize(("places", "everything"), [([], False), (["0/1"], True)])
 def test_release_wants_either_names_or_all(here: Installation, places: list[str], everything: bool) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        release_records(Here(here.settings, as_json=False), places, everything, yes=True)
+        release_records(Here(here.cluster, as_json=False), places, everything, yes=True)

@@ -14,6 +14,7 @@ import pytest
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.scheduler.service import SchedulerService
@@ -243,7 +244,7 @@ def as_producer(case: Case) -> bool:
 
 def as_console(case: Case) -> bool:
     with suppress_noted(case.complaints):
-        return bool(collect_status(case.settings)["waiting"])
+        return bool(collect_status(Cluster(case.settings)).waiting)
     return False
 
 
@@ -252,20 +253,21 @@ def as_resender(case: Case) -> bool:
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"dead")
     with suppress_noted(case.complaints):
-        return [one.status for one in resend(case.settings, case.group, [RecordAddress(0, 0)], replay_id="again")] == [
-            SEND
-        ]
+        return [
+            one.status
+            for one in resend(Cluster(case.settings), case.group, [RecordAddress(0, 0)], replay_id="again", by="alice")
+        ] == [SEND]
     return False
 
 
 def as_admin(case: Case) -> bool:
     lane = case.settings.names.delay(0)
     one_more = TopicSettings(delay_partitions=1, bulk_partitions=case.here.admin.partitions([lane])[lane])
-    settings = case.settings.model_copy(update={"topics": one_more})
+    cluster = Cluster(case.settings.model_copy(update={"topics": one_more}))
     with suppress_noted(case.complaints):
-        write_group(settings, SubscriptionGroupConfig(group_name=case.group))
-        apply_plan(settings, make_plan(settings), as_json=True)
-        collect_status(case.settings)
+        write_group(cluster, SubscriptionGroupConfig(group_name=case.group))
+        apply_plan(cluster, make_plan(cluster), as_json=True)
+        collect_status(cluster)
         return True
     return False
 

@@ -36,7 +36,7 @@ def one(bootstrap_servers: str) -> Installation:
     changed: dict[str, object] = {"topics": topics, "scheduler": _batches_of(BATCH, base)}
     found = Installation(base.model_copy(update=changed))
     found.make_topics()
-    write_system(found.settings, SystemConfig(message_delay_level=LEVELS).publishing(topics))
+    write_system(found.cluster, SystemConfig(message_delay_level=LEVELS).publishing(topics))
     return found
 
 
@@ -51,7 +51,7 @@ def _request(group: str, number: int) -> SendBackRequest:
 
 def _send_back(one: Installation, groups: list[tuple[str, int]]) -> None:
     """As a consumer's library does, group after group."""
-    known = read_groups(one.settings)
+    known = read_groups(one.cluster)
     writer = SendBackWriter(one.settings.client_settings(), one.settings.names, lambda: known, "flooding")
     failures = list[SendBackFailed | None]()
     for group, count in groups:

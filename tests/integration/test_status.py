@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.actions.status import show_status, watch_status
 from reconsume.delay_levels.progress.done_ahead import encode_done
 from reconsume.delay_levels.wire.names import DOCTOR_GROUP
@@ -51,7 +52,7 @@ def test_the_marks_of_transactions_do_not_count(one: Installation, capsys: pytes
         one.produce(one.settings.names.send_back, b"dead", headers=dead)
         wait_until(lambda: one.dead_letters(group), 30, "the dead letter")
     commit(one, group, TopicPartition(one.settings.names.retry(group), 0, 1))
-    report = collect_status(one.settings)
+    report = collect_status(one.cluster).as_json()
     assert of_group(report, group) == {
         "group": group,
         "retry_lag": 2,
@@ -61,14 +62,14 @@ def test_the_marks_of_transactions_do_not_count(one: Installation, capsys: pytes
     }
     assert set(waiting(report).values()) == {(0, True)}
     assert (report["quarantined"], report["quarantined_exact"]) == (0, True)
-    show_status(one.settings, as_json=False)
+    show_status(one.cluster, as_json=False)
     assert "~" not in capsys.readouterr().out
 
 
 def test_the_doctors_own_group_is_not_shown(one: Installation) -> None:
     for group in (DOCTOR_GROUP, "departures"):
         one.admin.create(one.settings.names.retry(group), 1, -1, {})
-    assert [line["group"] for line in collect_status(one.settings)["groups"]] == ["departures"]
+    assert [line["group"] for line in collect_status(one.cluster).as_json()["groups"]] == ["departures"]
 
 
 def test_what_was_delivered_out_of_turn_does_not_wait(one: Installation) -> None:
@@ -76,7 +77,7 @@ def test_what_was_delivered_out_of_turn_does_not_wait(one: Installation) -> None
     one.produce(lane, *(b"%d" % number for number in range(6)))
     held = TopicPartition(lane, 0, 1, encode_done(1, [2, 4]))
     commit(one, f"{one.settings.topic_prefix}scheduler", held)
-    assert waiting(collect_status(one.settings))[lane] == (3, True)
+    assert waiting(collect_status(one.cluster).as_json())[lane] == (3, True)
 
 
 def lane_of(report: dict[str, Any], topic: str) -> dict[str, Any]:
@@ -90,16 +91,16 @@ def test_what_is_overdue_and_when_the_next_record_is_due(one: Installation) -> N
     one.produce(names.delay(hour), b"first", partition=1)
     one.produce(names.delay(hour), b"second", partition=0)
     after = int(time.time() * 1_000)
-    waits = lane_of(collect_status(one.settings), names.delay(hour))
+    waits = lane_of(collect_status(one.cluster).as_json(), names.delay(hour))
     assert (waits["waiting"], waits["overdue"]) == (2, 0)
     assert before + hour <= waits["next_due_ms"] <= after + hour
-    late = collect_status(one.settings, clock=lambda: after + hour + 5_000)
+    late = collect_status(Cluster(one.settings, lambda: after + hour + 5_000)).as_json()
     assert (lane_of(late, names.delay(hour))["overdue"], lane_of(late, names.delay(hour))["overdue_exact"]) == (2, True)
     # Where each record has its own moment nobody can tell.
     one.produce(names.delay(0), b"now")
-    held = lane_of(collect_status(one.settings), names.delay(0))
+    held = lane_of(collect_status(one.cluster).as_json(), names.delay(0))
     assert (held["waiting"], held["overdue"], held["next_due_ms"]) == (1, 0, None)
-    empty = lane_of(collect_status(one.settings), names.delay(1_000))
+    empty = lane_of(collect_status(one.cluster).as_json(), names.delay(1_000))
     assert (empty["waiting"], empty["overdue"], empty["next_due_ms"]) == (0, 0, None)
 
 
@@ -111,7 +112,7 @@ def test_it_is_shown_again_and_again_until_it_is_stopped(one: Installation, caps
         if len(rests) == 3:
             raise KeyboardInterrupt
 
-    watch_status(one.settings, as_json=True, rest=rest)
+    watch_status(one.cluster, as_json=True, rest=rest)
     assert rests == [2, 2, 2]
     assert capsys.readouterr().out.count('"quarantined"') == 3
 
@@ -122,8 +123,8 @@ def test_a_backlog_is_not_read_but_estimated_and_says_so(
 ) -> None:
     lane = one.settings.names.delay(2_000)
     one.produce(lane, *(b"v" for _ in range(count)))
-    assert waiting(collect_status(one.settings))[lane] == (count, exact)
-    show_status(one.settings, as_json=False)
+    assert waiting(collect_status(one.cluster).as_json())[lane] == (count, exact)
+    show_status(one.cluster, as_json=False)
     text = capsys.readouterr().out
     assert shown in next(line for line in text.splitlines() if lane in line)
     assert ("~: too many to be read" in text) == (not exact)

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -18,9 +20,7 @@ from reconsume.consumers import (
     Message,
     PushConsumer,
 )
-from reconsume.consumers.partitions import offset_reset
-from reconsume.consumers.partitions.consume_from import ConsumeFrom
-from reconsume.consumers.partitions.offset_reset import first_offset
+from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -220,16 +220,15 @@ def test_a_moment_that_nobody_could_look_up_is_looked_up_again(
     here.produce(topic, b"1")
     asked: list[str] = []
 
-    def third_time_lucky(asked_topic: str, partition: int, consume_from: ConsumeFrom, ask: Any) -> TopicPartition:
-        def no_answer(*_: object) -> list[TopicPartition]:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    def third_time_lucky(consumer: GroupConsumer, where: Partition, timestamp_ms: int, seconds: float) -> int:
+        if where[0] == topic:
+            asked.append(topic)
+            if len(asked) < 3:
+                raise KafkaNotReachable("away")
+        return offset_at(consumer, where, timestamp_ms, seconds)
 
-        if asked_topic == topic:
-            asked.append(asked_topic)
-        away = asked_topic == topic and len(asked) < 3
-        return first_offset(asked_topic, partition, consume_from, no_answer if away else ask)
-
-    monkeypatch.setattr(offset_reset, "first_offset", third_time_lucky)
+    offset_at = GroupConsumer.offset_at
+    monkeypatch.setattr(GroupConsumer, "offset_at", third_time_lucky)
     listener = Deliveries(succeeds)
     moment = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     with consumer_of(here, group, listener, conf=protocol, consume_from_where=moment).subscribe(topic):

@@ -92,7 +92,7 @@ def test_each_record_keeps_the_delay_that_it_was_promised(
     one = Installation(settings_for(bootstrap_servers))
     one.make_topics()
     make_lanes(one, OLD)
-    write_system(one.settings, SystemConfig(message_delay_level=OLD))
+    write_system(one.cluster, SystemConfig(message_delay_level=OLD))
     group = one.name("g")
     with ExitStack() as stack:
         stack.enter_context(worker(one, "follows"))
@@ -101,7 +101,7 @@ def test_each_record_keeps_the_delay_that_it_was_promised(
         wait_until(lambda: len(on_lanes(one, group, OLD)) == 2 * EACH, 60, "they wait")
         if lanes_are_made:
             make_lanes(one, new)
-        write_system(one.settings, SystemConfig(message_delay_level=new))
+        write_system(one.cluster, SystemConfig(message_delay_level=new))
         send_back(one, group, new)
         wait_until(lambda: len(one.retries(group)) >= 4 * EACH, 90, "all are delivered")
         assert one.read(one.settings.names.quarantine) == []

@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient
 from reconsume.bridge.scheduler.withdrawals import withdrawn_topic
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.wire import withdrawals
-from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key
-from reconsume.delay_levels.wire.withdrawals import PositionInCancel, withdrawal_id
+from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, PositionInCancel, make_uniq_key, withdrawal_id
 from tests.integration.installation import Installation, scheduler
 from tests.integration.test_delay_producer import allowing, orders, producing
 from tests.integration.test_scheduler_faults import worker_process

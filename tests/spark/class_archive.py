@@ -13,8 +13,8 @@ from typing import Final
 
 import pyspark
 
+from reconsume.bridge.process.environment import cache_folder
 from reconsume.cli.broker.class_archive import ClassArchive
-from reconsume.cli.broker.jars import cache_folder
 from reconsume.cli.broker.java import find_java
 
 __all__ = ["archive_of_spark"]

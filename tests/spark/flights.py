@@ -18,6 +18,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.demo.rows import read_rows
@@ -110,7 +111,7 @@ def fly(bootstrap_servers: str, flights: int, kills: int) -> Flown:
     maker = TopicMaker(one.admin, settings.names, settings.topics)
     for wanted in wanted_topics(maker, Groups(system)):
         maker.make(wanted)
-    write_system(settings, system)
+    write_system(Cluster(settings), system)
     topic = one.topic("flights", 4)
     groups = {one.name(name): column for name, column in COLUMNS.items()}
     expected = _produce(one, topic, groups, flights)

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from reconsume.cli.main import app
-from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile.ledger import _command
+from reconsume.spark_connectors.session import local_rows
 from tests.integration.test_cli import reconsume
 from tests.spark.copies import Copy, commit_to_end, write
 from tests.spark.lived import Lived
@@ -70,7 +70,11 @@ def test_a_clean_history_succeeds(lived: Lived) -> None:
     [
         ("nobody.", [], "has no topics nobody.DELAY.*; is topic_prefix right?"),
         (None, ["--lang", "fr"], "--lang 'fr': there are en, zh"),
-        (None, ["--since", "yesterday"], "--since 'yesterday': write a time such as 2026-11-21T08:00Z, or 24h"),
+        (
+            None,
+            ["--since", "yesterday"],
+            "--since 'yesterday': write a moment such as 2026-11-22 10:00 (UTC), or how long ago it is, such as 2h",
+        ),
         (None, ["--late", "soon"], "--late 'soon': write a duration such as 30s or 5m"),
         (None, ["--spark-option", "x"], "--spark-option 'x': write KEY=VALUE"),
     ],

@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.delay_levels.wire.properties import Header
+from reconsume.operations.dead_letters import read_one
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import plan_resend, resend
+from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors.replay import plan_replay, run_replay
 from reconsume.spark_connectors.replay.plan import records
 from tests.integration.installation import Installation
@@ -45,6 +47,7 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
     one.produce(lane, b"another's", headers=[*other, ("REAL_TOPIC", b"%RETRY%arrivals")])
     failed = dead_letter_headers(5, RECONSUME_TIME="1", REPLAY_ID="x")
     one.produce(lane, b"failed", headers=[*failed, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
+    resolve(one.cluster, GROUP, [RecordAddress(0, 4)], by="carol", why="x")
     return one
 
 
@@ -55,13 +58,18 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
     )
     rows = records(spark, plan.folder).select("partition", "offset", "status", "message_id").collect()
     of_spark = {(row["partition"], row["offset"]): row["status"] for row in rows}
-    verdicts = plan_resend(by_spark.settings, GROUP, [RecordAddress(*place) for place in of_spark])
+    verdicts = plan_resend(by_spark.cluster, GROUP, [RecordAddress(*place) for place in of_spark])
     assert {tuple(one.record.place): one.status for one in verdicts} == of_spark
-    assert set(of_spark.values()) == {"send", "superseded", "replayed", "capped", "damaged"}
+    assert set(of_spark.values()) == {"send", "superseded", "replayed", "resolved", "capped", "damaged"}
 
     run_replay(spark, bootstrap_servers, plan)
+    for place, status in of_spark.items():
+        state = read_one(by_spark.cluster, GROUP, RecordAddress(*place)).state
+        expected = {"send": "RESENT", "resolved": "RESOLVED"}.get(status)
+        assert (state and state.state) == expected, (place, status)
+        assert state is None or state.state == "RESOLVED" or (state.by, state.job) == ("replay", "friday-2")
     places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
-    resend(by_hand.settings, GROUP, places, replay_id="friday-2")
+    resend(by_hand.cluster, GROUP, places, replay_id="friday-2", by="alice")
 
     def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
         """What was written, but for where a dead letter that has no identity stood: that is chance."""

@@ -11,6 +11,7 @@ from reconsume.delay_levels.progress.done_apart import encode_apart
 from reconsume.delay_levels.progress.metadata import encode_progress
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.wire.allowed_topics import encode_allowed
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
@@ -57,6 +58,11 @@ def _known(key: bytes, value: bytes) -> dict[str, str]:
     return {"key": key.decode("latin-1"), "value": value.decode("latin-1")}
 
 
+def _state(state: DeadLetterState) -> dict[str, str]:
+    key = DeadLetterKey(_NAMES.dead_letter("a group/ü"), 0, 7, 1_700_000_000_500)
+    return {"key": str(key), "value": encode_state(state)}
+
+
 def written_today() -> dict[str, Any]:
     """By what it is: a topic and its headers, or a text."""
     group = "a group/ü"
@@ -85,6 +91,9 @@ def written_today() -> dict[str, Any]:
         "second send-back": _record(_direct(again)),
         "dead letter": _record(_direct(exhausted)),
         "inbox": _record(inbox_copy(SendBackRequest(group, _USERS, first.stored, 5, 3, cause), _NAMES, _FAILED_MS)),
+        "DEAD_LETTERS: sent again": _state(DeadLetterState("RESENT", 1_700_000_000_000, "alice", job="dlq-1")),
+        "DEAD_LETTERS: resolved": _state(DeadLetterState("RESOLVED", 1_700_000_000_000, "bob", "no such flight")),
+        "DEAD_LETTERS: superseded": _state(DeadLetterState("SUPERSEDED", 1_700_000_000_000, "bob", newer="0/9")),
         "WITHDRAWN: an id": _known(*known_withdrawal(withdrawal_id("my-id-1"), 1_700_005_400_000)),
         "WITHDRAWN: a position": _known(*PositionInCancel(0, "TbaGuFuzQ_WTDt4WsMTGAQ", 42).encode()),
         "delayed message": {"topic": lane, "headers": as_text(delayed)},

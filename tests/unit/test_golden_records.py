@@ -15,6 +15,7 @@ import pytest
 from reconsume.bridge.groups.groups import Groups
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.progress.metadata import decode_progress
+from reconsume.delay_levels.wire.dead_letter_states import STATES, decode_state, parse_key
 from reconsume.delay_levels.wire.inbox import inbox_request
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
 from reconsume.delay_levels.wire.positions import decode_position, partition_of_key
@@ -130,3 +131,10 @@ def test_positions_are_read(format_kept: dict[str, Any]) -> None:
         position = decode_position(value.encode())
         assert (position.offset, decode_either(100, position.metadata)) == (100, frozenset({101}))
         assert (position.topic_id, position.transactional_id) == ("6QmKpxVzQnW4ZJ1TqGhX0g", "reconsume.scheduler-one")
+
+
+def test_a_state_of_a_dead_letter_is_read() -> None:
+    for what, one in kept(NEWEST).items():
+        if what.startswith("DEAD_LETTERS"):
+            assert parse_key(one["key"].encode()) == (NAMES.dead_letter("a group/ü"), 0, 7, 1_700_000_000_500)
+            assert decode_state(one["value"].encode()).state in STATES

@@ -39,9 +39,7 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SystemConfig",
     "parse_group_config",
-    "parse_group_value",
     "parse_system_config",
-    "parse_system_value",
 ]
 
 logger = logging.getLogger(__name__)
@@ -147,47 +145,41 @@ _DEFAULT_TOPICS: Final = TopicSettings()
 T = TypeVar("T", bound=_Stored)
 
 
-def parse_group_config(group: str, text: str | bytes) -> SubscriptionGroupConfig:
-    """Read the JSON of one group.
+def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """Read one group from JSON, or from what JSON or YAML held.
 
     Raises:
         IllegalSetting: not JSON, or a field that cannot be; the message names it.
     """
-    return _parse(SubscriptionGroupConfig, f"group {group!r}", text, {"groupName": group})
+    what = f"group {group!r}"
+    return _check(SubscriptionGroupConfig, what, {"groupName": group} | _object(what, value))
 
 
-def parse_system_config(text: str | bytes) -> SystemConfig:
-    """Read the JSON of the `%SYS%` key.
+def parse_system_config(value: str | bytes | Mapping[str, Any]) -> SystemConfig:
+    """Read the value of the `%SYS%` key from JSON, or from what JSON or YAML held.
 
     Raises:
         IllegalSetting: not JSON, or a field that cannot be.
     """
-    return _parse(SystemConfig, f"key {SYSTEM_KEY}", text, {})
+    what = f"key {SYSTEM_KEY}"
+    return _check(SystemConfig, what, _object(what, value))
 
 
-def parse_group_value(group: str, value: Mapping[str, Any]) -> SubscriptionGroupConfig:
-    """The same of what JSON or YAML held."""
-    return _check(SubscriptionGroupConfig, f"group {group!r}", {"groupName": group} | dict(value))
-
-
-def parse_system_value(value: Mapping[str, Any]) -> SystemConfig:
-    """The same of what JSON or YAML held."""
-    return _check(SystemConfig, f"key {SYSTEM_KEY}", value)
-
-
-def _parse(model: type[T], what: str, text: str | bytes, defaults: Mapping[str, Any]) -> T:
+def _object(what: str, value: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
     try:
-        value = json.loads(text)
+        found = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise IllegalSetting(f"{what}: the value must be a JSON object, not {text[:80]!r}")
-    return _check(model, what, dict(defaults) | value)
+    if not isinstance(found, dict):
+        raise IllegalSetting(f"{what}: the value must be a JSON object, not {value[:80]!r}")
+    return found
 
 
-def _check(model: type[T], what: str, value: Mapping[str, Any]) -> T:
+def _check(model: type[T], what: str, value: dict[str, Any]) -> T:
     try:
-        return model.model_validate(dict(value))
+        return model.model_validate(value)
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.errors import translate
@@ -74,7 +72,7 @@ class GroupsFollower(TopicFollower):
             self._loaded.set()
             return
         with closing(TailReader(self._base, self._client_id, self._topic)) as reader:
-            reader.follow({(self._topic, one): OFFSET_BEGINNING for one in range(partitions)})
+            reader.follow(dict.fromkeys((self._topic, one) for one in range(partitions)))
             while not self._stop.is_set():
                 for message in reader.read(_POLL_SECONDS):
                     if (error := message.error()) is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
-from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.compacted_topics import write_records
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.wire.allowed_topics import encode_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
@@ -17,39 +17,38 @@ __all__ = ["read_groups", "remove_group", "write_allowed_topics", "write_group",
 _SECONDS: Final = 15.0
 
 
-def read_groups(settings: Settings) -> Groups:
+def read_groups(cluster: Cluster) -> Groups:
     """The groups as the topic holds them now.
 
     Raises:
         KafkaNotReachable: nothing came within 15 s.
         KafkaRefused: rights are missing.
     """
-    base, topic = settings.client_settings(), settings.names.groups
-    admin = KafkaAdmin(base)
-    ends = admin.end_offsets([(topic, one) for one in range(admin.partitions([topic]).get(topic, 0))])
+    topic = cluster.names.groups
+    ends = cluster.admin.end_offsets(all_partitions(cluster.admin.partitions([topic])))
     groups = Groups()
-    with RangeReader(base, topic, seconds=_SECONDS) as reader:
-        for message in reader.read({where: (0, end) for where, end in ends.items()}):
-            groups = groups.with_record(message.key(), message.value())
+    with RangeReader(cluster.base, topic, seconds=_SECONDS) as reader:
+        for read in reader.records({where: (0, end) for where, end in ends.items()}):
+            groups = groups.with_record(read.key, read.value)
     return groups
 
 
-def write_group(settings: Settings, config: SubscriptionGroupConfig) -> None:
+def write_group(cluster: Cluster, config: SubscriptionGroupConfig) -> None:
     """Register or change a group; all processes follow within a second."""
-    write_records(settings, settings.names.groups, [(config.group_name, config.to_json())])
+    write_records(cluster, cluster.names.groups, [(config.group_name, config.to_json())])
 
 
-def remove_group(settings: Settings, group: str) -> None:
+def remove_group(cluster: Cluster, group: str) -> None:
     """Unregister a group; its topics stay."""
-    write_records(settings, settings.names.groups, [(group, None)])
+    write_records(cluster, cluster.names.groups, [(group, None)])
 
 
-def write_system(settings: Settings, config: SystemConfig) -> None:
+def write_system(cluster: Cluster, config: SystemConfig) -> None:
     """Set the level table and the switches for all groups."""
-    write_records(settings, settings.names.groups, [(SYSTEM_KEY, config.to_json())])
+    write_records(cluster, cluster.names.groups, [(SYSTEM_KEY, config.to_json())])
 
 
-def write_allowed_topics(settings: Settings) -> None:
+def write_allowed_topics(cluster: Cluster) -> None:
     """Publish the setting `allowed_real_topics` of a scheduler, for those who send delayed messages."""
-    value = encode_allowed(settings.allowed_real_topics)
-    write_records(settings, settings.names.groups, [(ALLOWED_TOPICS_KEY, value)])
+    value = encode_allowed(cluster.settings.allowed_real_topics)
+    write_records(cluster, cluster.names.groups, [(ALLOWED_TOPICS_KEY, value)])

@@ -131,7 +131,9 @@ def _listen_once(host: str, port: int) -> list[socket.socket]:
     missing = OSError("the name has no address")
     for family, address in _addresses(host):
         try:
-            made.append(_bind(family, address, made[0].getsockname()[1] if made else port))
+            where = (address[0], made[0].getsockname()[1] if made else port, *address[2:])
+            made.append(socket.create_server(where, family=family, backlog=_BACKLOG))
+            made[-1].setblocking(False)
         except OSError as error:
             if error.errno not in _MISSING_HERE:
                 for one in made:
@@ -147,18 +149,3 @@ def _addresses(host: str) -> Iterator[tuple[socket.AddressFamily, tuple[Any, ...
     for one in ("::", "0.0.0.0") if host == "::" else (host,):  # noqa: S104 - asked for
         for family, _, _, _, address in socket.getaddrinfo(one, None, type=socket.SOCK_STREAM):
             yield family, address
-
-
-def _bind(family: socket.AddressFamily, address: tuple[Any, ...], port: int) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind((address[0], port, *address[2:]))
-        made.listen(_BACKLOG)
-        made.setblocking(False)
-    except OSError:
-        made.close()
-        raise
-    return made

@@ -24,6 +24,7 @@ class ConnectionLimits:
         head_seconds: from there to the end of its headers.
         body_seconds: from there to the end of its body.
         write_seconds: until the client has read an answer.
+        header_bytes: of the largest request line with its headers.
     """
 
     connections: int = 256
@@ -31,6 +32,7 @@ class ConnectionLimits:
     head_seconds: float = 10.0
     body_seconds: float = 60.0
     write_seconds: float = 60.0
+    header_bytes: int = 65_536
 
 
 class ClientConnection(Protocol):
@@ -78,11 +80,6 @@ class OpenConnections:
     def discard(self, connection: ClientConnection) -> None:
         """Forget a connection that has ended."""
         self._open.pop(connection, None)
-
-    def abort_all(self) -> None:
-        """End those that are left."""
-        for one in list(self._open):
-            one.abort()
 
     def _warn(self) -> None:
         now = monotonic()

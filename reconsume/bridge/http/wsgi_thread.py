@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 from wsgiref.simple_server import WSGIRequestHandler
 
 from reconsume.bridge.http.listening import shown_address
@@ -86,12 +86,12 @@ class WsgiThread:
         environ = {"SERVER_NAME": host, "SERVER_PORT": str(port), "SCRIPT_NAME": "", "CONTENT_LENGTH": ""}
         self._wsgi = SimpleNamespace(base_environ=environ, get_app=lambda: application)
         self.address = shown_address(sockets[0])
-        self.limits = limits
-        self.open = OpenConnections(limits.connections, name)
-        self._asked: SimpleQueue[_Connection | None] = SimpleQueue()
-        self._in_hand = 0
+        self._limits = limits
+        self._open = OpenConnections(limits.connections, name)
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._in_hand: set[asyncio.Task[Any]] = set()
         self._running = threading.Event()
-        self._loop_thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._loop_thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=name, daemon=True)
         self._loop_thread.start()
         for number in range(WORKERS):
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
@@ -105,95 +105,85 @@ class WsgiThread:
         for _ in range(WORKERS):
             self._asked.put(None)
 
-    def ask(self, connection: _Connection) -> None:
-        """Have a request answered that is whole; for connections."""
-        self._in_hand += 1
-        self._asked.put(connection)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
     async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        self._none_in_hand = asyncio.Event()
-        servers = [await self._loop.create_server(lambda: _Connection(self), sock=one) for one in self._sockets]
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        servers = [await asyncio.start_server(self._talk, sock=one) for one in self._sockets]
         self._running.set()
         await self._stop.wait()
         for one in servers:
             one.close()
         if self._in_hand:
-            self._none_in_hand.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._none_in_hand.wait(), _CLOSE_SECONDS)
-        self.open.abort_all()
-        await asyncio.sleep(0)
+            await asyncio.wait(self._in_hand, timeout=_CLOSE_SECONDS)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one request, write its answer, and end."""
+        connection = _Connection(writer.transport)
+        self._open.add(connection)
+        try:
+            writer.write(await self._answer(reader, connection))
+            writer.close()
+            async with asyncio.timeout(self._limits.write_seconds):
+                await writer.wait_closed()
+        except (TimeoutError, ConnectionError):
+            pass  # the client has gone, or does not read
+        finally:
+            connection.abort()
+            self._open.discard(connection)
+
+    async def _answer(self, reader: asyncio.StreamReader, connection: _Connection) -> bytes:
+        received = b""
+        try:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                while (size := size_of_request(received)) is None or len(received) < size:
+                    more = await reader.read(_MOST_BYTES)
+                    if not more:
+                        return b""
+                    received += more
+        except Refused as refused:
+            return _plain(str(refused))
+        except TimeoutError:
+            return _plain("408 Request Timeout") if received else b""
+        asked = _Asked(received, connection.client, self._loop.create_future())
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._in_hand.add(task)
+        task.add_done_callback(self._in_hand.discard)
+        connection.is_waiting = False
+        self._asked.put(asked)
+        try:
+            return await asked.answer
+        finally:
+            connection.is_waiting = True
 
     def _work(self) -> None:
-        while (connection := self._asked.get()) is not None:
+        while (asked := self._asked.get()) is not None:
             try:
-                answer = _Exchange(connection.request, connection.client, self._wsgi).answer
+                answer = _Exchange(asked.request, asked.client, self._wsgi).answer
             except Exception:
                 logger.exception("a request to %s failed", self.address)
                 answer = _plain("500 Internal Server Error")
             with suppress(RuntimeError):  # the server has closed
-                self._loop.call_soon_threadsafe(self._answer, connection, answer)
-
-    def _answer(self, connection: _Connection, answer: bytes) -> None:
-        connection.answer(answer)
-        self._in_hand -= 1
-        if not self._in_hand:
-            self._none_in_hand.set()
+                self._loop.call_soon_threadsafe(asked.give, answer)
 
 
-class _Connection(asyncio.Protocol):
-    """Collects one request, and gives its answer back."""
+class _Asked(NamedTuple):
+    """A request that has come whole, for a thread that answers."""
 
-    def __init__(self, server: WsgiThread) -> None:
-        self._server = server
-        self.request = b""
-        self.client: tuple[Any, ...] = ("", 0)
+    request: bytes
+    client: tuple[Any, ...]
+    answer: asyncio.Future[bytes]
+
+    def give(self, answer: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class _Connection:
+    """One open connection."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self.client: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
+        self.abort = transport.abort
         self.is_waiting = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.client = transport.get_extra_info("peername") or self.client
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.idle_seconds, self._too_slow)
-        self._server.open.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.request += data
-        try:
-            size = size_of_request(self.request)
-        except Refused as refused:
-            self.answer(_plain(str(refused)))
-            return
-        if size is not None and len(self.request) >= size:
-            self._timer.cancel()
-            self._transport.pause_reading()
-            self.is_waiting = False
-            self._server.ask(self)
-
-    def answer(self, answer: bytes) -> None:
-        """Send this, and end."""
-        if self._transport.is_closing():
-            return
-        self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(self._server.limits.write_seconds, self.abort)
-        self.is_waiting = True
-        self._transport.write(answer)
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the base class has it
-        self._timer.cancel()
-        self._server.open.discard(self)
-
-    def _too_slow(self) -> None:
-        self.answer(_plain("408 Request Timeout") if self.request else b"")
 
 
 class _Exchange(WSGIRequestHandler):

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.futures import AdminRequest
-from reconsume.bridge.kafka.patient_client import UNANSWERED, PatientClient
+from reconsume.bridge.kafka.patient_client import UNANSWERED, AdminRequest, PatientClient, patiently
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
-__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition", "TopicToMake"]
+__all__ = ["ClusterFacts", "Commit", "KafkaAdmin", "Partition", "WantedTopic"]
 
 Partition = tuple[str, int]
 
@@ -54,13 +46,19 @@ class Commit(NamedTuple):
     metadata: str
 
 
-class TopicToMake(NamedTuple):
-    """A topic as Kafka is asked to make it; -1 replicas is the cluster's default."""
+@dataclass(frozen=True, slots=True)
+class WantedTopic:
+    """A topic as it should be; -1 replicas is the cluster's default.
+
+    Attributes:
+        may_grow: whether partitions are added to one that has fewer; records of one key change partitions then.
+    """
 
     name: str
     partitions: int
     replication_factor: int
     settings: Mapping[str, str]
+    may_grow: bool = False
 
 
 class KafkaAdmin(PatientClient):
@@ -82,50 +80,44 @@ class KafkaAdmin(PatientClient):
             topics: to look for.
             refused: takes what the cluster refuses to tell, by topic; without it the first refusal is raised.
         """
-        return {topic: len(one.partitions) for topic, one in self._described(topics, refused).items()}
+        return {topic: len(one.partitions) for topic, one in self._described(list(topics), refused).items()}
 
-    def _described(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, Any]:
-        wanted = list(topics)
-        return self._patiently(lambda: self._describe(wanted, refused)) if wanted else {}
-
-    def _describe(self, topics: list[str], refused: dict[str, ReconsumeError] | None) -> dict[str, Any]:
+    @patiently
+    def _described(self, topics: list[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        request = self._request(self._client.describe_topics, TopicCollection(topics))
+        for topic, told in self._describe(topics):
+            if not isinstance(told, KafkaException):
+                found[topic] = told
+                continue
+            why = self._explain(told, f"looking for topic {topic}")
+            if refused is None or isinstance(why, KafkaNotReachable):
+                raise why from told
+            refused[topic] = why
+        return found
+
+    def _describe(self, topics: list[str], **more: Any) -> Iterator[tuple[str, Any]]:
+        """What the brokers say of each topic that exists, or the error that they give."""
+        if not topics:
+            return
+        request = self._request(self._client.describe_topics, TopicCollection(topics), **more)
         for topic in request:
             try:
-                found[topic] = request.answer(topic)
+                yield topic, request.answer(topic)
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                told = self._explain(error, f"looking for topic {topic}")
-                if refused is None or isinstance(told, KafkaNotReachable):
-                    raise told from error
-                refused[topic] = told
-        return found
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    yield topic, error
 
     def unwritable(self, topics: Collection[str]) -> dict[str, str]:
         """Why this client may not write to some of these topics; those that it may write to are left out."""
-        if not topics:
-            return {}
         found: dict[str, str] = {}
-        request = self._request(
-            self._client.describe_topics,
-            TopicCollection(list(topics)),
-            include_authorized_operations=True,
-        )
-        for topic in request:
-            try:
-                operations = request.answer(topic).authorized_operations
-            except KafkaException as error:
-                cause: KafkaError = error.args[0]
-                if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    found[topic] = str(self._explain(error, f"writing to topic {topic}"))
-                elif cause.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._explain(error, f"looking for topic {topic}") from error
-            else:
-                if operations is not None and AclOperation.WRITE not in operations:
-                    refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-                    found[topic] = str(translate(refusal, f"writing to topic {topic}"))
+        refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        for topic, told in self._describe(list(topics), include_authorized_operations=True):
+            if isinstance(told, KafkaException):
+                if told.args[0].code() != refusal.code():
+                    raise self._explain(told, f"looking for topic {topic}") from told
+            elif told.authorized_operations is None or AclOperation.WRITE in told.authorized_operations:
+                continue
+            found[topic] = str(translate(refusal, f"writing to topic {topic}"))
         return found
 
     def max_message_bytes(self, topic: str) -> int | None:
@@ -138,14 +130,16 @@ class KafkaAdmin(PatientClient):
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The id that Kafka gave each of these topics when it was made; a topic that does not exist is left out."""
-        return {topic: str(one.topic_id) for topic, one in self._described(topics).items()}
+        return {topic: str(one.topic_id) for topic, one in self._described(list(topics)).items()}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings in force of each topic, by name."""
-        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        return self._patiently(lambda: self._settings_of(resources)) if resources else {}
+        return self._settings_of([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
 
+    @patiently
     def _settings_of(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
+        if not resources:
+            return {}
         request = self._request(self._client.describe_configs, resources)
         return {
             one.name: _values(
@@ -163,10 +157,9 @@ class KafkaAdmin(PatientClient):
 
         Without the right to read broker settings Kafka's own defaults are taken.
         """
-        brokers = self._patiently(self._brokers)
-        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+        brokers = self._brokers()
         try:
-            values = self._patiently(lambda: self._settings_of([resource]))[resource.name]
+            values = self._broker_settings(min(brokers))
         except KafkaRefused as error:
             logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
             values = {}
@@ -176,6 +169,11 @@ class KafkaAdmin(PatientClient):
             message_max_bytes=int(values.get("message.max.bytes", "1048588")),
         )
 
+    def _broker_settings(self, broker: int) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        return self._settings_of([resource])[resource.name]
+
+    @patiently
     def _brokers(self) -> Collection[int]:
         doing = "asking for the brokers"
         brokers = self._ask_for_metadata(doing).brokers
@@ -185,18 +183,18 @@ class KafkaAdmin(PatientClient):
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
         """Make a topic and wait until it can be used; False if it was there already."""
-        made = self.create_all([TopicToMake(topic, partitions, replication_factor, settings)])[topic]
+        made = self.create_all([WantedTopic(topic, partitions, replication_factor, settings)])[topic]
         if isinstance(made, ReconsumeError):
             raise made
         return made
 
-    def create_all(self, topics: Sequence[TopicToMake]) -> dict[str, bool | ReconsumeError]:
+    def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, bool | ReconsumeError]:
         """The same for many, in one request: for each whether it was made, or why it cannot be."""
         found: dict[str, bool | ReconsumeError] = {}
-        self._patiently(lambda: self._create_others(topics, found))
+        self._create_others(topics, found)
         made = {one.name: one.partitions for one in topics if found[one.name] is True}
         if made:
-            self._patiently(lambda: self._require_leaders(made))
+            self._require_leaders(made)
         return found
 
     def add_partitions(self, topic: str, partitions: int) -> None:
@@ -205,18 +203,16 @@ class KafkaAdmin(PatientClient):
         request = self._request(
             self._client.create_partitions, asked, seconds=self._patience, operation_timeout=self._patience
         )
-        try:
-            request.answer(topic)
-        except KafkaException as error:
-            raise self._explain(error, f"adding partitions to topic {topic}") from error
-        self._patiently(lambda: self._require_leaders({topic: partitions}))
+        self._answer(request, topic, f"adding partitions to topic {topic}")
+        self._require_leaders({topic: partitions})
 
-    def _create_others(self, topics: Sequence[TopicToMake], found: dict[str, bool | ReconsumeError]) -> None:
+    @patiently
+    def _create_others(self, topics: Sequence[WantedTopic], found: dict[str, bool | ReconsumeError]) -> None:
         """Ask for those of which nothing is found yet."""
         others = [
-            NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(settings))
-            for name, partitions, replicas, settings in topics
-            if name not in found
+            NewTopic(one.name, one.partitions, one.replication_factor, config=dict(one.settings))
+            for one in topics
+            if one.name not in found
         ]
         request = self._request(
             self._client.create_topics, others, seconds=self._patience, operation_timeout=self._patience
@@ -239,6 +235,7 @@ class KafkaAdmin(PatientClient):
             raise self._explain(error, f"making topic {topic}") from error
         return True
 
+    @patiently
     def _require_leaders(self, partitions: Mapping[str, int]) -> None:
         """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
         request = self._request(self._client.describe_topics, TopicCollection(list(partitions)), seconds=self._patience)
@@ -258,22 +255,26 @@ class KafkaAdmin(PatientClient):
         With `uncommitted` the end of what is there, also of transactions that are still open.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        return self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
+        return self._list_offsets(list(partitions), spec, uncommitted=uncommitted)
 
     def offsets_at(
         self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
     ) -> dict[Partition, int]:
         """The first offset of each partition with that timestamp or a later one; the end where there is none."""
-        wanted = {TopicPartition(*one): OffsetSpec.for_timestamp(timestamp_ms) for one in partitions}
-        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-        found = self._patiently(lambda: self._list_offsets(wanted, level)) if wanted else {}
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._list_offsets(list(partitions), spec, uncommitted=uncommitted)
         return found | self.end_offsets(
             (where for where, offset in found.items() if offset < 0), uncommitted=uncommitted
         )
 
-    def _list_offsets(self, wanted: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Partition, int]:
+    @patiently
+    def _list_offsets(
+        self, partitions: list[Partition], spec: OffsetSpec, *, uncommitted: bool
+    ) -> dict[Partition, int]:
+        if not partitions:
+            return {}
+        wanted = {TopicPartition(*where): spec for where in partitions}
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         request = self._request(self._client.list_offsets, wanted, isolation_level=level)
         return {
             (one.topic, one.partition): self._answer(

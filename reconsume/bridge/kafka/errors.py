@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from reconsume.delay_levels.errors import (
-    KafkaNotReachable,
-    KafkaRefused,
-    ReconsumeError,
-    RecordTooLarge,
-    TopicNotReady,
-)
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
 
 __all__ = [
+    "NO_TOPIC",
     "is_passing",
     "is_rebalance",
     "is_refusal",
     "is_refusal_of_some",
     "refusing_topic",
     "translate",
+    "translated",
     "why_failed",
 ]
 
@@ -50,7 +48,7 @@ _NOT_REACHABLE: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
     }
 )
-_NO_TOPIC: Final = frozenset(
+NO_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 _REMEDY_IF_MISSING: Final = (
@@ -62,7 +60,7 @@ _RIGHTS: Final = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
 }
-_DEFINITE: Final = frozenset(
+_OF_A_RECORD: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
@@ -70,17 +68,20 @@ _DEFINITE: Final = frozenset(
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.TOPIC_EXCEPTION,
-        KafkaError.INVALID_PARTITIONS,
-        KafkaError.INVALID_REPLICATION_FACTOR,
-        KafkaError.INVALID_CONFIG,
-        KafkaError.INVALID_REQUEST,
         KafkaError.POLICY_VIOLATION,
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        KafkaError.SECURITY_DISABLED,
-        KafkaError._INVALID_ARG,
     }
 )
+_DEFINITE: Final = _OF_A_RECORD | {
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError.SECURITY_DISABLED,
+    KafkaError._INVALID_ARG,
+}
+_REFUSALS: Final = _OF_A_RECORD | NO_TOPIC | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 _TOO_LARGE: Final = dict.fromkeys(
     (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE),
     (RecordTooLarge, "; make it smaller, or raise the topic's max.message.bytes"),
@@ -100,7 +101,7 @@ _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTIC
 
 def is_passing(error: KafkaError) -> bool:
     """Whether the same request may succeed later without anybody changing anything."""
-    return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in _NO_TOPIC)
+    return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in NO_TOPIC)
 
 
 def is_rebalance(error: KafkaError) -> bool:
@@ -110,19 +111,7 @@ def is_rebalance(error: KafkaError) -> bool:
 
 def is_refusal(error: KafkaError) -> bool:
     """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
-    return error.code() in (
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_EXCEPTION,
-    )
+    return error.code() in _REFUSALS
 
 
 def is_refusal_of_some(error: KafkaError) -> bool:
@@ -156,7 +145,7 @@ def translate(
         )
     if code in _LOGIN:
         return KafkaRefused(f"{doing}: the brokers do not accept this client ({cause.str()}); check [kafka]")
-    if code in _NO_TOPIC:
+    if code in NO_TOPIC:
         return TopicNotReady(f"{doing}: the topic does not exist; {remedy_if_missing}")
     if code in _DEFINITE or cause.fatal():
         kind, way_out = _TOO_LARGE.get(code, (KafkaRefused, ""))
@@ -164,6 +153,15 @@ def translate(
     # What nobody has thought of is no verdict on a record: it is reported and tried again.
     known = "no answer from Kafka" if is_passing(cause) else cause.name()
     return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Translate what confluent-kafka raises within."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error, doing) from error
 
 
 def why_failed(producer: Producer, error: KafkaException) -> KafkaException:

@@ -1,12 +1,18 @@
-"""The partition of a key."""
+"""The partitions of topics, and the partition of a key."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from confluent_kafka import murmur2
 
-__all__ = ["choose_partition"]
+__all__ = ["all_partitions", "choose_partition"]
+
+
+def all_partitions(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Each partition of these topics, as their numbers of partitions tell."""
+    return [(topic, one) for topic, count in counts.items() for one in range(count)]
 
 
 def choose_partition(key: bytes | None, partitions: int) -> int:

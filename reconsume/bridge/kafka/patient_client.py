@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata
@@ -15,12 +16,13 @@ from reconsume.bridge.kafka.client_settings import client_settings
 from reconsume.bridge.kafka.clients import make_admin
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.futures import AdminRequest
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable, ReconsumeError
 
-__all__ = ["UNANSWERED", "PatientClient"]
+__all__ = ["UNANSWERED", "AdminRequest", "PatientClient", "patiently"]
 
+C = TypeVar("C", bound="PatientClient")
 K = TypeVar("K")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _TIMEOUT: Final = 10.0
@@ -35,6 +37,68 @@ _REQUEST_SECONDS: Final = 4.0
 """Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
 _SHARES: Final = (0.125, 0.25, 0.625)
 """Of the time for a request: librdkafka tells nothing of its connections while it waits for metadata."""
+_GRACE_SECONDS: Final = 2.0
+"""An answer that librdkafka gives itself, because no broker did, may come a little late."""
+_LOOK_SECONDS: Final = 0.1
+
+
+def patiently(ask: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], T]:
+    """Have a method of a `PatientClient` ask again while there is no answer, as long as its patience lasts."""
+
+    @wraps(ask)
+    def asked(self: C, /, *given: P.args, **more: P.kwargs) -> T:
+        return self._patiently(lambda: ask(self, *given, **more))
+
+    return asked
+
+
+class AdminRequest(Generic[K]):
+    """One request about several topics, partitions or groups; each has an answer of its own.
+
+    It keeps its client: librdkafka (2.16) may lose the answers of one that is let go meanwhile, as when another thread
+    replaces it, and their futures never end. Nor is any answer waited for much longer than was asked for.
+    Tests: tests/unit/bridge/kafka/test_patient_client.py, tests/integration/test_admin_requests.py.
+    Remove when: confluent-kafka ends the futures of a client that is destroyed.
+
+    Args:
+        ask: a method of the client.
+        given: to that method.
+        seconds: its `request_timeout`.
+        is_hopeless: is asked while there is no answer; ends the wait.
+        more: of its keywords.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[..., Mapping[K, Future[Any]]],
+        *given: Any,
+        seconds: float,
+        is_hopeless: Callable[[], bool] = lambda: False,
+        **more: Any,
+    ) -> None:
+        self._ask = ask  # and so its client
+        self._is_hopeless = is_hopeless
+        self._end = time.monotonic() + seconds + _GRACE_SECONDS
+        self._futures = ask(*given, request_timeout=seconds, **more)
+
+    def __iter__(self) -> Iterator[K]:
+        """What was asked for."""
+        return iter(self._futures)
+
+    def answer(self, asked: K) -> Any:
+        """Wait for it.
+
+        Raises:
+            KafkaException: the answer is an error, or there is none.
+        """
+        while True:
+            left = self._end - time.monotonic()
+            try:
+                return self._futures[asked].result(max(0.0, min(left, _LOOK_SECONDS)))
+            except TimeoutError:
+                if left <= _LOOK_SECONDS or self._is_hopeless():
+                    error = KafkaError(KafkaError._TIMED_OUT, "librdkafka has not answered")
+                    raise KafkaException(error) from None
 
 
 class PatientClient:
@@ -66,8 +130,9 @@ class PatientClient:
         self._client = make_admin(self._settings)
         self._has_told = False
 
+    @patiently
     def _metadata(self, doing: str) -> ClusterMetadata:
-        return self._patiently(lambda: self._ask_for_metadata(doing))
+        return self._ask_for_metadata(doing)
 
     def _ask_for_metadata(self, doing: str) -> ClusterMetadata:
         for share in _SHARES:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from reconsume.bridge.librdkafka.connections import Connections
@@ -22,7 +21,7 @@ class MembershipLost(ReconsumeError):
     """This consumer is no use to its group any more, and will not be; another consumer will."""
 
 
-class Membership:
+class Membership(Connections):
     """Remembers when librdkafka was a settled member last, when it knew the group's coordinator, and its connections.
 
     A client may be left alone by librdkafka (see `Connections`). Without a look the group's messages would wait until
@@ -46,39 +45,29 @@ class Membership:
     def __init__(
         self, conf: Mapping[str, Any], *, patience_ms: float = _PATIENCE_MS, clock: Clock = monotonic_ms
     ) -> None:
-        self._connections = Connections(conf, clock=clock)
-        self._told: Callable[[str], object] | None = conf.get("stats_cb")
-        self._conf = conf
+        super().__init__(conf, clock=clock)
         self._patience_ms = patience_ms
-        self._clock = clock
         self._settled = self._found = clock()
         self._lost: str | None = None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The same settings with statistics, which come while the consumer polls."""
-        return self._connections.settings | {"stats_cb": self._heard}
-
-    def check(self, *, has_partitions: bool) -> None:
+    def check(self, *, has_partitions: bool = True) -> None:
         """To be asked now and then; one that has partitions is a member as long as nobody takes them away.
 
         Raises:
             MembershipLost: it is no member, or knows no broker, and will not for all that it does.
         """
         try:
-            self._connections.check()
+            super().check()
         except KafkaNotReachable as error:
             raise MembershipLost(str(error)) from error
         if self._lost is not None and not has_partitions:
             raise MembershipLost(self._lost)
 
-    def _heard(self, statistics: str) -> None:
-        told = json.loads(statistics)
-        group = told.get("cgrp") or {}
+    def hear(self, statistics: Mapping[str, Any]) -> None:
+        """One report of librdkafka's."""
+        super().hear(statistics)
+        group = statistics.get("cgrp") or {}
         self._look(str(group.get("state")), str(group.get("join_state")))
-        self._connections.hear(told)
-        if self._told is not None:
-            self._told(statistics)
 
     def _look(self, state: str, join_state: str) -> None:
         now = self._clock()

@@ -5,31 +5,255 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from reconsume.bridge.metrics.console import CONSOLE
-from reconsume.bridge.metrics.consumer import CONSUMER
-from reconsume.bridge.metrics.scheduler import SCHEDULER
-from reconsume.bridge.metrics.sidecar import SIDECAR
-from reconsume.bridge.metrics.spec import MetricSpec
+from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
+from reconsume.delay_levels.wire.withdrawals import MOST_WITHDRAWALS
 
-__all__ = [
-    "CATALOGUE",
-    "MOST_GROUPS",
-    "OTHER_GROUPS",
-    "metric",
-]
-
+__all__ = ["BY_ROLE", "CATALOGUE", "LATENESS_BUCKETS_MS", "MOST_GROUPS", "OTHER_GROUPS", "metric"]
 
 MOST_GROUPS: Final = 1_000
 """Groups that have a label of their own in a scheduler; what clients write in a header must not fill the memory."""
 OTHER_GROUPS: Final = "(other)"
+LATENESS_BUCKETS_MS: Final = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000)
+_OUTCOMES: Final = (
+    "delivered, dead_lettered, sent_back (taken from the inbox), rolled (to another delay topic), quarantined "
+    "(look at the topic), dropped (its group has no retry queues), cancelled"
+)
+_OF_MESSAGES: Final = ("group", "topic", "physical_topic")
+
+_counter: Final = partial(MetricSpec, MetricKind.COUNTER)
+_gauge: Final = partial(MetricSpec, MetricKind.GAUGE)
+_histogram: Final = partial(MetricSpec, MetricKind.HISTOGRAM)
+_info: Final = partial(MetricSpec, MetricKind.INFO)
+
+
+_SCHEDULER: Final = (
+    _histogram(
+        "reconsume_delivery_lateness_seconds",
+        "seconds",
+        ("level",),
+        "How long after its due time a record was delivered; above 1 s add workers or look at the brokers",
+        tuple(bound / 1000 for bound in LATENESS_BUCKETS_MS),
+    ),
+    _counter("reconsume_scheduler_records", "records", ("outcome", "group"), f"Records moved, by outcome: {_OUTCOMES}"),
+    _gauge(
+        "reconsume_scheduler_backlog_records",
+        "records",
+        ("level",),
+        "Records that wait in this worker's partitions, due or not; those beyond its read-ahead are counted by "
+        "offsets every 15 s, so rather too high where transactions write them. Waiting is what they are for: no alert",
+    ),
+    _gauge(
+        "reconsume_scheduler_overdue_records",
+        "records",
+        ("level",),
+        "Of these the ones whose time has come; what to scale workers by. Some are always there under load",
+    ),
+    _gauge(
+        "reconsume_scheduler_overdue_seconds",
+        "seconds",
+        ("level",),
+        "How long the record that is most overdue waits for its delivery already; up to 1 s is nothing, above 30 s for "
+        "minutes add workers, or look at the log of the worker and at the brokers. Grows also if the worker hangs",
+    ),
+    _counter(
+        "reconsume_scheduler_aborted_batches",
+        "batches",
+        (),
+        "Batches that were not committed and are delivered again; steady growth means brokers refuse something",
+    ),
+    _gauge(
+        "reconsume_scheduler_partitions",
+        "partitions",
+        (),
+        "Partitions that this worker schedules from; 0 on all workers means that nothing moves",
+    ),
+    _gauge(
+        "reconsume_scheduler_refused_partitions",
+        "partitions",
+        (),
+        "Partitions that this worker has and does not schedule from, because their topic is set up wrongly: "
+        "`reconsume doctor` says how to mend it",
+    ),
+    _gauge(
+        "reconsume_scheduler_withdrawals",
+        "withdrawals",
+        (),
+        f"Withdrawals of delayed messages in memory, some 25 bytes each; at {MOST_WITHDRAWALS:,} further ones are not "
+        "obeyed. Those whose messages were dropped leave after an hour, so growth means ids of messages that are not "
+        "waiting",
+    ),
+    _info(
+        "reconsume_level_table_info",
+        "",
+        ("table",),
+        "The level table that this process uses; two tables at once for more than a minute mean that one process has "
+        "a setting of its own",
+    ),
+    _info("reconsume_build_info", "", ("version",), "The version that runs; during a rolling upgrade there are two"),
+)
+_CONSUMER: Final = (
+    _counter(
+        "reconsume_consumer_ok",
+        "messages",
+        _OF_MESSAGES,
+        "Messages that listeners acknowledged; its rate is RocketMQ's CONSUME_OK_TPS",
+    ),
+    _counter(
+        "reconsume_consumer_failed",
+        "messages",
+        _OF_MESSAGES,
+        "Messages that listeners failed on; its rate is RocketMQ's CONSUME_FAILED_TPS. Look at the log",
+    ),
+    _histogram(
+        "reconsume_consumer_rt_seconds",
+        "seconds",
+        _OF_MESSAGES,
+        "How long a call of the listener took, a batch counted once for each of its topics: RocketMQ's CONSUME_RT. "
+        "At consume_timeout its messages are sent back",
+        (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0),
+    ),
+    _gauge(
+        "reconsume_consumer_in_flight",
+        "messages",
+        _OF_MESSAGES,
+        "Messages that listeners have now; all threads are taken where it stays at consume_thread_nums",
+    ),
+    _counter(
+        "reconsume_consumer_sent_back",
+        "messages",
+        (*_OF_MESSAGES, "target", "level"),
+        "Send-backs that did not fail, by where they went and the level they wait on, 0 for none: "
+        "RocketMQ's SNDBCK_PUT_NUMS",
+    ),
+    _counter(
+        "reconsume_consumer_dead_letters",
+        "messages",
+        _OF_MESSAGES,
+        "Messages that were given up for dead: RocketMQ's SNDBCK2DLQ_TIMES. Look at the dead-letter topic",
+    ),
+    _counter(
+        "reconsume_consumer_send_backs_failed",
+        "messages",
+        _OF_MESSAGES,
+        "Send-backs that failed; the listener is called again and the offset waits. Look at the brokers",
+    ),
+    _gauge(
+        "reconsume_circuit_breaker_state",
+        "0, 1, 2",
+        ("group",),
+        "0 closed, 1 half-open, 2 open; above 0 for minutes means that what the listener needs does not answer",
+    ),
+    _counter(
+        "reconsume_circuit_breaker_openings",
+        "times",
+        ("group",),
+        "How often it opened, again after failed probes too",
+    ),
+)
+_SIDECAR: Final = (
+    _counter(
+        "reconsume_sidecar_requests",
+        "requests",
+        ("route", "status"),
+        "Requests to the API, by route and status; 503 is Kafka that does not answer, 4xx a caller to be mended",
+    ),
+    _histogram(
+        "reconsume_sidecar_request_duration_seconds",
+        "seconds",
+        ("route",),
+        "How long a request took, the wait for Kafka's acknowledgement with it",
+        (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+    ),
+    _counter(
+        "reconsume_sidecar_send_backs",
+        "records",
+        ("group", "outcome"),
+        "Records sent back through the API, by group and outcome",
+    ),
+    _gauge(
+        "reconsume_sidecar_waiting_send_backs",
+        "records",
+        (),
+        "Send-backs that Kafka has not acknowledged yet; steady growth means that it does not answer",
+    ),
+    _counter(
+        "reconsume_push_deliveries",
+        "requests",
+        ("group", "outcome"),
+        "Requests to the app by what their answers meant: ack, retry, dead_letter, drop, hold, missing_route",
+    ),
+    _histogram(
+        "reconsume_push_delivery_duration_seconds",
+        "seconds",
+        ("group",),
+        "From the request to the app's answer",
+        (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900),
+    ),
+    _gauge("reconsume_push_in_flight", "requests", ("group",), "Requests that the app has and has not answered"),
+    _counter(
+        "reconsume_push_unknown_statuses",
+        "answers",
+        ("group",),
+        "2xx answers with a status that the contract does not have; the message was sent back. Mend the app",
+    ),
+    _counter(
+        "reconsume_push_discarded_messages",
+        "messages",
+        ("group",),
+        "Messages that the app dropped and that `drop: discard` let go",
+    ),
+    _counter(
+        "reconsume_push_redirects",
+        "answers",
+        ("group",),
+        "3xx answers; they are never followed: the URL or the route in the settings is wrong",
+    ),
+    _gauge(
+        "reconsume_push_app_down_since_timestamp_seconds",
+        "seconds",
+        ("group",),
+        "Since when the app could not be asked; 0 if it can. Messages are held meanwhile: look at the app",
+    ),
+)
+_CONSOLE: Final = (
+    _counter(
+        "reconsume_console_requests",
+        "requests",
+        ("page", "status"),
+        "Requests of browsers, by page and status; 503 is Kafka that does not answer, 403 a right that is missing or a "
+        "form that was refused",
+    ),
+    _histogram(
+        "reconsume_console_request_duration_seconds",
+        "seconds",
+        ("page",),
+        "How long a page took, most of it Kafka's answers",
+        (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+    ),
+    _counter(
+        "reconsume_console_resent_records",
+        "records",
+        ("outcome",),
+        "Dead letters that somebody wanted to send again, by what became of it: send (it was sent), superseded, "
+        "replayed, capped, damaged",
+    ),
+    _gauge(
+        "reconsume_oldest_open_dead_letter_timestamp_seconds",
+        "seconds",
+        ("group",),
+        "When the oldest open dead letter was stored; nothing for a group without one. Look at it, then send it again "
+        "or resolve it",
+    ),
+)
+BY_ROLE: Final = {"scheduler": _SCHEDULER, "consumer": _CONSUMER, "sidecar": _SIDECAR, "console": _CONSOLE}
+"""What the processes of each role export."""
+CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_SCHEDULER, *_CONSUMER, *_SIDECAR, *_CONSOLE)
+_BY_NAME: Final = {one.name: one for one in CATALOGUE}
 
 
 def metric(name: str) -> MetricSpec:
     """The entry with that name; KeyError if there is none."""
     return _BY_NAME[name]
-
-
-CATALOGUE: Final[tuple[MetricSpec, ...]] = (*SCHEDULER, *CONSUMER, *SIDECAR, *CONSOLE)
-_BY_NAME: Final = {one.name: one for one in CATALOGUE}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
@@ -13,8 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import reconsume
-from reconsume.bridge.metrics.catalogue import MOST_GROUPS, OTHER_GROUPS, metric
-from reconsume.bridge.metrics.scheduler import LATENESS_BUCKETS_MS
+from reconsume.bridge.metrics.catalogue import LATENESS_BUCKETS_MS, MOST_GROUPS, OTHER_GROUPS, metric
 
 __all__ = ["LatenessHistogram", "LevelWaiting", "SchedulerMetrics", "ScrapedGauges"]
 
@@ -47,16 +47,8 @@ class LatenessHistogram(Collector):
         family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
         for level, counts in list(self._counts.items()):
             bounds = [*(str(bound / 1000) for bound in LATENESS_BUCKETS_MS), "+Inf"]
-            family.add_metric([level], list(zip(bounds, _running(counts), strict=True)), self._sums[level] / 1000)
+            family.add_metric([level], list(zip(bounds, accumulate(counts), strict=True)), self._sums[level] / 1000)
         yield family
-
-
-def _running(counts: Sequence[int]) -> list[int]:
-    total, running = 0, []
-    for count in counts:
-        total += count
-        running.append(total)
-    return running
 
 
 class LevelWaiting(NamedTuple):

@@ -7,7 +7,7 @@ from enum import Enum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["MetricKind", "MetricSpec", "RocketMqName"]
+__all__ = ["MetricKind", "MetricSpec"]
 
 
 class MetricKind(Enum):
@@ -25,14 +25,12 @@ class MetricSpec:
 
     Attributes:
         name: of the family; a counter's samples have `_total` at their end, a histogram's `_bucket` and so on.
-        role: the processes that export it: `scheduler`, `consumer`, `sidecar` or `console`.
         unit: of its values.
         help: what it means and what to do about it.
     """
 
-    name: str
     kind: MetricKind
-    role: str
+    name: str
     unit: str
     labels: tuple[str, ...]
     help: str
@@ -52,34 +50,12 @@ class MetricSpec:
 
     def counter(self, registry: CollectorRegistry) -> Counter:
         """Make it and register it."""
-        self._require(MetricKind.COUNTER)
         return Counter(self.name, self.help, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
         """Make it and register it."""
-        self._require(MetricKind.GAUGE, MetricKind.INFO)
         return Gauge(self.name, self.help, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
         """Make it and register it."""
-        self._require(MetricKind.HISTOGRAM)
         return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)
-
-    def _require(self, *kinds: MetricKind) -> None:
-        if self.kind not in kinds:
-            raise TypeError(f"{self.name} is a {self.kind.value}")
-
-
-@dataclass(frozen=True, slots=True)
-class RocketMqName:
-    """A metric of RocketMQ 5 and what it is here.
-
-    Attributes:
-        name: RocketMQ's.
-        expression: PromQL that gives the same; empty where nothing here does.
-        note: how the two differ.
-    """
-
-    name: str
-    expression: str
-    note: str

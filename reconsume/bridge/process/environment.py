@@ -1,8 +1,9 @@
-"""Settings from the environment: `RECONSUME_*`, and `RECONSUME_*_FILE` for secrets."""
+"""What comes from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import BeforeValidator
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Words", "read_environment"]
+__all__ = ["Words", "cache_folder", "read_environment"]
 
 _PREFIX: Final = "RECONSUME_"
 _KAFKA: Final = "KAFKA_"
@@ -101,3 +102,11 @@ def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:
             f"{name} is a table, so take the first one away"
         )
     return found
+
+
+def cache_folder() -> Path:
+    """Return `RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder."""
+    if own := os.environ.get("RECONSUME_CACHE_DIR"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "reconsume"

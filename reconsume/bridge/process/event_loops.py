@@ -1,11 +1,15 @@
-"""Whether an event loop takes turns, asked from another thread."""
+"""Event loops and the threads beside them."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
-__all__ = ["takes_turns"]
+__all__ = ["future_of", "takes_turns"]
+
+T = TypeVar("T")
 
 
 def takes_turns(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
@@ -16,3 +20,27 @@ def takes_turns(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
     except RuntimeError:  # it is closed
         return False
     return turned.wait(seconds)
+
+
+def future_of(begin: Callable[[Callable[[T | Exception], None]], object]) -> asyncio.Future[T]:
+    """Begin a call that tells its result later, in any thread; return a future of the running loop for it.
+
+    An exception is told as it is. When the loop has ended nobody waits for the result any more.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | Exception) -> None:
+        if future.done():
+            return
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    def tell(result: T | Exception) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result)
+
+    begin(tell)
+    return future

@@ -7,14 +7,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args, overload
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
 
 from reconsume.bridge.process.environment import Words, read_environment
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting
@@ -105,12 +100,8 @@ class LoggingSettings(_Strict):
     """Lines for people, or one JSON object in each."""
 
 
-class Settings(BaseSettings):
+class Settings(_Strict):
     """All settings of a process."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix="RECONSUME_", use_attribute_docstrings=True
-    )
 
     bootstrap_servers: str = "localhost:9092"
     """`host:port`, more of them parted by commas."""
@@ -128,19 +119,6 @@ class Settings(BaseSettings):
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()
     logging: LoggingSettings = LoggingSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Values come from `load_settings` alone: it reads file and environment and says which one was wrong."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
 
     @field_validator("kafka", mode="before")
     @classmethod
@@ -178,6 +156,11 @@ class Settings(BaseSettings):
         """The topics of this installation."""
         return TopicNames(self.topic_prefix)
 
+    @property
+    def own_table(self) -> DelayLevels | None:
+        """The level table for this process alone, where it has one."""
+        return None if self.message_delay_level is None else DelayLevels.parse(self.message_delay_level)
+
     def client_settings(self) -> dict[str, Any]:
         """Librdkafka's settings for any client: the pass-through ones and the bootstrap servers, in clear."""
         settings = {key: value.get_secret_value() for key, value in self.kafka.items()}
@@ -193,36 +176,19 @@ def _as_text(value: Any) -> Any:
 S = TypeVar("S", bound=Settings)
 
 
-@overload
 def load_settings(
-    file: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Settings: ...
-
-
-@overload
-def load_settings(
-    file: Path | None,
-    environment: Mapping[str, str] | None,
-    overrides: Mapping[str, Any] | None,
     kind: type[S],
-) -> S: ...
-
-
-def load_settings(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
-    kind: type[Settings] = Settings,
-) -> Settings:
+) -> S:
     """Read the settings; the command line wins over the environment, the environment over the file.
 
     Args:
+        kind: the settings of which process.
         file: TOML, or YAML if it is called so, nested as `Settings` is; `kafka` takes librdkafka's names.
         environment: None reads the process's own.
         overrides: values of the command line, nested likewise; None values are left out.
-        kind: the settings of which process.
 
     Raises:
         IllegalSetting: naming every wrong setting, where it came from, and what is allowed. Secrets are not shown.

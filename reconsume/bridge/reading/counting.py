@@ -9,10 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError
-
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.reading.range_reader import RangeReader
 
 __all__ = ["Count", "Span", "count_records", "total"]
@@ -70,12 +67,10 @@ def _read(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: s
     """The counts of those spans that were read to their ends."""
     counts = dict.fromkeys(spans, 0)
 
-    def refused(where: Partition, error: KafkaError) -> None:
-        logger.warning("%s", translate(error, f"counting {where[0]}-{where[1]}"))
-
     ranges = {where: (span.start, span.end) for where, span in spans.items()}
     with RangeReader(base, client_id) as reader:
-        for message in reader.read(ranges, within_seconds=_SECONDS, on_refusal=refused):
-            where = message.topic() or "", message.partition() or 0
-            counts[where] += message.offset() not in spans[where].done
+        for read in reader.records(
+            ranges, within_seconds=_SECONDS, on_refusal=lambda _, error: logger.warning("%s", error)
+        ):
+            counts[read.where] += read.offset not in spans[read.where].done
         return {where: count for where, count in counts.items() if where not in reader.unread}

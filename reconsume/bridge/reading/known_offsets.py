@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-__all__ = ["STEADY_MS", "Answer", "CommittedOffsets", "KnownOffsets"]
+__all__ = ["STEADY_MS", "CommittedOffsets", "KnownOffsets"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,6 @@ _AGAIN_SECONDS: Final = 0.5
 _EXAMPLES: Final = 5
 _NOTHING: Final = Commit(-1, "")
 
-Answer = Commit | ReconsumeError
-"""What the group has committed of a partition, a negative offset where that is nothing; or why it is not known."""
 Ask = Callable[[Collection[Partition]], Mapping[Partition, Answer]]
 """Asks for some partitions; of those that are left out nothing is committed."""
 TopicIds = Callable[[Collection[str]], Mapping[str, str]]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,13 +14,39 @@ from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.wire.properties import Headers
 
-__all__ = ["RangeReader"]
+__all__ = ["RangeReader", "ReadRecord"]
 
 _TOGETHER: Final = 1_000
 _SLICE_SECONDS: Final = 0.2
 """So long at most until a stop or the end of the time is noticed."""
 _READ_AHEAD_KIB: Final = 16_384
+
+
+class ReadRecord(NamedTuple):
+    """A record of a topic; `stored_ms` is its timestamp."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    stored_ms: int
+
+    @classmethod
+    def of(cls, message: Message) -> ReadRecord:
+        """From confluent-kafka's."""
+        place = message.topic() or "", message.partition() or 0, message.offset() or 0
+        return cls(*place, message.key(), message.value(), headers_of(message), message.timestamp()[1])
+
+    @property
+    def where(self) -> Partition:
+        """Its partition."""
+        return self.topic, self.partition
 
 
 class RangeReader:
@@ -57,8 +82,12 @@ class RangeReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
+
+    def records(self, ranges: Mapping[Partition, tuple[int, int]], **limits: Any) -> Iterator[ReadRecord]:
+        """The same as `read` as values of our own."""
+        return map(ReadRecord.of, self.read(ranges, **limits))
 
     def read(
         self,
@@ -66,7 +95,7 @@ class RangeReader:
         *,
         within_seconds: float | None = None,
         stop: threading.Event | None = None,
-        on_refusal: Callable[[Partition, KafkaError], None] | None = None,
+        on_refusal: Callable[[Partition, ReconsumeError], None] | None = None,
     ) -> Iterator[Message]:
         """The records from the first offset to before the second one, of each partition in order.
 
@@ -109,7 +138,7 @@ class RangeReader:
             self._consumer.pause([TopicPartition(*where)])
 
     def _take(
-        self, message: Message, refused: set[Partition], on_refusal: Callable[[Partition, KafkaError], None] | None
+        self, message: Message, refused: set[Partition], on_refusal: Callable[[Partition, ReconsumeError], None] | None
     ) -> bool:
         """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
         where, error = (message.topic() or "", message.partition() or 0), message.error()
@@ -118,7 +147,7 @@ class RangeReader:
                 raise translate(error, f"reading {_names([where] if where[0] else self.unread)}")
             if where in self.unread.keys() - refused:
                 refused.add(where)
-                on_refusal(where, error)
+                on_refusal(where, translate(error, f"reading {where[0]}-{where[1]}"))
             return False
         if where not in self.unread:
             return False

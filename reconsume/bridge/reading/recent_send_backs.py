@@ -14,11 +14,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Message
-
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import (
@@ -40,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 _NEWEST_MS: Final = 1_000
 _GROUP: Final = "reconsume.recent"
-_OF_REPLAYS: Final = (REPLAY_ID, REPLAY_TIMES)
 
 
 class Attempt(NamedTuple):
@@ -72,11 +69,8 @@ class RecentSendBack(NamedTuple):
 
 def attempt_of(group: str, origin_message_id: str, reconsume_times: int, headers: Headers) -> Attempt:
     """The attempt that a send-back with these headers begins, its count being `reconsume_times`."""
-    replay = []
-    for name in _OF_REPLAYS:
-        values = [value for key, value in headers if key == name]
-        replay.append(values[-1] if values else None)
-    return Attempt(group, origin_message_id, reconsume_times, tuple(replay))
+    last = dict(headers)
+    return Attempt(group, origin_message_id, reconsume_times, (last.get(REPLAY_ID), last.get(REPLAY_TIMES)))
 
 
 def recent_send_backs(
@@ -106,11 +100,11 @@ def recent_send_backs(
         KafkaNotReachable: no broker answers.
         KafkaRefused: rights are missing.
     """
-    for message in _appended(base, names, list(windows(since_ms, now_ms)), most_bytes, stop):
+    for read in _appended(base, names, list(windows(since_ms, now_ms)), most_bytes, stop):
         try:
-            found = _read(message, names)
+            found = _read(read, names)
         except MalformedProperty as error:
-            logger.info("%s-%s@%s: %s", message.topic(), message.partition(), message.offset(), error)
+            logger.info("%s-%s@%s: %s", *read[:3], error)
             continue
         if found is not None and (groups is None or found[0].group in groups):
             yield found
@@ -127,15 +121,10 @@ def windows(since_ms: int, now_ms: int) -> Iterator[int]:
 
 def _appended(
     base: Mapping[str, Any], names: TopicNames, begins: Sequence[int], most_bytes: int, stop: threading.Event
-) -> Iterator[Message]:
+) -> Iterator[ReadRecord]:
     """The records of one window after the other."""
     admin = KafkaAdmin(base, "reconsume-recent")
-    partitions = [
-        (topic, number)
-        for topic, count in admin.topics().items()
-        if names.is_scheduled(topic)
-        for number in range(count)
-    ]
+    partitions = [where for where in all_partitions(admin.topics()) if names.is_scheduled(where[0])]
     # The ends first: what is appended later is no send-back of a process that has died before.
     ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)
     left = most_bytes
@@ -143,8 +132,8 @@ def _appended(
         for begin in begins:
             starts = admin.offsets_at(partitions, begin)
             ranges = {where: (starts[where], ends[where]) for where in partitions}
-            for message in reader.read(ranges, stop=stop):
-                left -= _size_of(message)
+            for read in reader.records(ranges, stop=stop):
+                left -= _size_of(read)
                 if left < 0:
                     logger.warning(
                         "%d MiB of recent send-backs are read, and no more: calls that come again may not be "
@@ -152,30 +141,29 @@ def _appended(
                         *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
                     )
                     return
-                yield message
+                yield read
             if reader.unread:
                 raise KafkaNotReachable("reading the send-backs of the last minutes: stopped before their end")
             ends = {where: min(starts[where], ends[where]) for where in partitions}
 
 
-def _size_of(message: Message) -> int:
+def _size_of(read: ReadRecord) -> int:
     """Bytes of value and headers, which are what large records are large by."""
-    return len(message) + sum(len(value or b"") for _, value in headers_of(message))
+    return len(read.value or b"") + sum(len(value or b"") for _, value in read.headers)
 
 
-def _read(message: Message, names: TopicNames) -> tuple[Attempt, RecentSendBack] | None:
-    headers = headers_of(message)
+def _read(read: ReadRecord, names: TopicNames) -> tuple[Attempt, RecentSendBack] | None:
+    topic, headers = read.topic, read.headers
     target = text_property(headers, REAL_TOPIC) or ""
     dead_letter = target.startswith(DLQ_PREFIX)
     if not dead_letter and not target.startswith(RETRY_PREFIX):
         return None
-    topic = message.topic() or ""
     in_inbox = topic == names.send_back
     identity = text_property(headers, ORIGIN_MESSAGE_ID)
     if identity is None:
         return None
     times = (count_property(headers, RECONSUME_TIME) or 0) + (1 if in_inbox else 0)
-    due_ms = None if in_inbox else message.timestamp()[1] + names.delay_ms(topic)
+    due_ms = None if in_inbox else read.stored_ms + names.delay_ms(topic)
     level = None if in_inbox or dead_letter else count_property(headers, DELAY)
     group = target.removeprefix(DLQ_PREFIX if dead_letter else RETRY_PREFIX)
     written = RecentSendBack(dead_letter, level, due_ms, count_property(headers, BORN_TIMESTAMP), in_inbox)

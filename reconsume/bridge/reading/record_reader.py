@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import NO_TOPIC, translate, translated
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 
@@ -33,9 +33,6 @@ _IDLE_SECONDS: Final = 0.5
 _NEAR: Final = 200
 """Records so close to each other are read in one go; further ones are sought."""
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-_NO_PARTITION: Final = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-)
 
 
 @dataclass(slots=True)
@@ -194,7 +191,7 @@ class RecordReader:
             # It tells of the place where reading began alone; further on there may be records.
             missing = [at]
             partition.ended = True
-        elif code in _NO_PARTITION:
+        elif code in NO_TOPIC:
             missing = list(partition.wanted)
         elif error.retriable():
             missing = []
@@ -242,10 +239,9 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
     reader = RecordReader(base, client_id, _SECONDS, group)
     try:
         reader.read(position, found.append)
-        while not found:
-            reader.run_once()
-    except KafkaException as error:
-        raise translate(error, f"reading {position} again") from error
+        with translated(f"reading {position} again"):
+            while not found:
+                reader.run_once()
     finally:
         reader.close()
     if isinstance(found[0], ReconsumeError):

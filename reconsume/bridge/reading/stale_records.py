@@ -144,4 +144,9 @@ def committed_offsets(
         found = consumer.committed(partitions, timeout)
     except KafkaException as error:
         raise KafkaNotReachable(str(translate(error, "asking what is committed"))) from error
+    for one in found:
+        if one.error is not None:
+            # Such as an offset that an open transaction holds back: its partition looks as if nothing were committed.
+            doing = f"asking what is committed of {one.topic}-{one.partition}"
+            raise KafkaNotReachable(str(translate(one.error, doing)))
     return {(one.topic, one.partition): one.offset for one in found}

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import consumer_settings
@@ -50,10 +50,11 @@ class TailReader:
         self.reached: dict[Partition, int] = {}
         self.unread: set[Partition] = set()
 
-    def follow(self, starts: Mapping[Partition, int]) -> None:
-        """Read these too, from these offsets on."""
+    def follow(self, starts: Mapping[Partition, int | None]) -> None:
+        """Read these too, from these offsets on; None is the beginning."""
         self.unread.update(starts)
-        self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in starts.items()])
+        begins = [(where, OFFSET_BEGINNING if start is None else start) for where, start in starts.items()]
+        self._consumer.incremental_assign([TopicPartition(*where, begin) for where, begin in begins])
 
     def leave(self, topic: str) -> None:
         """Read no more of a topic; what has come already may still be given."""

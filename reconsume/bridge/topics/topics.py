@@ -5,16 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
-from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, TopicToMake
+from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
-__all__ = ["NamedTopic", "TopicDifference", "TopicMaker", "TopicPlan", "WantedTopic", "plan_topics", "wanted_topics"]
+__all__ = [
+    "NamedTopic",
+    "TopicDifference",
+    "TopicMaker",
+    "TopicPlan",
+    "install",
+    "plan_topics",
+    "wanted_topics",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -23,21 +34,6 @@ _HEADER_ROOM_BYTES: Final = 65_536
 """What our headers add at most: two topic names, two ids, a cause of 6 KiB; with room to spare."""
 _SAFE_REPLICATION: Final = 3
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class WantedTopic:
-    """A topic as it should be; -1 replicas is the cluster's default.
-
-    Attributes:
-        may_grow: whether partitions are added to one that has fewer; records of one key change partitions then.
-    """
-
-    name: str
-    partitions: int
-    replication_factor: int
-    settings: Mapping[str, str]
-    may_grow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,6 @@ class TopicMaker:
         self._own = settings
         self._groups = groups
         self._ignored: list[str] = []
-        self._facts: ClusterFacts | None = None
 
     @property
     def _settings(self) -> TopicSettings:
@@ -127,12 +122,10 @@ class TopicMaker:
             )
         return published
 
-    @property
+    @cached_property
     def facts(self) -> ClusterFacts:
         """What the cluster says of itself; asked once."""
-        if self._facts is None:
-            self._facts = self._admin.facts()
-        return self._facts
+        return self._admin.facts()
 
     def make(self, wanted: WantedTopic) -> bool:
         """Make one topic; False if somebody else made it first."""
@@ -152,9 +145,7 @@ class TopicMaker:
             self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)
             for one in named
         ]
-        outcomes = self._admin.create_all(
-            [TopicToMake(one.name, one.partitions, one.replication_factor, one.settings) for one in topics]
-        )
+        outcomes = self._admin.create_all(topics)
         refused: dict[str, ReconsumeError] = {
             topic: one for topic, one in outcomes.items() if isinstance(one, ReconsumeError)
         }
@@ -188,18 +179,15 @@ class TopicMaker:
 
     def quarantine_topic(self) -> WantedTopic:
         """Kept for ever, and with room for whatever fitted into a delay topic, plus the reason."""
-        wanted = self._wanted(self._names.quarantine, 1, -1)
-        limit = str(int(wanted.settings["max.message.bytes"]) + _HEADER_ROOM_BYTES)
-        return WantedTopic(
-            wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"max.message.bytes": limit}
-        )
+        return self._wanted(self._names.quarantine, 1, -1, {"max.message.bytes": str(self._limit + _HEADER_ROOM_BYTES)})
+
+    def dead_letter_states_topic(self) -> WantedTopic:
+        """Compacted: the last state of each dead letter stays as long as the dead letter."""
+        return self._wanted(self._names.dead_letter_states, 1, None, {"cleanup.policy": "compact"})
 
     def groups_topic(self) -> WantedTopic:
         """Compacted: the last word on each group stays."""
-        wanted = self._wanted(self._names.groups, 1, None)
-        return WantedTopic(
-            wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | {"cleanup.policy": "compact"}
-        )
+        return self._wanted(self._names.groups, 1, None, {"cleanup.policy": "compact"})
 
     def cancel_topic(self) -> WantedTopic:
         """Kept as long as a message may wait, and then as long as a worker remembers that it was withdrawn."""
@@ -207,36 +195,39 @@ class TopicMaker:
 
     def positions_topic(self) -> WantedTopic:
         """Compacted, and soon: it is read whole, and each transaction of a worker adds records and a marker."""
-        wanted = self._wanted(self._names.positions, 1, None)
         compacted = {
             "cleanup.policy": "compact",
             "segment.bytes": str(4 * 1024 * 1024),
             "segment.ms": str(10 * 60_000),
             "delete.retention.ms": str(60_000),
         }
-        return WantedTopic(wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | compacted)
+        return self._wanted(self._names.positions, 1, None, compacted)
 
     def withdrawn_topic(self) -> WantedTopic:
         """Compacted soon, for workers that start read all of it; kept as long as the requests themselves."""
-        wanted = self._wanted(self._names.withdrawn, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
         compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
-        return WantedTopic(wanted.name, 1, wanted.replication_factor, dict(wanted.settings) | compacted)
+        return self._wanted(self._names.withdrawn, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS, compacted)
 
     def _retention_ms(self) -> int:
         return int(self._settings.retention_days * _DAY_MS)
 
-    def _wanted(self, name: str, partitions: int, retention_ms: int | None) -> WantedTopic:
+    @property
+    def _limit(self) -> int:
+        return self._settings.max_message_bytes or self.facts.message_max_bytes + _HEADER_ROOM_BYTES
+
+    def _wanted(
+        self, name: str, partitions: int, retention_ms: int | None, more: Mapping[str, str] | None = None
+    ) -> WantedTopic:
         replicas = self._settings.replication_factor
         if replicas is None:
             safe = self.facts.brokers >= _SAFE_REPLICATION
             replicas = max(_SAFE_REPLICATION, self.facts.default_replication_factor) if safe else -1
-        limit = self._settings.max_message_bytes or self.facts.message_max_bytes + _HEADER_ROOM_BYTES
-        settings = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(limit)}
+        settings = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(self._limit)}
         if retention_ms is not None:
             settings |= {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
         if replicas >= _SAFE_REPLICATION:
             settings["min.insync.replicas"] = "2"
-        return WantedTopic(name, partitions, replicas, settings)
+        return WantedTopic(name, partitions, replicas, settings | dict(more or {}))
 
 
 def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
@@ -251,10 +242,20 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         maker.cancel_topic(),
         maker.positions_topic(),
         maker.withdrawn_topic(),
+        maker.dead_letter_states_topic(),
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),
     ]
+
+
+def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
+    """Make the topics that are missing, and publish what holds for all groups; gives the maker of more topics."""
+    maker, groups = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics), Groups(system)
+    for topic in wanted_topics(maker, groups):
+        maker.make(topic)
+    write_system(cluster, system)
+    return maker
 
 
 def plan_topics(

@@ -7,6 +7,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -16,8 +17,9 @@ from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import clients_of, clock_of, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
+from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.identity import Identity, stable_identity
-from reconsume.bridge.reading.known_offsets import Answer, KnownOffsets
+from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.send_back import direct_copy
@@ -269,10 +271,7 @@ class ExactlyOnceWriter:
 
     def _commits(self, partitions: Collection[Partition]) -> Mapping[Partition, Answer]:
         """To a coordinator that has lost offsets each transaction looks undone."""
-
-        def ask(asked: Collection[Partition]) -> Mapping[Partition, Commit]:
-            return self._admin.commits(self._group, asked, stable=True)
-
+        ask = partial(self._admin.commits, self._group, stable=True)
         return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, NamedTuple, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
     START_SECONDS,
@@ -20,25 +21,36 @@ from reconsume.bridge.writing.transactions import (
     Undone,
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.wire.properties import Header
 
-__all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter"]
+__all__ = ["TRANSACTION_SECONDS", "ExclusiveWriter", "NewRecord"]
 
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
+
+
+class NewRecord(NamedTuple):
+    """A record to write."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    headers: Sequence[Header] = ()
 
 
 class ExclusiveWriter:
     """Shuts out every other writer of the same id; use it as a context. No call of it waits without an end.
 
     Args:
-        base: librdkafka's settings for any client.
+        cluster: where to.
         transactional_id: the same in all processes that do this work.
         doing: begins each error.
     """
 
-    def __init__(self, base: Mapping[str, Any], transactional_id: str, doing: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, doing: str) -> None:
         self._doing = doing
-        settings = transactional_settings(base, transactional_id, int(TRANSACTION_SECONDS * 1_000))
+        settings = transactional_settings(cluster.base, transactional_id, int(TRANSACTION_SECONDS * 1_000))
         self._transactions = Transactions(settings)
         self._registration = 0
 
@@ -55,10 +67,8 @@ class ExclusiveWriter:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to the transactional id is missing.
         """
-        try:
+        with translated(f"{self._doing}: registering the transactional id"):
             self._transactions.register(START_SECONDS)
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
         self._registration = self._transactions.registrations
 
     @property
@@ -69,6 +79,15 @@ class ExclusiveWriter:
         between, and that one may have committed before: take over again and read what was written. No test.
         """
         return self._registration == self._transactions.registrations
+
+    def write_records(self, records: Iterable[NewRecord]) -> None:
+        """Commit these records, all or none; errors as those of `write`."""
+
+        def produce(producer: Producer) -> None:
+            for topic, value, key, partition, headers in records:
+                producer.produce(topic, value, key, partition, headers=list(headers))
+
+        self.write(produce)
 
     def write(self, produce: Produce) -> None:
         """Commit records, all or none.
@@ -81,7 +100,8 @@ class ExclusiveWriter:
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         try:
-            self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
+            with translated(f"{self._doing}: registering the transactional id"):
+                self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
         except Undone as error:
             raise translate(error.cause, self._doing) from error
         except InDoubt as error:
@@ -91,8 +111,6 @@ class ExclusiveWriter:
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error
-        except KafkaException as error:
-            raise translate(error, f"{self._doing}: registering the transactional id") from error
 
     def _explain(self, error: ShutOut) -> ReconsumeError:
         if error.cause.code() in SHUT_OUT:

@@ -7,22 +7,15 @@ from typing import Final
 from zlib import crc32
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.groups.groups_store import read_groups
-from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.rules.lane_budgets import LaneBudgets
 
-__all__ = ["ANY_PARTITION", "ChoosePartition", "LanePartitions", "partitions_at_once"]
+__all__ = ["ANY_PARTITION", "LanePartitions"]
 
 ANY_PARTITION: Final = -1
 """Lets the producer choose: by key as a Java client would, else any."""
-
-
-ChoosePartition = Callable[[str, bytes | None], int]
-"""Gives the partition for a record of a group, or to a topic, with a key."""
 
 
 class LanePartitions:
@@ -60,15 +53,3 @@ class LanePartitions:
         if self._budgets.is_flood(lane, target, self._clock()):
             return normal + crc32(target.encode()) % (partitions - normal)
         return choose_partition(key, normal)
-
-
-def partitions_at_once(settings: Settings) -> ChoosePartition:
-    """The partitions of `DELAY.0s` for what somebody sends now, such as dead letters again.
-
-    Raises:
-        KafkaNotReachable: GROUPS, or the topic, cannot be read.
-    """
-    lane, groups = settings.names.delay(0), read_groups(settings)
-    count = KafkaAdmin(settings.client_settings()).partitions([lane]).get(lane, 0)
-    lanes = LanePartitions(lambda: groups)
-    return lambda target, key: lanes.choose(lane, count, target, key)

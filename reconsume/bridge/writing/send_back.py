@@ -20,12 +20,7 @@ from reconsume.bridge.kafka.lasting_producer import LastingProducer
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
-from reconsume.delay_levels.errors import (
-    KafkaNotReachable,
-    ReconsumeError,
-    RecordTooLarge,
-    SendBackFailed,
-)
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy

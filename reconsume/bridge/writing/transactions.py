@@ -181,7 +181,7 @@ class Transactions:
         left_ms = self._longest_ms - (monotonic_ms() - began)
         self._do(lambda: commit(producer, PATIENCE_SECONDS), began, heard, left_ms / 1_000, commits=True)
         if monotonic_ms() - began > _PROMPT_MS:
-            self._replace()
+            self.renew()
 
     def try_out(self, produce: Produce) -> None:
         """Have records stored, and undo it: no reader of committed records sees them.
@@ -202,8 +202,9 @@ class Transactions:
         self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
 
     def renew(self) -> None:
-        """Go on with a new producer; between two transactions."""
-        self._replace()
+        """Go on with a new producer, whose epoch shuts out what this one may have left behind."""
+        self._leave()
+        self._try_to_register()
 
     def close(self) -> None:
         """Let go, also of one that is broken, within seconds."""
@@ -291,11 +292,11 @@ class Transactions:
             if _is_final(error.args[0]) and not _was_empty(cause, error.args[0]):
                 self._leave()
                 raise ShutOut(error.args[0]) from error
-            self._replace()
+            self.renew()
             raise self._after_no_abort(cause, commits=commits) from error
         # Every request of one that the group has refused was answered, if that took no longer than usual.
         if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
-            self._replace()
+            self.renew()
         raise Undone(cause)
 
     @staticmethod
@@ -305,11 +306,6 @@ class Transactions:
         But what has a refused record is never committed.
         """
         return InDoubt(cause) if commits and not is_refusal(cause) else Undone(cause)
-
-    def _replace(self) -> None:
-        """Go on with a new producer, whose epoch shuts out what this one may have left behind."""
-        self._leave()
-        self._try_to_register()
 
     def _try_to_register(self) -> None:
         """At once, because what comes late may also open a transaction of its own."""

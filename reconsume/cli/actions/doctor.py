@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.doctor.report import Report
@@ -16,25 +16,17 @@ __all__ = ["run_doctor"]
 
 
 def run_doctor(
-    settings: Settings, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool
+    cluster: Cluster, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool
 ) -> bool:
     """Examine, print; whether there is no problem."""
     role = role_named(role_name)
     if role in (Role.CONSUMER, Role.SIDECAR) and group is None:
         raise IllegalSetting(f"--role {role.value} needs --group")
-    rights = rights_of(
-        role, settings.names, group=group or "", topics=topics, allowed_real_topics=settings.allowed_real_topics
-    )
-    report = examine(settings, role.value, rights, send_record=send_record)
+    allowed = cluster.settings.allowed_real_topics
+    rights = rights_of(role, cluster.names, group=group or "", topics=topics, allowed_real_topics=allowed)
+    report = examine(cluster, role.value, rights, send_record=send_record)
     if as_json:
-        print_json(
-            {
-                "healthy": report.healthy,
-                "findings": [asdict(one) for one in report.findings],
-                "passed": report.passed,
-                "skipped": report.skipped,
-            }
-        )
+        print_json({"healthy": report.healthy, **asdict(report)})
     else:
         _print(report)
     return report.healthy

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import Future
 
 from confluent_kafka import Message
 
 from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.cli.output import print_json, print_line
@@ -21,7 +21,7 @@ _SECONDS = 15.0
 
 
 def send_back_record(
-    settings: Settings, group: str, message: str, delay_level: int, cause: str | None, *, as_json: bool
+    cluster: Cluster, group: str, message: str, delay_level: int, cause: str | None, *, as_json: bool
 ) -> None:
     """Send the record at `TOPIC/PARTITION/OFFSET` back for a group; returns when it is acknowledged.
 
@@ -33,15 +33,15 @@ def send_back_record(
         position = Position.parse(message)
     except MalformedProperty as error:
         raise IllegalSetting(f"--message: {error}") from None
-    record = read_again(settings.client_settings(), position, group, "reconsume-send-back")
+    record = read_again(cluster.base, position, group, "reconsume-send-back")
     headers = headers_of(record)
     timestamp = record.timestamp()[1]
-    retried = position.topic == settings.names.retry(group)
+    retried = position.topic == cluster.names.retry(group)
     stored = Stored.of_retry(headers, position, timestamp) if retried else Stored.first_copy(position, timestamp)
     request = SendBackRequest(
         group, headers, stored, delay_level=delay_level, cause=None if cause is None else Cause(cause)
     )
-    _write(settings, request, record)
+    _write(cluster, request, record)
     answer = {"message": str(position), "group": group, "reconsumeTimes": stored.reconsume_times + 1}
     if as_json:
         print_json(answer)
@@ -49,22 +49,18 @@ def send_back_record(
         print_line(f"{position} is sent back for group {group}, reconsume times {stored.reconsume_times + 1}")
 
 
-def _write(settings: Settings, request: SendBackRequest, record: Message) -> None:
-    groups = read_groups(settings)
-    writer = SendBackWriter(settings.client_settings(), settings.names, lambda: groups, "reconsume-send-back")
-    done = threading.Event()
-    failed: list[SendBackFailed] = []
-
-    def on_done(error: SendBackFailed | None) -> None:
-        if error is not None:
-            failed.append(error)
-        done.set()
-
+def _write(cluster: Cluster, request: SendBackRequest, record: Message) -> None:
+    groups = read_groups(cluster)
+    writer = SendBackWriter(cluster.base, cluster.names, lambda: groups, "reconsume-send-back")
+    answer: Future[SendBackFailed | None] = Future()
     try:
-        writer.send_back(request, record.key(), record.value(), on_done)
-        if not done.wait(_SECONDS):
-            raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored all the same")
+        writer.send_back(request, record.key(), record.value(), answer.set_result)
+        error = answer.result(_SECONDS)
+    except TimeoutError:
+        raise SendBackFailed(
+            f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored all the same"
+        ) from None
     finally:
         writer.close()
-    if failed:
-        raise failed[0]
+    if error is not None:
+        raise error

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.counting import Count
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.output import clear_screen, print_json, print_line, print_table
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.operations.status import collect_status
@@ -19,11 +18,11 @@ __all__ = ["show_status", "watch_status"]
 _EVERY_SECONDS: Final = 2.0
 
 
-def watch_status(settings: Settings, *, as_json: bool, rest: Callable[[float], object] = time.sleep) -> None:
+def watch_status(cluster: Cluster, *, as_json: bool, rest: Callable[[float], object] = time.sleep) -> None:
     """Print the status again and again, until Ctrl-C.
 
     Args:
-        settings: of the installation.
+        cluster: the installation.
         as_json: print JSON.
         rest: how seconds pass.
     """
@@ -31,26 +30,22 @@ def watch_status(settings: Settings, *, as_json: bool, rest: Callable[[float], o
         while True:
             if not as_json:
                 clear_screen()
-            show_status(settings, as_json=as_json)
+            show_status(cluster, as_json=as_json)
             rest(_EVERY_SECONDS)
 
 
-def show_status(settings: Settings, *, as_json: bool) -> None:
+def show_status(cluster: Cluster, *, as_json: bool) -> None:
     """Print the status once."""
-    report = collect_status(settings)
+    status = collect_status(cluster)
     if as_json:
-        print_json(report)
+        print_json(status.as_json())
         return
-    lanes = [
-        (one["topic"], _shown(one, "waiting"), _shown(one, "overdue"), _when(one["next_due_ms"], report["at_ms"]))
-        for one in report["waiting"]
-    ]
+    lanes = [(one.topic, one.waiting, one.overdue, _when(one.next_due_ms, status.at_ms)) for one in status.waiting]
     print_table("waiting", ("topic", "waiting", "overdue", "next due"), lanes)
-    rows = [(one["group"], _shown(one, "retry_lag"), _shown(one, "dead_letters")) for one in report["groups"]]
+    rows = [(one.group, one.retry_lag, one.dead_letters) for one in status.groups]
     print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
-    print_line(f"quarantined: {_shown(report, 'quarantined')}")
-    parts = [report, *report["waiting"], *report["groups"]]
-    if not all(value for part in parts for name, value in part.items() if name.endswith("_exact")):
+    print_line(f"quarantined: {status.quarantined}")
+    if not status.is_exact:
         print_line("~: too many to be read; by offsets, which count the end marks of transactions too")
 
 
@@ -59,7 +54,3 @@ def _when(due_ms: int | None, now: int) -> str:
         return ""
     left = (due_ms - now) // 1000 * 1000
     return f"in {format_duration(left)}" if left >= 0 else f"{format_duration(-left)} ago"
-
-
-def _shown(report: Mapping[str, Any], name: str) -> str:
-    return str(Count(report[name], report[f"{name}_exact"]))

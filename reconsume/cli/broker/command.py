@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from reconsume.cli.common import stop_at_signals
 from reconsume.cli.output import print_json_line, print_line, tell
 from reconsume.cli.progress import working
 
 __all__ = ["run_broker"]
 
-
-class _Interrupted(BaseException):
-    """A signal to stop came while Kafka was not up yet."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_broker(port: int, data_dir: Path | None, *, as_json: bool = False) -> None:
     """Start Kafka, print its address, and run until Ctrl-C or SIGTERM.
 
+    Looking for Java and downloading may take minutes, so until Kafka is up a signal ends what is being done.
+
     Raises:
         BrokerFailed: it did not start, or it ended by itself.
         SystemExit: 128 + the signal's number, if it came before Kafka was up.
     """
-    stop = threading.Event()
     with working("starting Kafka") as say:
         kafka = LocalKafka(port, data_dir=data_dir, progress=say)
+        for number in _SIGNALS:
+            signal.signal(number, _exit)
         try:
-            _start(kafka, stop)
+            kafka.start()
         except BaseException:
             kafka.stop()
             raise
+    stop = stop_at_signals()
     try:
         if as_json:
             print_json_line({"bootstrap.servers": kafka.bootstrap_servers, "log": str(kafka.log_file)})
@@ -47,20 +50,8 @@ def run_broker(port: int, data_dir: Path | None, *, as_json: bool = False) -> No
         kafka.stop()
 
 
-def _start(kafka: LocalKafka, stop: threading.Event) -> None:
-    """Looking for Java and downloading may take minutes, so until Kafka is up a signal ends what is being done."""
-    starting = True
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        first = not stop.is_set()
-        stop.set()
-        if starting and first:
-            raise _Interrupted(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    try:
-        kafka.start()
-        starting = False
-    except _Interrupted as interrupted:
-        sys.exit(128 + interrupted.args[0])
+def _exit(number: int, _frame: FrameType | None) -> None:
+    """Only once: what is begun is then ended in order."""
+    for one in _SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    sys.exit(128 + number)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from reconsume.bridge.process.environment import cache_folder
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "JarSet",
     "JarsNotFound",
     "Progress",
-    "cache_folder",
     "cached_jars",
     "kafka_jars",
 ]
@@ -79,14 +78,6 @@ class JarSet:
     modules: str
     count: int
     megabytes: int
-
-
-def cache_folder() -> Path:
-    """`RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder."""
-    if own := os.environ.get("RECONSUME_CACHE_DIR"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "reconsume"
 
 
 def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> Path:

@@ -20,12 +20,11 @@ from confluent_kafka.admin import (
 )
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
-from reconsume.bridge.groups.groups_store import write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.topics.topics import TopicMaker, install
 from reconsume.cli.chaos.poison import GROUP_OF_POISON, LARGEST_BATCH, ORIGIN_OF_POISON, UNMADE_PREFIX
-from reconsume.cli.chaos.workload import GROUP, LEVEL_TABLE, ORIGIN, PARTITIONS, PROCESSED
+from reconsume.cli.chaos.workload import GROUP, ORIGIN, PARTITIONS, PROCESSED
+from reconsume.cli.judging.judge import LEVEL_TABLE
 from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["Operator"]
@@ -42,18 +41,17 @@ class Operator:
     """Knows the installation's topics, and waits for a broker that is just coming back.
 
     Args:
-        settings: not by way of the proxies.
+        cluster: not by way of the proxies.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._holds_poison = False
-        self._admin = KafkaAdmin(settings.client_settings())
-        self._maker = TopicMaker(self._admin, settings.names, settings.topics)
+        self._admin, self._names = cluster.admin, cluster.names
 
     def _change(self, ask: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> None:
         """By a new client: one whose connections were reset may wait for its controller for minutes."""
-        client = AdminClient(self._settings.client_settings())
+        client = AdminClient(self._cluster.base)
         for future in ask(client).values():
             future.result()
 
@@ -62,12 +60,9 @@ class Operator:
         _insist(self._make_topics)
 
     def _make_topics(self) -> None:
-        system = SystemConfig(message_delay_level=LEVEL_TABLE)
-        for topic in plan_topics(wanted_topics(self._maker, Groups(system)), self._admin.topics(), {}).missing:
-            self._maker.make(topic)
+        install(self._cluster, SystemConfig(message_delay_level=LEVEL_TABLE))
         for name in (ORIGIN, PROCESSED):
             self._admin.create(name, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
-        write_system(self._settings, system)
 
     def prepare_poison(self) -> None:
         """The topics of the poisoned group, and no right for anybody to make those of the groups without."""
@@ -76,17 +71,18 @@ class Operator:
 
     def _prepare_poison(self) -> None:
         self._admin.create(ORIGIN_OF_POISON, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
-        retry = self._maker.retry_topic(GROUP_OF_POISON, Groups())
+        maker = TopicMaker(self._admin, self._names, self._cluster.settings.topics)
+        retry = maker.retry_topic(GROUP_OF_POISON, Groups())
         settings = {**retry.settings, "max.message.bytes": str(LARGEST_BATCH)}
         self._admin.create(retry.name, retry.partitions, retry.replication_factor, settings)
-        unmade = ResourceType.TOPIC, self._settings.names.retry(UNMADE_PREFIX), ResourcePatternType.PREFIXED
+        unmade = ResourceType.TOPIC, self._names.retry(UNMADE_PREFIX), ResourcePatternType.PREFIXED
         # Who may make topics in the cluster may make any. Other names are free, because no rule is about them.
         cluster = ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL
         self._add_rules([rule for one in (unmade, cluster) for rule in _all_but(AclOperation.CREATE, *one)])
 
     def delete(self, choice: int) -> None:
         """One of the topics that hold no message."""
-        names = self._settings.names
+        names = self._names
         topics = [names.cancel] if self._holds_poison else [names.cancel, names.quarantine]
         topic = topics[choice % len(topics)]
         _insist(partial(self._delete, topic))
@@ -97,7 +93,7 @@ class Operator:
 
     def take_reading(self, choice: int) -> str:
         """Nobody may read one of the topics that messages go through; gives which one."""
-        names = self._settings.names
+        names = self._names
         lanes = [names.delay(seconds * 1_000) for seconds in (0, 1, 2, 3)]
         topics = [ORIGIN, names.retry(GROUP), *lanes]
         topic = topics[choice % len(topics)]
@@ -106,7 +102,7 @@ class Operator:
 
     def take_writing(self) -> str:
         """Nobody may write to the retry topic of the poisoned group, which is given."""
-        topic = self._settings.names.retry(GROUP_OF_POISON)
+        topic = self._names.retry(GROUP_OF_POISON)
         self._take(AclOperation.WRITE, topic)
         return topic
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from enum import StrEnum
 from itertools import cycle
-from typing import Any, Final
+from typing import Final
 
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.cli.chaos.faults import FaultKind
-from reconsume.cli.chaos.workload import PARTITIONS, Load, produce
+from reconsume.cli.chaos.workload import ORIGIN, PARTITIONS, PROCESSED, Load, failures_in, produce
+from reconsume.cli.judging.judge import Poison
+from reconsume.cli.judging.reading import Begun, Workload
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, RETRY_TOPIC
@@ -25,10 +28,10 @@ __all__ = [
     "MIXES",
     "ORIGIN_OF_POISON",
     "UNMADE_PREFIX",
-    "Poison",
     "PoisonLoad",
     "poison_in",
     "slip",
+    "workload",
 ]
 
 ORIGIN_OF_POISON: Final = "chaos.poison"
@@ -41,24 +44,6 @@ _LARGE_BYTES: Final = LARGEST_BATCH + 4_096
 _PART_OF_RATE: Final = 0.25
 """Poison comes on top of the ordinary messages."""
 _LOWEST_RATE: Final = 10.0
-
-
-class Poison(StrEnum):
-    """A message that fails once. What is to become of it then?"""
-
-    SMALL = "small"
-    """It is delivered, whatever its neighbours suffer; without the right to write it is quarantined."""
-    LARGE = "large"
-    """Its retry topic refuses it, so it is quarantined."""
-    UNMADE = "unmade"
-    """Its retry topic cannot be made, so it is quarantined."""
-    SLIP = "slip"
-    """Its listener does what no listener may do. It is sent back and delivered."""
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the quarantine is its only right end."""
-        return self in (Poison.LARGE, Poison.UNMADE)
 
 
 MIXES: Final[Mapping[FaultKind, Sequence[Poison]]] = {
@@ -75,18 +60,30 @@ def poison_in(body: bytes | None) -> Poison:
     return Poison((body or b"").split(b" ", 3)[2].decode())
 
 
+def workload(names: TopicNames) -> Workload:
+    """What a run reads: ordinary messages, poison, and send-backs for groups whose retry topics cannot be made."""
+    unmade = (RETRY_PREFIX + UNMADE_PREFIX).encode()
+
+    def begun(read: ReadRecord) -> Begun | None:
+        topic, body = read.topic, read.value
+        if topic == ORIGIN:
+            return failures_in(body), None
+        is_unmade = topic == names.send_back and (dict(read.headers).get(REAL_TOPIC) or b"").startswith(unmade)
+        return (failures_in(body), poison_in(body)) if is_unmade or topic == ORIGIN_OF_POISON else None
+
+    return Workload((ORIGIN, ORIGIN_OF_POISON, names.send_back), PROCESSED, begun)
+
+
 class PoisonLoad:
     """Produces poison.
 
     Args:
-        conf: librdkafka settings; not by way of the proxies.
-        names: the installation's topics.
+        cluster: not by way of the proxies.
         rate: of the ordinary messages, per second.
     """
 
-    def __init__(self, conf: Mapping[str, Any], names: TopicNames, rate: float) -> None:
-        self._conf = conf
-        self._inbox = names.send_back
+    def __init__(self, cluster: Cluster, rate: float) -> None:
+        self._cluster = cluster
         self._rate = max(_LOWEST_RATE, rate * _PART_OF_RATE)
         self.produced = 0
 
@@ -96,7 +93,9 @@ class PoisonLoad:
         timer = threading.Timer(seconds, stop.set)
         timer.start()
         try:
-            self.produced += produce(self._conf, self._rate, stop, lambda: False, lambda n: self._load(n, next(turns)))
+            self.produced += produce(
+                self._cluster.base, self._rate, stop, lambda: False, lambda n: self._load(n, next(turns))
+            )
         finally:
             timer.cancel()
 
@@ -105,7 +104,12 @@ class PoisonLoad:
         if poison is Poison.UNMADE:
             # As a client in another language sends back, because these groups have no consumer.
             group = f"{RETRY_PREFIX}{UNMADE_PREFIX}{number % _UNMADE_GROUPS}"
-            return Load(self._inbox, body, -1, {REAL_TOPIC: group.encode(), RETRY_TOPIC: ORIGIN_OF_POISON.encode()})
+            return Load(
+                self._cluster.names.send_back,
+                body,
+                -1,
+                {REAL_TOPIC: group.encode(), RETRY_TOPIC: ORIGIN_OF_POISON.encode()},
+            )
         if poison is Poison.LARGE:
             body += b" ".ljust(_LARGE_BYTES, b"x")
         return Load(ORIGIN_OF_POISON, body, number % PARTITIONS)

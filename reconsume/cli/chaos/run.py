@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import random
+import signal
 import sys
 import tempfile
 import threading
@@ -11,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster, free_ports
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
@@ -21,16 +26,16 @@ from reconsume.cli.chaos.cluster.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.cluster.worker import set_ahead
 from reconsume.cli.chaos.faults import Fault, FaultKind, kinds_for, schedule
 from reconsume.cli.chaos.inflict import Inflictor
-from reconsume.cli.chaos.judging.judge import ChaosVerdict
-from reconsume.cli.chaos.judging.reading import TopicReader
-from reconsume.cli.chaos.judging.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.operator import Operator
-from reconsume.cli.chaos.poison import MIXES, PoisonLoad
+from reconsume.cli.chaos.poison import MIXES, PoisonLoad, workload
+from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.workload import produce
-from reconsume.cli.output import counted, print_json, print_line, print_table
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.cli.judging.judge import TopicsVerdict
+from reconsume.cli.judging.reading import TopicReader
+from reconsume.cli.output import counted, print_json, print_line, print_table, tell
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
-__all__ = ["ChaosOptions", "ChaosReport", "print_report", "run_chaos"]
+__all__ = ["ChaosOptions", "ChaosReport", "chaos", "print_report", "run_chaos"]
 
 _EACH: Final = 3
 """Schedulers, and consumers."""
@@ -82,7 +87,7 @@ class ChaosReport:
 
     options: ChaosOptions
     faults: Sequence[Inflicted]
-    verdict: ChaosVerdict
+    verdict: TopicsVerdict
     recovery: dict[str, dict[str, float]]
     lateness: dict[str, dict[str, float]]
     ended: list[str]
@@ -110,6 +115,23 @@ class ChaosReport:
         }
 
 
+def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sidecar: bool, as_json: bool) -> bool:
+    """Run it and print the figures; whether all promises were kept."""
+    if brokers not in (1, 3):
+        raise IllegalSetting(f"--brokers {brokers}: 1, or 3 that lose one at a time")
+    if sidecar and find_spec("uvicorn") is None:
+        raise IllegalSetting("--sidecar: needs what a sidecar needs: pip install '.[cli,sidecar]' in the checkout")
+    # None of the processes under test stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # That brokers go away is no news here.
+    logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
+    options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
+    tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")
+    report = run_chaos(options, tell)
+    print_report(report, as_json=as_json)
+    return report.ok
+
+
 def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | None = None) -> ChaosReport:
     """Run it all.
 
@@ -126,24 +148,22 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     with ExitStack() as stack:
         cluster = stack.enter_context(ChaosCluster(options.brokers, say, folder))
         say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
-        settings = Settings(bootstrap_servers=cluster.direct)
-        operator = Operator(settings)
+        direct = Cluster(Settings(bootstrap_servers=cluster.direct))
+        operator = Operator(direct)
         operator.make_topics()
         faults = options.schedule()
         is_poisoned = any(one.kind in MIXES for one in faults)
         if is_poisoned:
             operator.prepare_poison()
-        reader = stack.enter_context(TopicReader(settings.client_settings(), settings.names, say))
+        reader = stack.enter_context(TopicReader(direct, workload(direct.names), say))
         clocks = [folder / f"scheduler-{number}.clock" for number in range(_EACH)]
         processes = stack.enter_context(_processes(options, cluster, clocks, folder, poisoned=is_poisoned))
         stop = threading.Event()
         pool = stack.enter_context(ThreadPoolExecutor(1))
         stack.callback(stop.set)
-        load = pool.submit(
-            produce, settings.client_settings(), options.rate, stop, lambda: reader.judge.behind > _BACKLOG
-        )
+        load = pool.submit(produce, direct.base, options.rate, stop, lambda: reader.judge.behind > _BACKLOG)
         _wait_for_the_first(reader, processes)
-        poison = PoisonLoad(settings.client_settings(), settings.names, options.rate)
+        poison = PoisonLoad(direct, options.rate)
         inflictor = Inflictor(cluster, processes, clocks, operator, poison, time.sleep)
         inflicted = _inflict(faults, inflictor, load, say)
         stop.set()

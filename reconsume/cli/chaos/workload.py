@@ -13,12 +13,10 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.cli.judging.judge import DEAD
 
 __all__ = [
-    "DEAD",
     "GROUP",
-    "LEVEL_TABLE",
-    "MAX_RECONSUME_TIMES",
     "ORIGIN",
     "PARTITIONS",
     "PROCESSED",
@@ -35,13 +33,8 @@ ORIGIN: Final = "chaos.orders"
 PROCESSED: Final = "chaos.processed"
 GROUP: Final = "chaos"
 PARTITIONS: Final = 6
-LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
-"""The first retry waits 1 s, the second 2 s, the third 3 s."""
-MAX_RECONSUME_TIMES: Final = 3
 SESSION: Final = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 600}
 """Of every member of the group."""
-DEAD: Final = MAX_RECONSUME_TIMES + 1
-"""So many failures and the message is dead."""
 _FAILURES: Final = (0,) * 70 + (1,) * 15 + (2,) * 8 + (3,) * 2 + (DEAD,) * 5
 _SPREAD: Final = 37
 """Has no factor in common with 100, so that neighbours differ and every 100 messages are alike."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from reconsume.cli.common import BootstrapServers, ConfigFile, KafkaSettings, Output, check_output, read_settings
+from reconsume.bridge.process.settings import Settings
+from reconsume.cli.common import (
+    BootstrapServers,
+    ConfigFile,
+    KafkaSettings,
+    Output,
+    check_output,
+    read_settings,
+    settings_of,
+    with_options,
+)
 from reconsume.cli.output import print_facts, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from reconsume.bridge.process.settings import Settings
 
 __all__ = ["app"]
 
@@ -21,38 +27,32 @@ app = typer.Typer()
 _Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler, sidecar or console")]
 
 
-@app.command("check")
-def check(
+def _read(
     process: _Process = "scheduler",
     config: ConfigFile = None,
     bootstrap_servers: BootstrapServers = None,
     kafka: KafkaSettings = None,
-    output: Output = "table",
-) -> None:
+) -> tuple[str, Settings]:
+    return process, read_settings(config, bootstrap_servers, kafka, settings_of(process))
+
+
+@with_options(app, "check", read=_read)
+def check(read: tuple[str, Settings], output: Output = "table") -> None:
     """Say what is wrong with file, environment and command line; exit code 2 if something is. Asks no broker."""
-    as_json = check_output(output)
-    read_settings(config, bootstrap_servers, kafka, _kind(process))
-    if as_json:
-        print_json({"process": process, "ok": True})
+    if check_output(output):
+        print_json({"process": read[0], "ok": True})
     else:
         print_line("ok")
 
 
-@app.command("show")
-def show(
-    process: _Process = "scheduler",
-    config: ConfigFile = None,
-    bootstrap_servers: BootstrapServers = None,
-    kafka: KafkaSettings = None,
-    output: Output = "json",
-) -> None:
+@with_options(app, "show", read=_read)
+def show(read: tuple[str, Settings], output: Output = "json") -> None:
     """Print the settings in force, as JSON by default; librdkafka's and the token are masked: they hold passwords."""
-    as_json = check_output(output)
-    settings = read_settings(config, bootstrap_servers, kafka, _kind(process)).model_dump(mode="json")
-    if as_json:
-        print_json(settings)
+    shown = read[1].model_dump(mode="json")
+    if check_output(output):
+        print_json(shown)
     else:
-        print_facts(dict(_leaves(settings)))
+        print_facts(dict(_leaves(shown)))
 
 
 @app.command("schema")
@@ -60,7 +60,7 @@ def schema(process: _Process = "scheduler", output: Output = "json") -> None:
     """Print the JSON schema of a settings file, for editors and CI."""
     if not check_output(output):
         raise IllegalSetting("a schema is JSON: leave -o table out; docs/settings.md has the settings as tables")
-    print_json(_kind(process).model_json_schema())
+    print_json(settings_of(process).model_json_schema())
 
 
 def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -69,19 +69,3 @@ def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from _leaves(one, f"{prefix}{name}.")
         else:
             yield prefix + name, one
-
-
-def _kind(process: str) -> type[Settings]:
-    if process == "scheduler":
-        from reconsume.bridge.process.settings import Settings
-
-        return Settings
-    if process == "sidecar":
-        from reconsume.sidecar.settings import ProcessSettings
-
-        return ProcessSettings
-    if process == "console":
-        from reconsume.console.settings import ConsoleProcessSettings
-
-        return ConsoleProcessSettings
-    raise IllegalSetting(f"--process {process!r}: use scheduler, sidecar or console")

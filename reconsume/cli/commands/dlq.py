@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import now_ms
-from reconsume.bridge.process.settings import Settings
-from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
+from reconsume.cli.commands.dead_letter_rows import COLUMNS, content, cut, moment, state_row, summary
+from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
     csv_writer,
     json_line_writer,
-    one_line,
     opened,
     print_json,
     print_line,
@@ -28,81 +27,79 @@ from reconsume.cli.output import (
 )
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
+from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES
+from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import MOST, REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
+from reconsume.operations.resolve import Changed, reopen, resolve
 
-__all__ = ["app", "export_letters", "list_letters", "resend_letters", "show_letter"]
+__all__ = [
+    "app",
+    "export_letters",
+    "list_letters",
+    "reopen_letters",
+    "resend_letters",
+    "resolve_letters",
+    "show_letter",
+]
 
 app = typer.Typer()
 
 _LIST: Final = "reconsume dlq list"
-_CAUSE_CHARACTERS: Final = 100
 _EXPORT_PAGE: Final = 1_000
-_COLUMNS: Final = (
-    "record",
-    "dead_since",
-    "message_id",
-    "origin_topic",
-    "retries",
-    "exception_class",
-    "cause",
-    "replay_times",
-    "key",
-    "value",
-)
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
-Text = Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")]
-Key = Annotated[str | None, typer.Option(help="the record's key")]
-MessageId = Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")]
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")]
 
 
-def _filter(text: str | None, key: str | None, message_id: str | None, since: str | None, until: str | None) -> Filter:
+def _wanted(
+    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
+    state: Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")] = None,
+) -> Filter:
+    if state is not None and state.upper() not in STATES:
+        raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
     now = now_ms()
-    moments = (
+    since_ms, until_ms = (
         None if said is None else parse_point_in_time(option, said, now)
         for option, said in (("--since", since), ("--until", until))
     )
-    return Filter(text, key, message_id, *moments)
+    return Filter(text, key, message_id, since_ms, until_ms, None if state is None else state.upper())
 
 
-@on_kafka(app, "list")
+@on_kafka(app, "list", wanted=_wanted)
 def list_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
-    wanted = _filter(text, key, message_id, since, until)
-    page = read_page(here.settings, group, wanted, before=before, limit=limit)
+    page = read_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
-        records = [_summary(one) for one in page.records]
+        records = [summary(one) for one in page.records]
         print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
         return
     rows = [
         (
             str(one.place),
-            _moment(one.stored_ms) or "",
+            state_name(one.state).lower(),
+            moment(one.stored_ms) or "",
             one.letter.origin_message_id,
             one.letter.retries,
-            _cut(" ".join(filter(None, (one.letter.exception_class, one.letter.cause)))),
+            cut(" ".join(filter(None, (one.letter.exception_class, one.letter.cause)))),
         )
         for one in page.records
     ]
-    print_table(f"dead letters of {group}", ("record", "dead since", "message id", "retries", "why"), rows)
+    print_table(f"dead letters of {group}", ("record", "state", "dead since", "message id", "retries", "why"), rows)
     looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
     print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")
 
@@ -110,73 +107,67 @@ def list_letters(
 @on_kafka(app, "show")
 def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
-    one = read_one(here.settings, group, RecordAddress.parse(record, _LIST))
+    one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
-    report = _summary(one) | {
-        "born": _moment(letter.born_ms),
-        "first_failure": _moment(letter.first_failure_ms),
-        "replay_id": letter.replay_id,
-        "malformed": list(letter.malformed),
-        "stacktrace": letter.stacktrace,
-        "headers": [[name, shown_text(value)] for name, value in one.headers],
-        "key": shown_text(one.key),
-        "value_bytes": len(one.value or b""),
-        "value": shown_text(one.value),
-    }
+    report = (
+        summary(one)
+        | state_row(one.state)
+        | {
+            "born": moment(letter.born_ms),
+            "first_failure": moment(letter.first_failure_ms),
+            "replay_id": letter.replay_id,
+            "malformed": list(letter.malformed),
+            "stacktrace": letter.stacktrace,
+            "headers": [[name, shown_text(value)] for name, value in one.headers],
+            "key": shown_text(one.key),
+            "value_bytes": len(one.value or b""),
+            "value": shown_text(one.value),
+        }
+    )
     print_report(report, as_json=here.as_json)
 
 
-@on_kafka(app, "export")
+@on_kafka(app, "export", wanted=_wanted)
 def export_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
     form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
     file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
-    wanted = _filter(text, key, message_id, since, until)
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
     with opened(file) as out:
-        write = csv_writer(out, _COLUMNS) if form == "csv" else json_line_writer(out)
-        for one in _all(here.settings, group, wanted):
-            write(_summary(one) | _content(one))
+        write = csv_writer(out, COLUMNS) if form == "csv" else json_line_writer(out)
+        for one in _all(here.cluster, group, wanted):
+            write(summary(one) | content(one))
             count += 1
     # Standard output may be the file.
     exported = {"group": group, "exported": count}
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
 
 
-@on_kafka(app, "resend")
+Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
+All = Annotated[bool, typer.Option("--all", help="all open ones that the filter takes, 10,000 at most")]
+
+
+@on_kafka(app, "resend", wanted=_wanted)
 def resend_letters(
     here: Here,
+    wanted: Filter,
     group: Group,
-    records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="all that the filter takes, 10,000 at most")] = False,
-    text: Text = None,
-    key: Key = None,
-    message_id: MessageId = None,
-    since: Since = None,
-    until: Until = None,
+    records: Records = None,
+    all_of_them: All = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
     max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
-    settings, as_json = here
-    wanted = _filter(text, key, message_id, since, until)
-    if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
-    if records and wanted != Filter():
-        raise IllegalSetting("a filter goes with --all; dead letters that are named are sent as they are named")
-    chosen = [RecordAddress.parse(one, _LIST) for one in records] if records else _places(settings, group, wanted)
-    plan = plan_resend(settings, group, chosen, max_replays=max_replays) if chosen else []
+    cluster, as_json = here
+    chosen = _chosen(cluster, group, records, wanted, all_of_them=all_of_them)
+    plan = plan_resend(cluster, group, chosen, max_replays=max_replays) if chosen else []
     count = sum(one.status == SEND for one in plan)
     only_told = dry_run or not count
     if only_told or not as_json:
@@ -184,13 +175,51 @@ def resend_letters(
     if only_told or not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
         return
     replay_id = new_replay_id("dlq", now_ms())
-    done = resend(settings, group, chosen, replay_id=replay_id, max_replays=max_replays)
+    done = resend(cluster, group, chosen, replay_id=replay_id, by=user_name(), max_replays=max_replays)
     _tell(group, done, replay_id, as_json=as_json)
 
 
-def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddress]:
+@on_kafka(app, "resolve", wanted=_wanted)
+def resolve_letters(
+    here: Here,
+    wanted: Filter,
+    group: Group,
+    why: Annotated[str, typer.Option(help="for those who look later")],
+    records: Records = None,
+    all_of_them: All = False,
+    yes: Yes = False,
+) -> None:
+    """Resolve open dead letters that need no resend, with a reason; they stay where they are."""
+    chosen = _chosen(here.cluster, group, records, wanted, all_of_them=all_of_them)
+    if chosen and not confirm(f"Resolve {counted(len(chosen), 'dead letter')} of {group}?", yes=yes):
+        return
+    done = resolve(here.cluster, group, chosen, by=user_name(), why=why) if chosen else []
+    _tell_changed(group, done, "resolved", as_json=here.as_json)
+
+
+@on_kafka(app, "reopen")
+def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
+    """Open dead letters again that were resolved."""
+    chosen = _chosen(here.cluster, group, records, Filter(), all_of_them=False)
+    _tell_changed(group, reopen(here.cluster, group, chosen), "opened", as_json=here.as_json)
+
+
+def _chosen(
+    cluster: Cluster, group: str, records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool
+) -> list[RecordAddress]:
+    """Those that are named, or all open ones that the filter takes."""
+    if bool(records) == all_of_them:
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+    if records and wanted != Filter():
+        raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
+    if records:
+        return [RecordAddress.parse(one, _LIST) for one in records]
+    return _places(cluster, group, replace(wanted, state=wanted.state or OPEN))
+
+
+def _places(cluster: Cluster, group: str, wanted: Filter) -> list[RecordAddress]:
     found = []
-    for one in _all(settings, group, wanted):
+    for one in _all(cluster, group, wanted):
         found.append(one.place)
         if len(found) > MOST:
             raise IllegalSetting(
@@ -200,10 +229,10 @@ def _places(settings: Settings, group: str, wanted: Filter) -> list[RecordAddres
     return found
 
 
-def _all(settings: Settings, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
+def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
     before: str | None = None
     while True:
-        page: Page = read_page(settings, group, wanted, before=before, limit=_EXPORT_PAGE)
+        page: Page = read_page(cluster, group, wanted, before=before, limit=_EXPORT_PAGE)
         yield from page.records
         if page.older is None:
             return
@@ -228,46 +257,13 @@ def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, 
             print_line(f"{counts[status]:>8,}  {said}")
 
 
-def _summary(one: DeadLetterRecord) -> dict[str, Any]:
-    letter = one.letter
-    return {
-        "record": str(one.place),
-        "dead_since": _moment(one.stored_ms),
-        "message_id": letter.origin_message_id,
-        "origin_topic": letter.origin_topic,
-        "retries": letter.retries,
-        "exception_class": letter.exception_class,
-        "cause": letter.cause,
-        "replay_times": letter.replay_times,
-    }
-
-
-def _content(one: DeadLetterRecord) -> dict[str, Any]:
-    """Nothing is cut here."""
-    headers = [[name, _whole(value)] for name, value in one.headers]
-    return {"key": _whole(one.key), "value": _whole(one.value), "headers": headers}
-
-
-def _whole(value: bytes | None) -> str | dict[str, str] | None:
-    """Text; what is no UTF-8 as `{"base64": …}`, so that nobody takes the one for the other."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
-def _moment(milliseconds: int | None) -> str | None:
-    """Of a header it may be anything; what no calendar has is shown as it is."""
-    if milliseconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return str(milliseconds)
-
-
-def _cut(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _CAUSE_CHARACTERS else line[: _CAUSE_CHARACTERS - 1] + "…"
+def _tell_changed(group: str, done: Sequence[Changed], word: str, *, as_json: bool) -> None:
+    if as_json:
+        records = [{"record": str(one.record.place), "before": one.before, "changed": one.is_changed} for one in done]
+        print_json({"group": group, "records": records})
+        return
+    if not done:
+        print_line(f"group {group} has no such dead letters")
+    counts = Counter(word if one.is_changed else f"left as they were: {one.before.lower()}" for one in done)
+    for told, count in counts.items():
+        print_line(f"{count:>8,}  {told}")

@@ -27,7 +27,7 @@ _TOPICS_TOO: Final = "`reconsume topics plan` tells whether it needs topics that
 @on_kafka(app, "list")
 def list_groups(here: Here) -> None:
     """List the level table and the registered groups."""
-    groups = read_groups(here.settings)
+    groups = read_groups(here.cluster)
     if here.as_json:
         registered = [_values(one) | {"waits": one.waits(groups.table)} for one in groups.by_name.values()]
         print_json({"system": groups.system.model_dump(by_alias=True), "groups": registered})
@@ -51,7 +51,7 @@ def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
 @on_kafka(app, "get", output="json")
 def show_group(here: Here, group: str) -> None:
     """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
-    groups = read_groups(here.settings)
+    groups = read_groups(here.cluster)
     config = groups.find(group)
     if here.as_json:
         print_json(_values(config))
@@ -102,11 +102,11 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
-    groups = read_groups(here.settings)
+    groups = read_groups(here.cluster)
     known = groups.by_name.get(group)
     before: dict[str, Any] = {} if known is None else _values(known)
-    config = parse_group_config(group, json.dumps(before | given))
-    write_group(here.settings, config)
+    config = parse_group_config(group, before | given)
+    write_group(here.cluster, config)
     changed = changes(before, _values(config))
     if here.as_json:
         print_json({"group": _values(config), "is_new": known is None, "changes": [asdict(one) for one in changed]})
@@ -121,13 +121,13 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
 
 def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
     """Show what changes for all groups, ask, change the level table or the switch for unknown groups."""
-    groups = read_groups(here.settings)
+    groups = read_groups(here.cluster)
     before = groups.system.model_dump(by_alias=True)
-    config = parse_system_config(json.dumps(before | given))
+    config = parse_system_config(before | given)
     changed = changes(before, config.model_dump(by_alias=True))
     if changed:
         _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)
-        write_system(here.settings, config)
+        write_system(here.cluster, config)
     if here.as_json:
         print_json({"system": config.model_dump(by_alias=True), "changes": [asdict(one) for one in changed]})
     else:
@@ -149,7 +149,7 @@ def delete_group(
     here: Here, group: Annotated[str, typer.Argument(help="a registered group")], yes: Yes = False
 ) -> None:
     """Unregister a group. Its topics stay, with what is in them."""
-    groups = read_groups(here.settings)
+    groups = read_groups(here.cluster)
     known = groups.by_name.get(group)
     if known is None and group not in groups.unreadable:
         names = ", ".join(sorted(groups.by_name)) or "none"
@@ -158,7 +158,7 @@ def delete_group(
     tell(f"its topics stay; as an unknown group it is {_unknown_groups(groups)}")
     if not confirm(f"Unregister group {group}?", yes=yes):
         raise IllegalSetting("nothing was deleted")
-    remove_group(here.settings, group)
+    remove_group(here.cluster, group)
     if here.as_json:
         print_json({"deleted": group, "group": None if known is None else _values(known)})
     else:

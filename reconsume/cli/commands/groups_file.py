@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicMaker, WantedTopic, plan_topics, wanted_topics
+from reconsume.bridge.kafka.admin import WantedTopic
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
@@ -31,7 +31,7 @@ _Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that 
 
 def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
     """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
-    _, plan, topics = _plan(here.settings, file, delete=delete)
+    _, plan, topics = _plan(here.cluster, file, delete=delete)
     _show(plan, topics, delete=delete, as_json=here.as_json)
     if topics or not plan.is_empty(delete=delete):
         raise typer.Exit(1)
@@ -39,8 +39,8 @@ def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
 
 def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = False) -> None:
     """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
-    settings, as_json = here
-    maker, plan, topics = _plan(settings, file, delete=delete)
+    cluster, as_json = here
+    maker, plan, topics = _plan(cluster, file, delete=delete)
     changes_nothing = plan.is_empty(delete=delete) and not topics
     if changes_nothing or not as_json:
         _show(plan, topics, delete=delete, as_json=as_json)
@@ -52,18 +52,18 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
     for topic in topics:
         maker.make(topic)
     if plan.system:
-        write_system(settings, plan.wanted.system)
+        write_system(cluster, plan.wanted.system)
     for name in (*(one.group_name for one in plan.added), *plan.changed):
-        write_group(settings, plan.wanted.by_name[name])
+        write_group(cluster, plan.wanted.by_name[name])
     for name in plan.unlisted if delete else ():
-        remove_group(settings, name)
+        remove_group(cluster, name)
     if as_json:
         print_json(_as_json(plan, topics, delete=delete))
     else:
         print_line("applied")
 
 
-def _plan(settings: Settings, file: Path, *, delete: bool) -> tuple[TopicMaker, GroupsPlan, list[WantedTopic]]:
+def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[TopicMaker, GroupsPlan, list[WantedTopic]]:
     try:
         text = file.read_text(encoding="utf-8")
         value: Any = yaml.safe_load(text)
@@ -75,12 +75,9 @@ def _plan(settings: Settings, file: Path, *, delete: bool) -> tuple[TopicMaker, 
         wanted = parse_groups_file(value)
     except IllegalSetting as error:
         raise IllegalSetting(f"-f {file}: {error}") from None
-    admin = KafkaAdmin(settings.client_settings())
-    existing = admin.topics()
-    current = read_groups(settings) if settings.names.groups in existing else Groups()
-    plan = plan_groups(wanted, current, settings.topics, delete=delete)
-    maker = TopicMaker(admin, settings.names, settings.topics, lambda: plan.wanted)
-    return maker, plan, plan_topics(wanted_topics(maker, plan.wanted), existing, {}).missing
+    plan = plan_groups(wanted, read_groups(cluster), cluster.settings.topics, delete=delete)
+    maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: plan.wanted)
+    return maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {}).missing
 
 
 def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_json: bool) -> None:

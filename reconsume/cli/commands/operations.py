@@ -28,7 +28,7 @@ def send_back(
     """Send one record back by hand, as a consumer of the group would."""
     from reconsume.cli.actions.send_back import send_back_record
 
-    send_back_record(here.settings, group, message, delay_level, cause, as_json=here.as_json)
+    send_back_record(here.cluster, group, message, delay_level, cause, as_json=here.as_json)
 
 
 def status(
@@ -38,7 +38,7 @@ def status(
     """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
     from reconsume.cli.actions.status import show_status, watch_status
 
-    (watch_status if watch else show_status)(here.settings, as_json=here.as_json)
+    (watch_status if watch else show_status)(here.cluster, as_json=here.as_json)
 
 
 def doctor(
@@ -53,6 +53,6 @@ def doctor(
     """Examine the installation: what is wrong, and the command that mends it; exit code 1 if there is a problem."""
     from reconsume.cli.actions.doctor import run_doctor
 
-    settings, as_json = here
-    if not run_doctor(settings, role, group=group, topics=topic or (), send_record=send_record, as_json=as_json):
+    cluster, as_json = here
+    if not run_doctor(cluster, role, group=group, topics=topic or (), send_record=send_record, as_json=as_json):
         raise typer.Exit(1)

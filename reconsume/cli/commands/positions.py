@@ -20,7 +20,7 @@ app = typer.Typer()
 @on_kafka(app, "list")
 def show(here: Here) -> None:
     """List the position of each partition beside its committed offset; workers begin at the larger one."""
-    found = list_positions(here.settings)
+    found = list_positions(here.cluster)
     if here.as_json:
         print_json([asdict(one) for one in found])
         return
@@ -52,7 +52,7 @@ def reset(
     wanted = None if all_of_them else [parse_partition(one) for one in named]
     if not confirm(f"Reset {what}?", yes=yes):
         return
-    done = reset_positions(here.settings, wanted)
+    done = reset_positions(here.cluster, wanted)
     if here.as_json:
         print_json([asdict(one) for one in done])
     else:

@@ -26,7 +26,7 @@ _TABLE_ROWS: Final = 1_000
 @on_kafka(app, "list")
 def list_quarantine(here: Here) -> None:
     """List what could not be delivered, and why."""
-    found = (_summary(one) for one in read_quarantine(here.settings) if not one.is_released)
+    found = (_summary(one) for one in read_quarantine(here.cluster) if not one.is_released)
     if here.as_json:
         print_json_list(found)
         return
@@ -41,7 +41,7 @@ def list_quarantine(here: Here) -> None:
 @on_kafka(app, "show")
 def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
     """Show one record with its headers and its value."""
-    found = find_quarantined(here.settings, RecordAddress.parse(record, _LIST))
+    found = find_quarantined(here.cluster, RecordAddress.parse(record, _LIST))
     if found is None:
         raise IllegalSetting(f"{record}: there is no such record; `reconsume quarantine list` shows them")
     report = _summary(found) | {
@@ -73,10 +73,10 @@ def release_records(
         return
     if here.as_json:
         released: list[dict[str, Any]] = []
-        release(here.settings, chosen, changes, lambda one: released.append(_summary(one)))
+        release(here.cluster, chosen, changes, lambda one: released.append(_summary(one)))
         print_json(released)
     else:
-        count = release(here.settings, chosen, changes)
+        count = release(here.cluster, chosen, changes)
         print_line(f"{count} released; what still cannot be delivered comes back here with its reason")
 
 

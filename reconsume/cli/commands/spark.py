@@ -50,18 +50,13 @@ def replay(
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
 
+    which = {"where": where, "groups": group, "topics": topic, "target": to, "group": for_group}
     options = ReplayOptions(
         folder=plan,
-        where=where,
-        groups=group or (),
-        topics=topic or (),
-        target=to,
-        for_group=for_group,
-        max_replays=max_replays,
-        rate=rate,
+        which={**which, "max_replays": max_replays},
+        how={"rate": rate, "at_least_once": at_least_once},
         dry_run=dry_run,
         yes=yes,
-        at_least_once=at_least_once,
         stream=stream,
         spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
@@ -79,7 +74,9 @@ def reconcile(
     follow: Annotated[
         str | None, typer.Option(metavar="DURATION", help="run again so often until stopped; needs --ledger")
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-21T08:00Z, or 24h; default: all")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="2026-11-22 10:00 (UTC), or how long ago: 24h; default: all")
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="send-backs before; default: now")] = None,
     late: Annotated[str, typer.Option(metavar="DURATION", help="later than this is a finding")] = "1m",
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="in place of what the topics say")] = None,
@@ -92,7 +89,6 @@ def reconcile(
 ) -> None:
     """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
     need_spark()
-    from reconsume.cli.spark.follow import follow_topics
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 
@@ -109,6 +105,5 @@ def reconcile(
         origins=origins,
         spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
-    carry_out = reconcile_topics if follow is None else follow_topics
-    if not carry_out(here.settings, options, as_json=here.as_json):
+    if not reconcile_topics(here.settings, options, as_json=here.as_json):
         raise typer.Exit(1)

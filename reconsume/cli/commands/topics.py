@@ -9,13 +9,11 @@ import typer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups, write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import counted, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.operations.groups_file import Change, changes
 from reconsume.operations.rights import Role, acl_commands, rights_of, role_named, unsayable
 
@@ -58,15 +56,13 @@ class InstallationPlan:
         return text[:1].upper() + text[1:]
 
 
-def make_plan(settings: Settings) -> InstallationPlan:
+def make_plan(cluster: Cluster) -> InstallationPlan:
     """Compare the topics and topic settings that should be with those of the cluster."""
-    admin = KafkaAdmin(settings.client_settings())
+    admin, settings, groups = cluster.admin, cluster.settings, read_groups(cluster)
     existing = admin.topics()
-    groups = read_groups(settings) if settings.names.groups in existing else Groups()
     system = groups.system.publishing(settings.topics)
     publishes = changes(_published(groups.system), _published(system))
-    table = None if settings.message_delay_level is None else DelayLevels.parse(settings.message_delay_level)
-    groups = Groups(system, groups.by_name, own_table=table)
+    groups = Groups(system, groups.by_name, own_table=settings.own_table)
     maker = TopicMaker(admin, settings.names, settings.topics, lambda: groups)
     wanted = wanted_topics(maker, groups)
     topics = plan_topics(wanted, existing, admin.settings(one.name for one in wanted if one.name in existing))
@@ -81,7 +77,7 @@ def _published(system: SystemConfig) -> dict[str, Any]:
 @on_kafka(app, "plan")
 def show_plan(here: Here) -> None:
     """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
-    _show(make_plan(here.settings), as_json=here.as_json)
+    _show(make_plan(here.cluster), as_json=here.as_json)
 
 
 @on_kafka(app, "apply")
@@ -90,11 +86,11 @@ def make_topics(here: Here, yes: Yes = False) -> None:
 
     Settings of topics that exist stay; the command that changes them is shown.
     """
-    plan = make_plan(here.settings)
+    plan = make_plan(here.cluster)
     if plan.is_empty or not here.as_json:
         _show(plan, as_json=here.as_json)
     if not plan.is_empty and confirm(f"{plan.doing}?", yes=yes):
-        apply_plan(here.settings, plan, as_json=here.as_json)
+        apply_plan(here.cluster, plan, as_json=here.as_json)
 
 
 def _show(planned: InstallationPlan, *, as_json: bool) -> None:
@@ -130,18 +126,19 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
         print_line(f"{len(plan.present)} topics are there, none is missing")
 
 
-def apply_plan(settings: Settings, planned: InstallationPlan, *, as_json: bool) -> None:
+def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) -> None:
     """Make the missing topics, add partitions, then publish the topic settings."""
     made = [topic.name for topic in planned.topics.missing if planned.maker.make(topic)]
     for topic, _ in planned.topics.growing:
         planned.maker.grow(topic)
     grown = [topic.name for topic, _ in planned.topics.growing]
     if planned.publishes:
-        write_system(settings, planned.system)
+        write_system(cluster, planned.system)
     if as_json:
         print_json({"made": made, "grown": grown, "published": [asdict(one) for one in planned.publishes]})
     else:
-        print_line(f"made {counted(len(made), 'topic')}")
+        if planned.topics.missing:
+            print_line(f"made {counted(len(made), 'topic')}")
         if grown:
             print_line(f"added partitions to {counted(len(grown), 'topic')}")
         if planned.publishes:

@@ -8,34 +8,26 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 from reconsume.delay_levels.errors import IllegalSetting
 
-__all__ = ["Row", "open_rows", "parse_condition", "read_rows"]
+__all__ = ["Row", "parse_condition", "read_rows"]
 
 Row = dict[str, Any]
 
 
 def read_rows(path: Path | None) -> Iterator[Row]:
-    """The rows of a file, plain or gzip; None reads the packaged 20,000 flights.
+    """The rows of a file, plain or gzip as its name says; None reads the packaged 20,000 flights.
 
     A name that ends in `.csv` or `.csv.gz` is CSV with a header line, all else is a JSON object a line.
 
     Raises:
         IllegalSetting: the file cannot be read, or a line is not what it must be.
     """
-    with open_rows(path) as (name, text):
-        rows = csv.DictReader(text) if name.removesuffix(".gz").endswith(".csv") else _json_rows(name, text)
-        yield from rows
-
-
-@contextmanager
-def open_rows(path: Path | None) -> Iterator[tuple[str, TextIO]]:
-    """The file as text, with its name; gzip is recognised by the name."""
     source = files("reconsume.cli.demo") / "flights.csv.gz" if path is None else path
     with ExitStack() as stack:
         try:
@@ -43,8 +35,10 @@ def open_rows(path: Path | None) -> Iterator[tuple[str, TextIO]]:
         except OSError as error:
             raise IllegalSetting(f"--input: {error}") from None
         data = stack.enter_context(gzip.open(raw)) if source.name.endswith(".gz") else raw
+        text = stack.enter_context(io.TextIOWrapper(cast("IO[bytes]", data), "utf-8", newline=""))
+        is_csv = source.name.removesuffix(".gz").endswith(".csv")
         try:
-            yield source.name, stack.enter_context(io.TextIOWrapper(cast("IO[bytes]", data), "utf-8", newline=""))
+            yield from csv.DictReader(text) if is_csv else _json_rows(source.name, text)
         except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
             raise IllegalSetting(f"--input {path}: cannot be read to its end: {error}") from error
 

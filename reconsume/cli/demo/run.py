@@ -10,24 +10,22 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Producer
-
-from reconsume.bridge.groups.groups import Groups, SystemConfig
-from reconsume.bridge.groups.groups_store import write_system
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka.clients import produce_patiently
+from reconsume.bridge.groups.groups import SystemConfig
+from reconsume.bridge.kafka.clients import make_producer, produce_patiently
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.reading.topic_follower import TailReader
-from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.reading.range_reader import ReadRecord
+from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
-from reconsume.cli.demo.application import flights_application
-from reconsume.cli.demo.reconciliation import reconcile_in_spark
+from reconsume.cli.common import has_spark
+from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
-from reconsume.cli.demo.tally import Tally
+from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
+from reconsume.cli.judging.reading import Begun, TopicReader, Workload
 from reconsume.cli.output import Coloured, counted, print_json, print_table, tell
 from reconsume.cli.progress import progress_bars, working
 from reconsume.consumers.listeners import listener_call
@@ -36,13 +34,11 @@ from reconsume.delay_levels.errors import ReconsumeError
 
 __all__ = ["print_report", "run_demo"]
 
-LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
-MAX_RECONSUME_TIMES: Final = 3
 ORIGIN: Final = "flights"
 PROCESSED: Final = "flights.processed"
 GROUP: Final = "departures"
 _STALLED_SECONDS: Final = 30.0
-_READ_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.2
 _READY_SECONDS: Final = 30.0
 
 
@@ -65,13 +61,15 @@ def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json:
         with working("starting Kafka") as say:
             kafka = stack.enter_context(LocalKafka(progress=say))
         tell(f"Kafka runs at {kafka.bootstrap_servers}")
-        settings = Settings(bootstrap_servers=kafka.bootstrap_servers)
-        _make_topics(settings)
+        cluster = Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers))
+        install(cluster, SystemConfig(message_delay_level=LEVEL_TABLE))
+        for topic in (ORIGIN, PROCESSED):
+            cluster.admin.create(topic, 4, -1, {})
         for number in (1, 2):
-            stack.enter_context(_scheduler(settings, number))
-        produced = _produce(settings, input_file, key)
-        report = _consume(settings, produced, condition)
-        report["reconcile"] = reconcile_in_spark(settings)
+            stack.enter_context(_scheduler(kafka.bootstrap_servers, number))
+        produced = _produce(cluster, input_file, key)
+        report = _consume(cluster, produced, condition)
+        report["reconcile"] = _reconcile_in_spark(kafka.bootstrap_servers)
         print_report(report, as_json=as_json)
     return _is_well(report)
 
@@ -82,19 +80,8 @@ def _is_well(report: dict[str, Any]) -> bool:
     return agrees and not (report["lost"] or report["early"] or report["duplicates"])
 
 
-def _make_topics(settings: Settings) -> None:
-    admin = KafkaAdmin(settings.client_settings())
-    maker = TopicMaker(admin, settings.names, settings.topics)
-    system = SystemConfig(message_delay_level=LEVEL_TABLE)
-    for topic in plan_topics(wanted_topics(maker, Groups(system)), {}, {}).missing:
-        maker.make(topic)
-    admin.create(ORIGIN, 4, -1, {})
-    admin.create(PROCESSED, 4, -1, {})
-    write_system(settings, system)
-
-
-def _produce(settings: Settings, input_file: Path | None, key: str | None) -> int:
-    producer = Producer(settings.client_settings() | {"partitioner": "murmur2_random", "linger.ms": 20})
+def _produce(cluster: Cluster, input_file: Path | None, key: str | None) -> int:
+    producer = make_producer(cluster.base | {"partitioner": "murmur2_random", "linger.ms": 20})
     count = 0
     with working("producing") as say:
         for count, row in enumerate(read_rows(input_file), start=1):
@@ -114,14 +101,14 @@ def _require_column(row: Row, key: str | None) -> None:
 
 
 @contextmanager
-def _scheduler(settings: Settings, number: int) -> Iterator[None]:
+def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
     """A scheduler worker in a process of its own, as in production."""
     management = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryFile() as log:
         worker = subprocess.Popen(
             [
                 *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
-                *("--bootstrap-servers", settings.bootstrap_servers, "--management", management),
+                *("--bootstrap-servers", bootstrap_servers, "--management", management),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -147,46 +134,81 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def _consume(settings: Settings, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
-    application = flights_application(
-        settings.bootstrap_servers,
-        GROUP,
-        topic=ORIGIN,
-        processed=PROCESSED,
-        cannot_process=condition,
-        max_reconsume_times=MAX_RECONSUME_TIMES,
-    )
-    tally = Tally(settings.names, ORIGIN, PROCESSED, GROUP)
-    with application, progress_bars() as progress:
-        settled = progress.add_task("processed or dead", total=produced)
-        waiting = progress.add_task("sent back and moved on", total=None)
-        for _ in _follow(settings, tally):
-            progress.update(settled, completed=tally.settled)
-            progress.update(waiting, completed=len(tally.moved), total=max(1, len(tally.sent_back)))
-            if len(tally.produced) == produced and tally.complete:
-                break
-    return tally.report()
+def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
+    """Read all topics until everything has come to its end, or nothing has happened for long."""
+
+    def begun(read: ReadRecord) -> Begun | None:
+        origin = f"{read.topic}/{read.partition}/{read.offset}"
+        return (failures_of(read.value, origin, condition), None) if read.topic == ORIGIN else None
+
+    servers = cluster.settings.bootstrap_servers
+    application = flights_application(servers, GROUP, topic=ORIGIN, processed=PROCESSED, cannot_process=condition)
+    reading = TopicReader(cluster, Workload((ORIGIN,), PROCESSED, begun), tell)
+    with application, reading as reader, progress_bars() as progress:
+        ended = progress.add_task("processed or dead", total=produced)
+        moved = progress.add_task("sent back and moved on", total=None)
+        judge, done = reader.judge, False
+        while not done and time.monotonic() - reader.quiet_since < _STALLED_SECONDS:
+            reader.check()
+            with reader.lock:
+                sent_back, moved_on = judge.moves
+                progress.update(ended, completed=judge.messages - judge.behind)
+                progress.update(moved, completed=moved_on, total=max(1, sent_back))
+                done = judge.complete and judge.messages == produced
+            time.sleep(_LOOK_SECONDS)
+    return report_of(judge)
 
 
-def _follow(settings: Settings, tally: Tally) -> Iterator[None]:
-    """Read all topics from their beginning into the tally; ends when nothing has happened for a minute."""
-    admin = KafkaAdmin(settings.client_settings())
-    followed: set[Partition] = set()
-    look_at, quiet_since = 0.0, time.monotonic()
-    with closing(TailReader(settings.client_settings(), "demo-tally", "demo-tally")) as reader:
-        while time.monotonic() - quiet_since < _STALLED_SECONDS:
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + 1
-                there = {(topic, one) for topic, count in admin.topics().items() for one in range(count)}
-                new = {where for where in there - followed if not where[0].startswith("_")}
-                reader.follow(dict.fromkeys(new, OFFSET_BEGINNING))
-                followed |= new
-            for one in reader.read(_READ_SECONDS):
-                if one.error() is None:
-                    quiet_since = time.monotonic()
-                    headers = dict(one.headers() or [])
-                    tally.add(one.topic() or "", one.partition() or 0, one.offset() or 0, one.timestamp()[1], headers)  # type: ignore[arg-type]
-            yield
+def report_of(judge: TopicsJudge) -> dict[str, Any]:
+    """The figures, as `reconsume demo -o json` prints them."""
+    verdict, figures = judge.verdict(), judge.figures()
+    failed, succeeded = figures["failed"], figures["succeeded_after"]
+    lateness = sorted(done_ms - due_ms for due_ms, done_ms in judge.deliveries())
+    return {
+        "produced": verdict.messages,
+        "delivered": figures["delivered"],
+        # The level of the first retry is 3.
+        "sent_back": {str(times + 2): failed[times] for times in sorted(failed) if times < DEAD},
+        "succeeded_after": {str(times): succeeded[times] for times in sorted(succeeded)},
+        "dead_letters": figures["dead_letters"],
+        "quarantined": verdict.quarantined,
+        "lateness_ms": {name: _quantile(lateness, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1))},
+        "early": verdict.early,
+        "lost": verdict.lost + verdict.wrongly_quarantined,
+        "duplicates": verdict.duplicates + judge.processed_again,
+    }
+
+
+def _quantile(ordered: list[int], part: float) -> int:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0
+
+
+def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
+    """The command's figures, and under `report` where its page is; None where Spark is not installed.
+
+    Raises:
+        ReconsumeError: the command failed.
+    """
+    if not has_spark():
+        tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
+        return None
+    report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
+    with working("reconciling with Spark"):
+        # A process of its own: what the JVM writes stays out of the demo's output.
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
+                *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    try:
+        return {**json.loads(run.stdout), "report": str(report)}
+    except ValueError:
+        raise ReconsumeError(f"the reconciliation failed:\n{run.stderr[-2000:]}") from None
 
 
 def print_report(report: dict[str, Any], *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import pyspark
 
-from reconsume.cli.broker.jars import cache_folder
+from reconsume.bridge.process.environment import cache_folder
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.operations.dead_letters import Filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 
 __all__ = ["FIELDS", "FilterForm", "place_of", "places_of"]
 
-FIELDS: Final = ("text", "key", "message_id", "since", "until")
+FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
 MOST_PLACES: Final = 1_000
 """Of one form; `reconsume dlq resend` and `reconsume replay` take more."""
 
@@ -27,6 +28,8 @@ class FilterForm:
     message_id: str = ""
     since: str = ""
     until: str = ""
+    state: str = ""
+    label: str = ""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
@@ -43,14 +46,18 @@ class FilterForm:
         """What it asks for.
 
         Raises:
-            IllegalSetting: a moment is none.
+            IllegalSetting: a moment or a state is none.
         """
+        if self.state and self.state not in STATES:
+            raise IllegalSetting(f"state {self.state[:80]!r}: use {', '.join(STATES)}")
         return Filter(
             text=self.text or None,
             key=self.key or None,
             message_id=self.message_id or None,
             since_ms=parse_point_in_time("since", self.since, now_ms) if self.since else None,
             until_ms=parse_point_in_time("until", self.until, now_ms) if self.until else None,
+            state=self.state or None,
+            label=self.label or None,
         )
 
 
@@ -70,7 +77,7 @@ def places_of(texts: list[str]) -> list[RecordAddress]:
         IllegalSetting: nothing was chosen, too much, or what is no place.
     """
     if not texts:
-        raise IllegalSetting("no dead letter is chosen: go back and tick those that are to be sent again")
+        raise IllegalSetting("no dead letter is chosen: go back and tick those that are meant")
     if len(texts) > MOST_PLACES:
         raise IllegalSetting(
             f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use reconsume dlq resend"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.reading.counting import Count, total
@@ -14,14 +14,14 @@ from reconsume.console.pages.bytes_shown import shorten
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.status import GroupStatus, LaneStatus, Status
 
 __all__ = [
     "SHOWN_GROUPS",
     "CauseRow",
     "GroupPage",
-    "GroupRow",
-    "LaneRow",
     "Overview",
     "Rung",
     "causes_of",
@@ -37,23 +37,6 @@ _SHORTEST_NEEDLE: Final = 4
 _NUMBERS: Final = re.compile(r"\d+")
 
 
-class LaneRow(NamedTuple):
-    """A scheduled topic."""
-
-    topic: str
-    waiting: Count
-    overdue: Count
-    next_due_ms: int | None
-
-
-class GroupRow(NamedTuple):
-    """A group with retry or dead-letter topics."""
-
-    group: str
-    retry_lag: Count
-    dead_letters: Count
-
-
 @dataclass(frozen=True, slots=True)
 class Overview:
     """The first page.
@@ -62,64 +45,57 @@ class Overview:
         groups: those that the filter takes, with those that need a human first.
         all_groups: how many there are without the filter.
         found_groups: how many the filter takes; the page shows the first of them.
+        is_exact: whether no number is an estimate.
+        open_letters: of each group that has some; None while nobody knows.
     """
 
     at_ms: int
-    lanes: list[LaneRow]
-    groups: list[GroupRow]
+    lanes: list[LaneStatus]
+    groups: list[GroupStatus]
     all_groups: int
     found_groups: int
+    is_exact: bool
     waiting: Count
     overdue: Count
     retry_lag: Count
     dead_letters: Count
     quarantined: Count
+    open_letters: Mapping[str, OpenLetters] | None = None
 
     @property
-    def is_exact(self) -> bool:
-        """Whether no number is an estimate."""
-        return all(
-            one.exact for one in (self.waiting, self.overdue, self.retry_lag, self.dead_letters, self.quarantined)
-        )
+    def all_open(self) -> int | None:
+        """The open dead letters of all groups."""
+        return None if self.open_letters is None else sum(one.number for one in self.open_letters.values())
 
 
-def overview_of(report: Mapping[str, Any], part_of_name: str = "") -> Overview:
-    """Of what `collect_status` gives.
+def overview_of(
+    status: Status, part_of_name: str = "", open_letters: Mapping[str, OpenLetters] | None = None
+) -> Overview:
+    """Sort the groups and add up.
 
     Args:
-        report: the status.
+        status: of the installation.
         part_of_name: only groups whose names hold it, in whatever case.
+        open_letters: of each group; None while nobody knows.
     """
-    lanes, groups = _lanes(report), _groups(report)
+    lanes, groups = status.waiting, status.groups
     found = [one for one in groups if part_of_name.casefold() in one.group.casefold()]
-    found.sort(key=lambda one: (-one.dead_letters.number, -one.retry_lag.number, one.group))
+    waits = {} if open_letters is None else {group: one.number for group, one in open_letters.items()}
+    found.sort(key=lambda one: (-waits.get(one.group, 0), -one.dead_letters.number, -one.retry_lag.number, one.group))
     return Overview(
-        report["at_ms"],
+        status.at_ms,
         lanes,
         found[:SHOWN_GROUPS],
         len(groups),
         len(found),
+        status.is_exact,
         waiting=total(one.waiting for one in lanes),
         overdue=total(one.overdue for one in lanes),
         retry_lag=total(one.retry_lag for one in groups),
         dead_letters=total(one.dead_letters for one in groups),
-        quarantined=_count(report, "quarantined"),
+        quarantined=status.quarantined,
+        open_letters=open_letters,
     )
-
-
-def _lanes(report: Mapping[str, Any]) -> list[LaneRow]:
-    return [
-        LaneRow(one["topic"], _count(one, "waiting"), _count(one, "overdue"), one["next_due_ms"])
-        for one in report["waiting"]
-    ]
-
-
-def _groups(report: Mapping[str, Any]) -> list[GroupRow]:
-    return [GroupRow(one["group"], _count(one, "retry_lag"), _count(one, "dead_letters")) for one in report["groups"]]
-
-
-def _count(report: Mapping[str, Any], name: str) -> Count:
-    return Count(report[name], report[f"{name}_exact"])
 
 
 class Rung(NamedTuple):
@@ -149,25 +125,22 @@ class GroupPage:
     Attributes:
         config: its settings, or the defaults; None where it is not registered and may not be served.
         counts: its retries and dead letters; None where it has no topic of these.
-        rungs: its waits.
-        is_cut: there are more of them.
+        rungs: its waits, the first of them.
         waiting: by topic, of all groups.
     """
 
     group: str
     is_registered: bool
     config: SubscriptionGroupConfig | None
-    counts: GroupRow | None
-    policy: str = ""
-    has_own_policy: bool = False
+    counts: GroupStatus | None
+    policy: RetryPolicy | None = None
     rungs: list[Rung] = field(default_factory=list)
-    is_cut: bool = False
     waiting: Mapping[str, Count] = field(default_factory=dict)
 
 
-def group_view(group: str, groups: Groups, report: Mapping[str, Any], names: TopicNames) -> GroupPage | None:
+def group_view(group: str, groups: Groups, status: Status, names: TopicNames) -> GroupPage | None:
     """None: nobody knows the group."""
-    counts = next((one for one in _groups(report) if one.group == group), None)
+    counts = next((one for one in status.groups if one.group == group), None)
     is_registered = group in groups.by_name
     if counts is None and not is_registered:
         return None
@@ -176,17 +149,9 @@ def group_view(group: str, groups: Groups, report: Mapping[str, Any], names: Top
     except SubscriptionGroupNotExist:
         return GroupPage(group, is_registered, None, counts)
     policy = config.policy(groups.table)
-    return GroupPage(
-        group,
-        is_registered,
-        config,
-        counts,
-        str(policy),
-        config.group_retry_policy is not None,
-        ladder(policy, config.retry_max_times, names),
-        config.retry_max_times > _LONGEST_LADDER,
-        {one.topic: one.waiting for one in _lanes(report)},
-    )
+    rungs = ladder(policy, config.retry_max_times, names)
+    waiting = {one.topic: one.waiting for one in status.waiting}
+    return GroupPage(group, is_registered, config, counts, policy, rungs, waiting)
 
 
 class CauseRow(NamedTuple):

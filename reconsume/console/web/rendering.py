@@ -19,11 +19,10 @@ from starlette.responses import HTMLResponse
 from reconsume import __version__
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.settings import ConsoleProcessSettings
-from reconsume.console.web.language import choose_language
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.human_text import visible
 
-__all__ = ["ICON", "STYLE", "Links", "Renderer", "spell", "utc"]
+__all__ = ["ICON", "STYLE", "Links", "Renderer", "choose_language", "spell", "utc"]
 
 _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
@@ -98,10 +97,11 @@ class Renderer:
     Args:
         settings: of the process.
         clock: gives the time in milliseconds.
+        token_of_forms: what every form of this process carries.
     """
 
-    def __init__(self, settings: ConsoleProcessSettings, clock: Clock) -> None:
-        self._console = settings.console
+    def __init__(self, settings: ConsoleProcessSettings, clock: Clock, token_of_forms: str) -> None:
+        console = settings.console
         self._clock = clock
         self._environment = Environment(
             loader=PackageLoader(_PACKAGE),
@@ -113,7 +113,8 @@ class Renderer:
         )
         self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell}
         self._environment.globals |= {
-            "settings": {"read_only": self._console.read_only, "hide_values": self._console.hide_values},
+            "settings": {"read_only": console.read_only, "hide_values": console.hide_values},
+            "token_of_forms": token_of_forms,
             "where": {"servers": settings.bootstrap_servers, "prefix": settings.topic_prefix, "version": __version__},
             "style_version": hashlib.sha256(STYLE).hexdigest()[:12],
             "names_of_languages": NAMES_OF_LANGUAGES,
@@ -160,3 +161,31 @@ def _switches(request: Request, here: str | None) -> dict[str, str]:
     path = "/" + quote(here or request.scope["path"], safe=_KEPT_IN_A_PATH).lstrip("/")
     query = [] if here else [one for one in parse_qsl(request.url.query) if one[0] != _COOKIE]
     return {language: f"{path}?{urlencode([*query, (_COOKIE, language)])}" for language in LANGUAGES}
+
+
+def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
+    """A language that there is.
+
+    Args:
+        asked: of the query, `?lang=`.
+        kept: of the cookie.
+        accepted: `accept-language`.
+    """
+    for one in (asked, kept):
+        if one in LANGUAGES:
+            return one
+    wishes = sorted(((_weight(part), -place, part) for place, part in enumerate(accepted.split(","))), reverse=True)
+    for weight, _, part in wishes:
+        tag = part.partition(";")[0].strip().lower().partition("-")[0]
+        if weight > 0 and tag in LANGUAGES:
+            return tag
+    return "en"
+
+
+def _weight(part: str) -> float:
+    """Of `zh-CN;q=0.9`; what cannot be read weighs nothing."""
+    _, found, weight = part.replace(" ", "").partition(";q=")
+    try:
+        return float(weight) if found else 1.0
+    except ValueError:
+        return 0.0

@@ -6,19 +6,12 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
-from reconsume.bridge.http.open_connections import ConnectionLimits
-from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
-from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
+from reconsume.bridge.http.uvicorn_thread import UvicornThread
 from reconsume.console.settings import ConsoleListenSettings
 
 __all__ = ["PageServer"]
 
 _TURN_SECONDS: Final = 5.0
-_HEAD_BYTES: Final = 65_536
-_REFUSALS: Final = {
-    status: raw_answer(status, reason, "text/plain", f"{reason}\n".encode())
-    for status, reason in ((400, "Bad Request"), (408, "Request Timeout"), (431, "Request Header Fields Too Large"))
-}
 _FINISH_SECONDS: Final = 1.0
 _END_SECONDS: Final = 5.0
 
@@ -35,9 +28,7 @@ class PageServer(UvicornThread):
     """
 
     def __init__(self, app: ASGIApp, listen: ConsoleListenSettings) -> None:
-        protocol = limited_protocol("the console", _HEAD_BYTES, _REFUSALS, ConnectionLimits())
-        config = uvicorn_config(app, loop="asyncio", http=protocol)
-        super().__init__(config, "console.listen", listen.host, listen.port, "reconsume-console")
+        super().__init__(app, "console.listen", listen.host, listen.port, "reconsume-console", loop="asyncio")
 
     def is_alive(self) -> bool:
         """Whether its event loop takes turns; Kafka that is away is no reason for a restart."""

@@ -8,21 +8,18 @@ works with either group protocol. Test: tests/integration/test_broadcasting.py.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
-from confluent_kafka import Message as KafkaMessage
-
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
-from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.senders import Sender
+from reconsume.consumers.sending.senders import Sender, points_of, uncommitted
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
@@ -99,100 +96,76 @@ class PartitionFinder:
         return found
 
 
-class BroadcastConsumer(DerivedConsumer):
+class BroadcastConsumer(GroupConsumer):
     """A consumer without a group for the poll loop: partitions come from a `RepeatedLook`, none ever goes.
 
     Args:
-        conf: for librdkafka.
+        settings: for librdkafka.
         found: has been started.
         offsets: what was committed before.
     """
 
-    def __init__(self, conf: Mapping[str, Any], found: RepeatedLook[Starts], offsets: LocalOffsets) -> None:
-        super().__init__(dict(conf))
+    def __init__(self, settings: Mapping[str, Any], found: RepeatedLook[Starts], offsets: LocalOffsets) -> None:
+        super().__init__(settings)
         self._found = found
         self._offsets = offsets
         self._seen: Starts | None = None
         self._assigned: set[Partition] = set()
-        self._on_assign: Callable[[Consumer, list[TopicPartition]], object] | None = None
 
-    def subscribe(self, topics: list[str], *, on_assign: Any = None, **_never_called: Any) -> None:  # type: ignore[override]
-        """Take note of the callback; the topics are the affair of the `RepeatedLook`."""
-        del topics
-        self._on_assign = on_assign
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Do nothing: the topics are the affair of the `RepeatedLook`."""
 
-    def poll(self, timeout: float = -1) -> KafkaMessage | None:
-        """As in `confluent_kafka`, after a look for new partitions."""
+    def follow(self) -> None:
+        """Begin with new partitions."""
         latest = self._found.latest
-        if latest is not self._seen and latest is not None:
-            self._seen = latest
-            self._assign({where: offset for where, offset in latest.items() if where not in self._assigned})
-        return super().poll(timeout)
-
-    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """What the file says, offsets and what stands beside them."""
-        del timeout
-        points = [(one, self._offsets.get(one.topic, one.partition)) for one in partitions]
-        return [
-            TopicPartition(one.topic, one.partition, OFFSET_INVALID)
-            if point is None
-            else TopicPartition(one.topic, one.partition, point.offset, point.metadata)
-            for one, point in points
-        ]
-
-    def _assign(self, new: Starts) -> None:
-        partitions = [TopicPartition(*where, offset) for where, offset in sorted(new.items())]
-        logger.info("reading %s", ", ".join(f"{one.topic}-{one.partition} from {one.offset}" for one in partitions))
-        if self._on_assign is not None:
-            self._on_assign(self, partitions)
-        self.incremental_assign(partitions)
+        if latest is self._seen or latest is None:
+            return
+        self._seen = latest
+        new = {where: offset for where, offset in sorted(latest.items()) if where not in self._assigned}
+        logger.info("reading %s", ", ".join(f"{topic}-{number} from {new[topic, number]}" for topic, number in new))
+        self.owner.assigned(list(new))
+        self.start(new)
         self._assigned |= new.keys()
 
+    def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
+        """What the file says, offsets and what stands beside them."""
+        del seconds
+        return {where: self._offsets.get(*where) or Commit(-1, "") for where in partitions}
 
+
+@dataclass(slots=True)
 class DropCounter:
-    """How many failed messages were dropped. Safe to use from several threads."""
+    """How many failed messages were dropped; one thread counts."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """Until now."""
-        return self._count
-
-    def add(self) -> int:
-        """One more; gives how many."""
-        with self._lock:
-            self._count += 1
-            return self._count
+    count: int = 0
 
 
+@dataclass(eq=False, kw_only=True)
 class BroadcastSender(Sender):
     """Drops what fails, and says so (RocketMQ: BP-01); saves offsets in the file (RocketMQ: BP-02).
 
-    Args:
+    Attributes:
         offsets: the file.
         dropped: counts.
     """
 
-    def __init__(self, offsets: LocalOffsets, dropped: DropCounter) -> None:
-        self._offsets = offsets
-        self._dropped = dropped
+    offsets: LocalOffsets
+    dropped: DropCounter
 
-    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Drop it: the other members have it too, and a retry would reach only one of them."""
         del queue, request
-        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self._dropped.add())
+        self.dropped.count += 1
+        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self.dropped.count)
         on_done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Save what was not saved yet; a disk that refuses is tried again with the next commit."""
-        pending = {queue: point for queue in queues if (point := queue.to_commit) is not None}
+        pending = uncommitted(queues)
         if not pending:
             return
         try:
-            self._offsets.save({(queue.topic, queue.partition): point for queue, point in pending.items()})
+            self.offsets.save(points_of(pending))
         except OffsetStoreUnusable as error:
             # Not saved is never lost: the messages come again.
             logger.warning("%s; trying again", error)
@@ -201,7 +174,7 @@ class BroadcastSender(Sender):
             queue.committed = point
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Save what was not saved yet; nothing is on its way."""
-        del seconds
+        """Save what was not saved yet."""
+        written = self._wait_until_written(seconds)
         self.commit(queues)
-        return True
+        return written

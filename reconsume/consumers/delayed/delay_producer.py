@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import NoneType
@@ -50,7 +51,7 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.delay_levels.wire.timer import is_delayed_message
-from reconsume.delay_levels.wire.uniq_key import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
+from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
 
 __all__ = ["DelayProducer", "MessageQueueSelector", "SendResult"]
 
@@ -303,12 +304,14 @@ class DelayProducer:
         if self._closing.is_set():
             raise IllegalSetting("send: this producer was closed before; make a new one")
         written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
-        outcome: list[KafkaError | Message] = []
-        done = threading.Event()
+        outcome: Future[Position] = Future()
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
-            outcome.append(message if error is None else error)
-            done.set()
+            if error is None:
+                outcome.set_result(Position(topic, message.partition() or 0, message.offset() or 0))
+            else:
+                self._existing.forget(topic)
+                outcome.set_exception(translate(error, f"sending to {topic}"))
 
         while True:
             try:
@@ -320,13 +323,12 @@ class DelayProducer:
             else:
                 break
         # librdkafka reports within the patience that it was given; the rest is for a machine under load.
-        if not done.wait(self._patience_seconds + _LOADED_SECONDS):
-            raise KafkaNotReachable(f"sending to {topic}: no report in time; it may have been stored all the same")
-        result = outcome[0]
-        if isinstance(result, KafkaError):
-            self._existing.forget(topic)
-            raise translate(result, f"sending to {topic}")
-        return Position(topic, result.partition() or 0, result.offset() or 0)
+        try:
+            return outcome.result(self._patience_seconds + _LOADED_SECONDS)
+        except TimeoutError:
+            raise KafkaNotReachable(
+                f"sending to {topic}: no report in time; it may have been stored all the same"
+            ) from None
 
     def _serve(self) -> None:
         while not self._closing.is_set():

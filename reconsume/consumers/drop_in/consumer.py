@@ -13,6 +13,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.bridge.librdkafka.undecodable import mend_headers
+from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
 from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, polled_from
@@ -56,7 +57,7 @@ class Consumer(DerivedConsumer):
     """
 
     # What happens for each message decides the rate of a poll loop: these cost less than `super()`. Ordinary messages
-    # are not touched: to look at each in Python, not in one pass of C, costs a tenth (benchmarks/drop_in.py).
+    # are not touched: to look at each in Python, not in one pass of C, costs a tenth (benchmarks/consumers.py).
     _kafka_poll = KafkaConsumer.poll
     _kafka_consume = KafkaConsumer.consume
 
@@ -70,15 +71,7 @@ class Consumer(DerivedConsumer):
         dead_letter_on: Collection[type[BaseException]] = (),
         **kwargs: Any,
     ) -> None:
-        settings = DropInSettings.of(
-            args,
-            kwargs,
-            max_reconsume_times=max_reconsume_times,
-            delay_levels=delay_levels,
-            topic_prefix=topic_prefix,
-            exactly_once=exactly_once,
-            dead_letter_on=dead_letter_on,
-        )
+        settings = DropInSettings.of(args, kwargs, locals())
         super().__init__(dict(settings.conf))
         self._settings = settings
         self._retry_topic = settings.retry_topic
@@ -218,7 +211,10 @@ class Consumer(DerivedConsumer):
 
     def _as_message(self, given: KafkaMessage | TopicPartition) -> Message:
         if isinstance(given, TopicPartition):
-            return self._client.read_again(Position(given.topic, given.partition, given.offset), self._retry_topic)
+            position = Position(given.topic, given.partition, given.offset)
+            settings = self._settings
+            again = read_again(settings.base, position, settings.group, settings.client_id)
+            return Message(again, self._retry_topic)
         of_type(given, "message", KafkaMessage, TopicPartition)
         if (error := given.error()) is not None:
             raise IllegalSetting(f"an event is no message and cannot be sent back: {error.str()}")

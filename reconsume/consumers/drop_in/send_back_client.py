@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
-from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.exactly_once import (
     ExactlyOnceWriter,
     Failed,
@@ -24,7 +23,7 @@ from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.message import Message
 from reconsume.consumers.sending.retry_topic import check_group_consumes, make_delay_topics, make_retry_topic
 from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
-from reconsume.consumers.sending.send_backs import request_of
+from reconsume.consumers.sending.senders import request_of
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position
@@ -48,8 +47,7 @@ class SendBackClient:
         self._lock = threading.Lock()
         self._transaction_lock = threading.Lock()
         self._stop = threading.Event()
-        self._ready = threading.Event()
-        self._refusal: ReconsumeError | None = None
+        self._prepared: Future[None] = Future()
         self._has_delay_topics = False
         self._thread: threading.Thread | None = None
         self._follower: GroupsFollower | None = None
@@ -77,11 +75,11 @@ class SendBackClient:
                     target=self._prepare, args=(follower,), name="reconsume-retry-topic", daemon=True
                 )
                 self._thread.start()
-        if not self._ready.wait(seconds):
+        try:
+            self._prepared.result(seconds)
+        except TimeoutError:
             group = self._settings.group
             logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", group)
-        if self._refusal is not None:
-            raise self._refusal
 
     def _prepare(self, follower: GroupsFollower) -> None:
         try:
@@ -91,11 +89,11 @@ class SendBackClient:
                 make_retry_topic(self._settings, follower.groups, self._stop)
         except ReconsumeError as error:
             logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
-            self._refusal = error
-        finally:
-            self._ready.set()
-        if self._settings.exactly_once and self._refusal is None:
-            self._register()
+            self._prepared.set_exception(error)
+        else:
+            self._prepared.set_result(None)
+            if self._settings.exactly_once:
+                self._register()
 
     def _register(self) -> None:
         """What is refused here is told by the first send-back, which a program may never need."""
@@ -109,10 +107,7 @@ class SendBackClient:
     def _followed(self) -> GroupsFollower:
         """The caller holds the lock."""
         if self._follower is None:
-            own_table = self._settings.own_table
-            self._follower = GroupsFollower(
-                self._settings.base, self._settings.names.groups, Groups(own_table=own_table)
-            )
+            self._follower = self._settings.groups_follower()
             self._follower.start()
             self._closing.callback(self._follower.close)
         return self._follower
@@ -130,11 +125,6 @@ class SendBackClient:
         if not self._has_delay_topics:
             make_delay_topics(self._settings, groups, self._stop)
             self._has_delay_topics = True
-
-    def read_again(self, position: Position, retry_topic: str) -> Message:
-        """The record at this position, as a message of the retry topic if it stands there."""
-        settings = self._settings
-        return Message(read_again(settings.base, position, settings.group, settings.client_id), retry_topic)
 
     def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
         """Send all back; returns when the brokers have acknowledged them.

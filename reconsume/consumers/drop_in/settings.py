@@ -35,25 +35,21 @@ class DropInSettings(GroupSettings):
     dead_letter_on: ExceptionClasses
 
     @classmethod
-    def of(
-        cls,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        max_reconsume_times: int | None,
-        delay_levels: str | None,
-        topic_prefix: str,
-        exactly_once: bool,
-        dead_letter_on: object,
-    ) -> Self:
+    def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any], ours: Mapping[str, Any]) -> Self:
         """Merge the arguments as confluent-kafka does: keywords win, then `default.topic.config`.
+
+        Args:
+            args: of a consumer.
+            kwargs: of a consumer.
+            ours: the keyword arguments that confluent-kafka does not have, by name.
 
         Raises:
             IllegalSetting: a setting that cannot be; the message says which and what is allowed.
             TypeError: not one dictionary.
             ValueError: no group.
         """
-        check_types(locals(), exactly_once=bool)
+        check_types(ours, exactly_once=bool)
+        exactly_once, maximum, table = ours["exactly_once"], ours["max_reconsume_times"], ours["delay_levels"]
         conf = _merged(args, kwargs)
         if "group.id" not in conf:
             raise ValueError("Failed to create consumer: group.id must be set")
@@ -64,23 +60,23 @@ class DropInSettings(GroupSettings):
                 "exactly_once needs enable.auto.commit False: an offset that is committed before its message is sent "
                 "back loses it; commit what succeeded yourself"
             )
-        if max_reconsume_times is not None:
-            check_range("max_reconsume_times", max_reconsume_times, 0, _HIGHEST)
+        if maximum is not None:
+            check_range("max_reconsume_times", maximum, 0, _HIGHEST)
         # New topics are found within 10 s; librdkafka's own refresh takes 5 minutes.
         conf.setdefault("topic.metadata.refresh.interval.ms", 10_000)
-        names, group = TopicNames(topic_prefix), str(conf["group.id"])
+        names, group = TopicNames(ours["topic_prefix"]), str(conf["group.id"])
         names.retry(group)
         return cls(
             conf=conf,
             group=group,
             names=names,
-            max_reconsume_times=max_reconsume_times,
+            max_reconsume_times=maximum,
             exactly_once=exactly_once,
-            own_table=None if delay_levels is None else DelayLevels.parse(delay_levels),
+            own_table=None if table is None else DelayLevels.parse(table),
             starts_at_beginning=str(conf.get("auto.offset.reset", "latest")) in _BEGINNING,
             cooperative=str(conf.get("group.protocol", "classic")).lower() == "consumer"
             or "cooperative" in str(conf.get("partition.assignment.strategy", "")),
-            dead_letter_on=exception_classes(dead_letter_on),
+            dead_letter_on=exception_classes(ours["dead_letter_on"]),
         )
 
 

@@ -135,7 +135,7 @@ class Circuit:
     @property
     def probes_left(self) -> int:
         """How many more probes may begin now."""
-        return self._probes_left
+        return self._probes_left if self.state is CircuitState.HALF_OPEN else 0
 
     @property
     def pause_ends_ms(self) -> float | None:

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, NotNow
-from reconsume.consumers.listeners.circuit_gate import CircuitGate
+from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import PolledBatch
-from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue, parts_of
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
+from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
@@ -32,30 +32,25 @@ _LOCAL_RETRY_MS: Final = 5_000
 
 
 @dataclass(kw_only=True, eq=False)
-class ConcurrentlyService(ListenerService[Any]):
+class ConcurrentlyService(ListenerService[Chunk]):
     """RocketMQ's ConsumeMessageConcurrentlyService. Safe to use from several threads.
 
     Attributes:
-        gate: of the circuit breaker; None without one.
+        circuit_breaker: the user's; None without one.
     """
 
-    gate: CircuitGate | None = None
+    circuit_breaker: CircuitBreaker | None = None
 
     def __post_init__(self) -> None:
-        self._is_plain = self.gate is None and self.hooks is None
-        self._room = self.gate or WaitingRoom(self.clock)
+        self._is_plain = self.circuit_breaker is None and self.sender.hooks is None
+        self._room = WaitingRoom(self.clock, self.sender.log.group, self.circuit_breaker)
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
-        size = self.batch_size
-        if isinstance(messages, PolledBatch):
-            if len(messages) > size:
-                self.pool.submit_all(parts_of(messages, size, queue))
-            else:
-                self.pool.submit(BatchPart(messages, 0, len(messages), queue))
-            return
-        for start in range(0, len(messages), size):
-            self.pool.submit(Chunk(queue, tuple(messages[start : start + size])))
+        if isinstance(messages, PolledBatch) and len(messages) <= self.batch_size:
+            self.pool.submit(Chunk(queue, messages))
+        else:
+            self.pool.submit_all(chunks_of(queue, messages, self.batch_size))
 
     def tick(self) -> None:
         """Call the listener for messages whose send-back failed, and for those that were kept or held."""
@@ -76,42 +71,35 @@ class ConcurrentlyService(ListenerService[Any]):
         self._room.forget(queues)
         return True
 
-    def consume(self, work: Chunk | BatchPart) -> None:
+    def consume(self, chunk: Chunk) -> None:
         """Call a plain listener.
 
         With nobody watching, which is what happens to nearly all messages, in as few steps as it has.
         """
-        if not (isinstance(work, BatchPart) and self._is_plain and not self._room.held):
-            self._consume_watched(_as_chunk(work))
+        queue, listener = chunk.queue, self.listener
+        if not self._is_plain or self._room.held:
+            if (context := self._begin(chunk)) is not None:
+                self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
             return
-        queue = work.queue
-        if not queue.start_part(work, self.clock()):
+        if not queue.start(chunk, self.clock()):
             return
-        context = ConsumeConcurrentlyContext(queue.message_queue or self.message_queue(queue))
+        context = ConsumeConcurrentlyContext(queue.message_queue)
         try:
-            status = self.listener(work, context)
+            status = listener(chunk, context)
             # Not by `==`: a listener may put anything there, and may delete it.
             is_done = status is _SUCCESS and context.ack_index is ALL
         except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
-            called = called_with(error, work, None)
+            self._settle(chunk, context, called_with(error, chunk, None))
         else:
             if is_done:
-                queue.succeed_part(work)
-                return
-            called = Called(status, None, None)
-        self._settle(Chunk(queue, work), context, called)
+                queue.succeed(chunk)
+            else:
+                self._settle(chunk, context, Called(status, None, None))
 
-    def _consume_watched(self, chunk: Chunk) -> None:
-        context = self._begin(chunk)
-        if context is not None:
-            self._settle(chunk, context, call_listener(self.listener, chunk.messages, context, self.hooks))
-
-    async def consume_async(self, work: Chunk | BatchPart) -> None:
+    async def consume_async(self, chunk: Chunk) -> None:
         """Call an `async def` listener."""
-        chunk = _as_chunk(work)
-        context = self._begin(chunk)
-        if context is not None:
-            called = await call_listener_async(self.listener, chunk.messages, context, self.hooks)
+        if (context := self._begin(chunk)) is not None:
+            called = await call_listener_async(self.listener, chunk, context, self.sender.hooks)
             self._settle(chunk, context, called)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
@@ -119,20 +107,20 @@ class ConcurrentlyService(ListenerService[Any]):
 
         The listener is not interrupted (RocketMQ: EX-03, EX-04; better than EX-05).
         """
-        for message in queue.expired(self.clock() - timeout_ms):
-            if queue.claim(message):
-                self._room.timed_out(queue, message)
+        for chunk in queue.expired(self.clock() - timeout_ms):
+            self._room.settle(chunk, failed=True)
+            cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
+            for message in chunk:
                 logger.warning("%r: its listener has run for over %.0f s; it is sent back", message, timeout_ms / 1000)
-                cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
 
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
         if not self._room.enter(chunk):
             return None
-        if not chunk.queue.start(chunk.messages, self.clock()):
+        if not chunk.queue.start(chunk, self.clock()):
             self._room.cancel(chunk)
             return None
-        return ConsumeConcurrentlyContext(self.message_queue(chunk.queue))
+        return ConsumeConcurrentlyContext(chunk.queue.message_queue)
 
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).
@@ -142,53 +130,48 @@ class ConcurrentlyService(ListenerService[Any]):
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
-            logger.exception("an error after the listener of %r, which is sent back", chunk.messages)
-            self._give_up(chunk, Cause.of(error))
-
-    def _give_up(self, chunk: Chunk, cause: Cause) -> None:
-        self._room.cancel(chunk)
-        chunk.queue.take_apart(chunk.messages)
-        for message in chunk.messages:
-            if chunk.queue.claim(message):
+            logger.exception("an error after the listener of %r, which is sent back", chunk)
+            self._room.cancel(chunk)
+            cause = Cause.of(error)
+            for message in chunk if chunk.queue.take(chunk) else ():
                 self._send_back(chunk.queue, message, 0, cause)
 
     def _settle_judged(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
-        queue, messages = chunk.queue, chunk.messages
+        queue, size = chunk.queue, len(chunk)
         if isinstance(called.outcome, NotNow):
             self._hold(chunk, called, called.outcome)
             return
-        succeeded, level, cause, one_by_one = judged(context, called, len(messages), self.dead_letter_on)
+        succeeded, level, cause, one_by_one = judged(context, called, size, self.dead_letter_on)
         _tell(called, succeeded, cause)
         # Of the circuit breaker: a listener that has judged its messages works.
         is_judged = level < 0 or one_by_one
-        keep, kept = self._room.settle(chunk, failed=succeeded == 0 and not is_judged) and not is_judged, []
-        if succeeded == len(messages):
-            queue.succeed(messages)
+        keeps = self._room.settle(chunk, failed=succeeded == 0 and not is_judged) and not is_judged
+        if succeeded == size:
+            queue.succeed(chunk)
             return
-        queue.take_apart(messages)
-        for index, message in enumerate(messages):
-            if not queue.claim(message):
-                continue
-            if index < succeeded:
-                queue.finish(message)
-            elif not keep and not one_by_one:
-                self._send_back(queue, message, level, cause)
-            elif queue.release(message):
-                kept.append(message)
-        if kept and one_by_one:
+        if one_by_one:
+            logger.info("one of %r is not worth a retry: each is given again alone", chunk)
+        if not queue.take(chunk):
+            return
+        queue.finish_all(chunk[:succeeded])
+        failed = chunk[succeeded:]
+        if one_by_one:
             # Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it.
-            logger.info("one of %r is not worth a retry: each is given again alone", kept)
-            self._room.wait([Chunk(queue, (one,)) for one in kept], 0)
-        elif kept:
-            self._room.keep(Chunk(queue, tuple(kept)))
+            self._room.wait(chunks_of(queue, failed, 1), 0)
+        elif keeps:
+            self._room.keep(Chunk(queue, failed))
+        else:
+            for message in failed:
+                self._send_back(queue, message, level, cause)
 
     def _hold(self, chunk: Chunk, called: Called, outcome: NotNow) -> None:
         if called.call is not None:
             called.call.cut_off()
-        queue, front = chunk.queue, chunk.messages[: outcome.acknowledged]
-        queue.take_apart(chunk.messages)
-        queue.succeed(front)
-        left = tuple(one for one in chunk.messages[len(front) :] if queue.claim(one) and queue.release(one))
+        left = chunk[outcome.acknowledged :]
+        if not chunk.queue.take(chunk):
+            self._room.cancel(chunk)
+            return
+        chunk.queue.finish_all(chunk[: outcome.acknowledged])
         if left:
             self._room.hold(chunk, left, outcome.until_ms)
         else:
@@ -196,18 +179,14 @@ class ConcurrentlyService(ListenerService[Any]):
 
     def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
         sent_back = partial(self._sent_back, queue, message)
-        self.send_backs.send(queue, message, level, cause, self.max_reconsume_times, sent_back)
+        self.sender.send_back(FailedMessage(queue, message, level, cause, self.max_reconsume_times, sent_back))
 
     def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
         if error is None:
             queue.finish(message)
-        elif queue.release(message):
-            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+        elif not queue.dropped:
             self._room.wait([Chunk(queue, (message.failed_again_locally(),))], _LOCAL_RETRY_MS)
-
-
-def _as_chunk(work: Chunk | BatchPart) -> Chunk:
-    return Chunk(work.queue, work) if isinstance(work, BatchPart) else work
+            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

@@ -7,20 +7,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from operator import length_hint
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from reconsume.consumers.listener import is_async
-from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import ProcessQueue
 
 __all__ = [
     "AsyncListenerPool",
-    "Chunk",
     "ListenerPool",
     "ThreadListenerPool",
     "cut_off",
@@ -35,13 +32,6 @@ _cut_off: Final = WeakSet[asyncio.Task[Any]]()
 
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
-
-
-class Chunk(NamedTuple):
-    """Messages of one partition for one call of the listener (RocketMQ: CC-18)."""
-
-    queue: ProcessQueue
-    messages: Sequence[Message]
 
 
 class ListenerPool(Protocol[C_contra]):

@@ -10,11 +10,9 @@ from typing import Any, Generic, TypeVar
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listeners.listener_pool import ListenerPool
-from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.observing.hooks import ConsumeHooks
+from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.send_backs import ListenerSendBacks
-from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.consumers.sending.senders import Sender
 
 __all__ = ["ListenerService"]
 
@@ -27,24 +25,20 @@ class ListenerService(ABC, Generic[T]):
 
     Attributes:
         listener: the user's function.
-        send_backs: sends failed messages back.
-        names: the installation's topics.
+        sender: sends failed messages back, and has the hooks.
         max_reconsume_times: the consumer's own maximum, None to take the group's; in order, how often a message may
             fail in its place, None for ever (RocketMQ: OR-03).
         batch_size: messages in one call.
         dead_letter_on: exceptions that are not worth a retry.
-        hooks: are told of each call; None without any.
         clock: gives milliseconds.
         pool: calls `consume` or `consume_async`; whoever makes the service sets it.
     """
 
     listener: Any
-    send_backs: ListenerSendBacks
-    names: TopicNames
+    sender: Sender
     max_reconsume_times: int | None = None
     batch_size: int = 1
     dead_letter_on: ExceptionClasses = ()
-    hooks: ConsumeHooks | None = None
     clock: Clock = now_ms
     pool: ListenerPool[T] = field(init=False)
 
@@ -79,9 +73,3 @@ class ListenerService(ABC, Generic[T]):
     @abstractmethod
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """These were dropped: wait until nobody works on them where that matters; False if somebody still does."""
-
-    def message_queue(self, queue: ProcessQueue) -> MessageQueue:
-        """A partition as listeners see it."""
-        if queue.message_queue is None:
-            queue.message_queue = MessageQueue(self.names.rocketmq_name(queue.topic), queue.partition)
-        return queue.message_queue

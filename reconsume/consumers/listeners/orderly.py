@@ -18,6 +18,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeCall
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import UNLIMITED, given_again
+from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
@@ -130,7 +131,7 @@ class OrderlyService(ListenerService[Lane]):
         batch, context = self._begin(lane)
         try:
             if batch:
-                self._settle(lane, batch, context, call_listener(self.listener, batch, context, self.hooks))
+                self._settle(lane, batch, context, call_listener(self.listener, batch, context, self.sender.hooks))
         finally:
             self._end(lane)
 
@@ -139,7 +140,7 @@ class OrderlyService(ListenerService[Lane]):
         batch, context = self._begin(lane)
         try:
             if batch:
-                called = await call_listener_async(self.listener, batch, context, self.hooks)
+                called = await call_listener_async(self.listener, batch, context, self.sender.hooks)
                 self._settle(lane, batch, context, called)
         finally:
             self._end(lane)
@@ -157,7 +158,7 @@ class OrderlyService(ListenerService[Lane]):
 
     def _begin(self, lane: Lane) -> tuple[tuple[Message, ...], ConsumeOrderlyContext]:
         queue = lane.queue
-        context = ConsumeOrderlyContext(self.message_queue(queue))
+        context = ConsumeOrderlyContext(queue.message_queue)
         with self._changed:
             if queue.dropped:
                 return (), context
@@ -207,7 +208,7 @@ class OrderlyService(ListenerService[Lane]):
         elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)
         elif told.auto_commit:
-            self._finish(lane, batch)
+            lane.queue.finish_all(batch)
         elif told.status is ConsumeOrderlyStatus.ROLLBACK:
             with self._changed:
                 self._put_back(lane, [*lane.consumed, *batch], told.wait_ms)
@@ -218,7 +219,7 @@ class OrderlyService(ListenerService[Lane]):
                 done = list(lane.consumed) if told.status is ConsumeOrderlyStatus.COMMIT else []
                 if done:
                     lane.consumed.clear()
-            self._finish(lane, done)
+            lane.queue.finish_all(done)
 
     def _settle_outcome(
         self, lane: Lane, batch: tuple[Message, ...], outcome: NotNow | SendBack, call: ConsumeCall | None
@@ -227,18 +228,14 @@ class OrderlyService(ListenerService[Lane]):
         if isinstance(outcome, NotNow):
             if call is not None:
                 call.cut_off()
-            self._finish(lane, front)
+            lane.queue.finish_all(front)
             with self._changed:
                 self._put_back(lane, rest, max(0, int(outcome.until_ms - self.clock())))
             return
         if call is not None:
             call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
-        self._finish(lane, front)
+        lane.queue.finish_all(front)
         self._leave(lane, rest, outcome.level, outcome.cause, _AGAIN_MS, one_by_one=outcome.one_by_one)
-
-    def _finish(self, lane: Lane, messages: Iterable[Message]) -> None:
-        for message in messages:
-            lane.queue.finish(message)
 
     def _leave(
         self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, again_ms: int, *, one_by_one: bool
@@ -260,7 +257,7 @@ class OrderlyService(ListenerService[Lane]):
             if again:
                 self._put_back(lane, again, wait_ms)
         for message in again:
-            self.send_backs.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
+            self.sender.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
         self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
 
     def _send_back(
@@ -279,7 +276,7 @@ class OrderlyService(ListenerService[Lane]):
             lane.leaving += len(messages)
         for message in messages:
             left = partial(self._left, lane, message, again_ms)
-            self.send_backs.send(lane.queue, message, level, cause, maximum, left, counts_here=True)
+            self.sender.send_back(FailedMessage(lane.queue, message, level, cause, maximum, left, counts_here=True))
 
     def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
         """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""

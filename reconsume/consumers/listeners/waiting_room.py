@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Final
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.consumers.listeners.listener_pool import Chunk
+from reconsume.bridge.process.user_callbacks import UserCallbacks
+from reconsume.consumers.listeners.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 
 __all__ = ["WaitingRoom"]
 
+logger = logging.getLogger(__name__)
+
 _DUE = itemgetter(0)
+_FRESH_MS: Final = 1_000
+"""So long a round of probes waits for messages that have not failed yet, before it takes those that have."""
 
 
 @dataclass(slots=True)
@@ -34,54 +41,81 @@ class _Held:
 
 
 class WaitingRoom:
-    """Safe to use from several threads. A circuit breaker's is a `CircuitGate`.
+    """Safe to use from several threads.
 
     A chunk enters before its listener is called, and has an outcome or is cancelled afterwards. It waits until a moment
-    because its send-back failed, or with its whole partition because the listener said "not now".
+    because its send-back failed, with its whole partition because the listener said "not now", or with everything
+    while the circuit is not closed.
 
     Guarantees:
         1. What waits was read and is not started: no timeout runs for it, no attempt is spent, its offset is not
            committed. So whoever loses the partition or stops loses no message.
         2. While a partition is held, one batch of it at a time is tried; when that one has an outcome, all go on.
-    Test: tests/unit/consumers/listeners/test_not_now.py.
+        3. Messages that failed while the circuit was not closed are kept too: an outage of any length costs no
+           attempts but those of the calls that opened it, and of listeners that ran into the consume timeout.
+        4. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
+           messages that can never succeed do not keep the circuit open while others wait behind them.
+    Tests: tests/unit/consumers/listeners/test_not_now.py, tests/unit/consumers/listeners/test_waiting_room.py.
 
     Args:
         clock: gives milliseconds.
+        group: the consumer group.
+        breaker: the user's; None for a circuit that never opens.
 
     Attributes:
         held: what is held, by partition; nothing has to be asked while it is empty.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, group: str = "", breaker: CircuitBreaker | None = None) -> None:
         self._clock = clock
         self._lock = threading.RLock()
         self._waiting: list[tuple[float, Chunk]] = []
         self.held: dict[ProcessQueue, _Held] = {}
+        self._group = group
+        self._circuit = None if breaker is None else Circuit(breaker, group)
+        self._on_change = None if breaker is None else breaker.on_change
+        self._callbacks = UserCallbacks(f"group {group}: the circuit breaker's")
+        self._fresh: deque[Chunk] = deque()
+        self._failed: deque[Chunk] = deque()
+        self._call_back(CircuitChange(group, CircuitState.CLOSED))
 
     def enter(self, chunk: Chunk) -> bool:
         """Whether the listener may be called for this chunk; else it waits until `due` gives it."""
-        if not self.held:
+        if not self.held and self._circuit is None:
             return True
         with self._lock:
             held = self.held.get(chunk.queue)
-            if held is None or held.tried is chunk:
+            if held is not None and held.tried is not chunk:
+                held.chunks.append(chunk)
+                return False
+            if self._circuit is None:
                 return True
-            held.chunks.append(chunk)
-            return False
+            if chunk.permit is None or not self._circuit.is_valid(chunk.permit):
+                chunk.permit = self._circuit.admit(self._clock())
+            if chunk.permit is None:
+                self._fresh.append(chunk)
+            return chunk.permit is not None
 
     def cancel(self, chunk: Chunk) -> None:
         """The listener is not called for it after all, or what it said is no outcome."""
         self._let_go_on(chunk)
+        self._give_back(chunk)
 
     def settle(self, chunk: Chunk, *, failed: bool) -> bool:
-        """The listener has come back with an outcome; gives whether what failed is to be kept, not sent back."""
-        del failed
+        """The call has an outcome, the first one counts; gives whether what failed is to be kept, not sent back."""
         self._let_go_on(chunk)
-        return False
+        if self._circuit is None:
+            return False
+        with self._lock:
+            permit, chunk.permit = chunk.permit, None
+            if permit is not None:
+                self._circuit.settle(permit, failed=failed, now=self._clock())
+            return self._circuit.state is not CircuitState.CLOSED
 
     def keep(self, chunk: Chunk) -> None:
-        """What is left of a chunk whose failures are to be kept."""
-        self.wait((chunk,), 0)
+        """Keep what failed while the circuit was not closed."""
+        with self._lock:
+            self._failed.append(chunk)
 
     def wait(self, chunks: Iterable[Chunk], ms: float) -> None:
         """Keep these so long, in this order."""
@@ -91,7 +125,8 @@ class WaitingRoom:
                 insort(self._waiting, (due_ms, chunk), key=_DUE)
 
     def hold(self, begun: Chunk, left: tuple[Message, ...], until_ms: float) -> None:
-        """The listener said "not now" to what is left of this one."""
+        """The listener said "not now" to what is left of this one, which counts as no call."""
+        self._give_back(begun)
         with self._lock:
             held = self.held.get(begun.queue)
             if held is None:
@@ -101,32 +136,45 @@ class WaitingRoom:
                 held.tried = None
             held.chunks.appendleft(Chunk(begun.queue, left))
 
-    def timed_out(self, queue: ProcessQueue, message: Message) -> None:
-        """The listener of this message ran for too long; its call goes on."""
-
     def due(self) -> list[Chunk]:
-        """What the listener is to be called for now. Only the thread that polls calls it."""
-        if not self.held and not self._waiting:
+        """What the listener is to be called for now; tells changes of the circuit. For the thread that polls alone."""
+        if not self.held and not self._waiting and self._circuit is None:
             return []
         with self._lock:
             now = self._clock()
+            passing, changes = self._let_pass(now)
             end = bisect_right(self._waiting, now, key=_DUE)
-            due, self._waiting = [chunk for _, chunk in self._waiting[:end]], self._waiting[end:]
+            due = passing + [chunk for _, chunk in self._waiting[:end]]
+            del self._waiting[:end]
             for held in self.held.values():
                 if held.tried is None and held.due_ms <= now:
                     held.tried = held.chunks.popleft()
                     due.append(held.tried)
-            return due
+        for change in changes:
+            self._tell(change, len(passing))
+        return due
 
     def next_due_ms(self) -> float | None:
         """The earliest moment at which `due` has something; None if nothing waits for that."""
         with self._lock:
             dues = [held.due_ms for held in self.held.values() if held.tried is None]
-            return min([*map(_DUE, self._waiting[:1]), *dues], default=None)
+            dues += map(_DUE, self._waiting[:1])
+            if self._circuit is not None and self._circuit.pause_ends_ms is not None:
+                dues.append(self._circuit.pause_ends_ms)
+            elif self._circuit is not None and self._circuit.probes_left and self._failed:
+                dues.append(self._circuit.since + _FRESH_MS)
+            return min(dues, default=None)
 
     def is_shut(self, queue: ProcessQueue) -> bool:
-        """Whether reading this partition must wait."""
-        return queue in self.held
+        """Whether reading this partition must wait: it is held, or the circuit has enough messages of all of them."""
+        if self._circuit is None:
+            return queue in self.held
+        with self._lock:
+            if self._circuit.state is CircuitState.HALF_OPEN:
+                is_full = len(self._fresh) >= self._circuit.probes_left
+            else:
+                is_full = self._circuit.state is CircuitState.OPEN
+            return is_full or queue in self.held
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """These were dropped: their next owner reads the messages again."""
@@ -135,6 +183,8 @@ class WaitingRoom:
             for queue in gone & self.held.keys():
                 del self.held[queue]
             self._waiting = [one for one in self._waiting if one[1].queue not in gone]
+            self._fresh = deque(chunk for chunk in self._fresh if chunk.queue not in gone)
+            self._failed = deque(chunk for chunk in self._failed if chunk.queue not in gone)
 
     def _let_go_on(self, chunk: Chunk) -> None:
         """All of a partition go on when the one that was tried is done with."""
@@ -145,3 +195,55 @@ class WaitingRoom:
             if held is not None and held.tried is chunk:
                 del self.held[chunk.queue]
                 self.wait(held.chunks, 0)
+
+    def _give_back(self, chunk: Chunk) -> None:
+        if self._circuit is None:
+            return
+        with self._lock:
+            permit, chunk.permit = chunk.permit, None
+            if permit is not None:
+                self._circuit.cancel(permit)
+
+    def _let_pass(self, now: float) -> tuple[list[Chunk], list[CircuitChange]]:
+        """What the circuit lets pass of what it held up, and how it has changed; the caller holds the lock."""
+        circuit, chunks = self._circuit, list[Chunk]()
+        if circuit is None:
+            return chunks, []
+        circuit.advance(now)
+        if circuit.state is CircuitState.CLOSED:
+            chunks += [*self._fresh, *self._failed]
+            self._fresh.clear()
+            self._failed.clear()
+        while circuit.probes_left:
+            if self._fresh:
+                chunk = self._fresh.popleft()
+            elif self._failed and now - circuit.since >= _FRESH_MS:
+                chunk = self._failed.popleft()
+            else:
+                break
+            chunk.permit = circuit.admit(now)
+            chunks.append(chunk)
+        changes, circuit.changes = circuit.changes, []
+        return chunks, changes
+
+    def _tell(self, change: CircuitChange, given: int) -> None:
+        seconds = change.open_seconds
+        if change.state is CircuitState.OPEN:
+            logger.warning(
+                "group %s: the listener failed in %d of %d calls; consumption pauses for %.1f s",
+                *(self._group, change.failures, change.calls, seconds),
+            )
+        elif change.state is CircuitState.HALF_OPEN:
+            logger.info(
+                "group %s: the listener is tried again, %.1f s after the first pause began", self._group, seconds
+            )
+        else:
+            logger.warning(
+                "group %s: the listener works again (%d of %d probes failed) after %.1f s; kept batches that go on: %d",
+                *(self._group, change.failures, change.calls, seconds, given),
+            )
+        self._call_back(change)
+
+    def _call_back(self, change: CircuitChange) -> None:
+        if (on_change := self._on_change) is not None:
+            self._callbacks.tell("on_change", lambda: on_change(change))

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
@@ -156,18 +156,11 @@ class ConsumeHooks:
     def before(self, message_queue: MessageQueue, messages: Sequence[Message]) -> ConsumeCall:
         """The listener is about to be called; its `ConsumeCall` must be ended."""
         context = ConsumeMessageContext(self.group, message_queue, tuple(messages))
-        self._tell("consume_message_before", context)
+        self.tell("consume_message_before", context)
         return ConsumeCall(self, context)
 
-    def after(self, context: ConsumeMessageContext) -> None:
-        """The listener has come back."""
-        self._tell("consume_message_after", context)
-
-    def sent_back(self, context: SendMessageBackContext) -> None:
-        """A send-back has ended."""
-        self._tell("send_message_back_after", context)
-
-    def _tell(self, method: str, context: ConsumeMessageContext | SendMessageBackContext) -> None:
+    def tell(self, method: str, context: ConsumeMessageContext | SendMessageBackContext) -> None:
+        """Call a method of each hook."""
         for hook, calls in self._hooks:
             calls.tell(f"{type_name(type(hook))}.{method}", partial(_call, hook, method, context))
 
@@ -201,18 +194,13 @@ class ConsumeCall:
             return_type = ConsumeReturnType.TIME_OUT
         else:
             return_type = ConsumeReturnType.SUCCESS if success else ConsumeReturnType.FAILED
-        self._hooks.after(
-            replace(
-                self._context,
-                success=success,
-                status=meant,
-                return_type=return_type,
-                acknowledged=acknowledged,
-                elapsed_ms=elapsed_ms,
-                cause=cause,
-            )
+        self._end(
+            elapsed_ms, success=success, status=meant, return_type=return_type, acknowledged=acknowledged, cause=cause
         )
 
     def cut_off(self) -> None:
         """The consumer is shut down: the listener has no outcome."""
-        self._hooks.after(replace(self._context, elapsed_ms=self._hooks.clock() - self._begun))
+        self._end(self._hooks.clock() - self._begun)
+
+    def _end(self, elapsed_ms: float, **outcome: Any) -> None:
+        self._hooks.tell("consume_message_after", replace(self._context, elapsed_ms=elapsed_ms, **outcome))

@@ -11,7 +11,6 @@ try:
     from opentelemetry import context as otel_context
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
-    from opentelemetry.propagators.textmap import Getter
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as error:
     raise ImportError(
@@ -26,7 +25,6 @@ from reconsume.consumers.observing.hooks import (
     ConsumeReturnType,
     SendMessageBackContext,
 )
-from reconsume.delay_levels.wire.properties import Headers
 
 __all__ = ["TRACE_ON", "OpenTelemetryHook"]
 
@@ -41,21 +39,6 @@ class _Open(NamedTuple):
 
     span: Span
     token: Token[Context]
-
-
-class _HeaderGetter(Getter[Headers]):
-    """Reads a trace context from a record's headers."""
-
-    def get(self, carrier: Headers, key: str) -> list[str] | None:
-        """All values of a header, None if there is none."""
-        return [value.decode(errors="replace") for name, value in carrier if name == key and value is not None] or None
-
-    def keys(self, carrier: Headers) -> list[str]:
-        """The names of all headers."""
-        return [name for name, _ in carrier]
-
-
-_GETTER: Final = _HeaderGetter()
 
 
 class OpenTelemetryHook(ConsumeMessageHook):
@@ -161,7 +144,11 @@ def _is_traced(message: Message) -> bool:
 
 def _trace_context(message: Message) -> Context:
     """What the headers say, never what happens to be current in this thread."""
-    return propagate.extract(message.headers, Context(), _GETTER)
+    texts: dict[str, list[str]] = {}
+    for name, value in message.headers:
+        if value is not None:
+            texts.setdefault(name, []).append(value.decode(errors="replace"))
+    return propagate.extract(texts, Context())
 
 
 def _tell_failure(span: Span, context: ConsumeMessageContext, return_type: ConsumeReturnType) -> None:

@@ -58,7 +58,7 @@ class PolledBatch(LazyMessages):
 
     Guarantees: it is begun, handed over and finished as a run of offsets; the thread of a listener touches no record
     that its listener does not look at.
-    Tests: tests/unit/consumers/partitions/test_batch.py, benchmarks/push_consumer.py.
+    Tests: tests/unit/consumers/partitions/test_batch.py, benchmarks/consumers.py.
 
     Attributes:
         polled: the records, in the order of their offsets; at least one.

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import cast
 
-from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, sorted_offsets
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
 
-__all__ = ["BatchPart", "ProcessQueue", "parts_of"]
+__all__ = ["Chunk", "ProcessQueue", "chunks_of"]
 
 _ONE_READ = 1_000
 """So many offsets one more read may add after a queue was found to have room."""
@@ -24,41 +24,46 @@ class ProcessQueue:
     """Safe to use from several threads.
 
     Guarantees:
-        1. Of everybody who wants to decide a message's fate (its listener's result, its timeout) only the first
-           one may: `claim` is True once. So a message that timed out is not sent back twice.
-        2. After `drop` nothing may be claimed any more: the partition has another owner (RocketMQ: CC-15).
+        1. The listener's result and the timeout compete for a chunk, and only the first may decide: `take` is True
+           once. So a message that timed out is not sent back twice.
+        2. After `drop` nothing may be taken any more: the partition has another owner (RocketMQ: CC-15).
         3. What was finished before a restart is not begun again, and what had failed here keeps its count.
     Test: tests/unit/consumers/partitions/test_process_queue.py.
 
-    A `BatchPart` whose listener succeeds costs its thread no lock and no look at a record: it goes into `_running`, and
-    from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be in the middle
-    of; whoever takes it out of `_running` decides about it. What asks for progress notes all successes at once: if as
-    many succeeded as were unfinished, it was all of them. No object is made that outlives the call, because those make
-    Python's garbage collection run, a fifth of the cost of single messages: benchmarks/push_consumer.py.
+    A chunk of a `PolledBatch` whose listener succeeds costs its thread no lock and no look at a record: it goes into
+    `_running`, and from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be
+    in the middle of. What asks for progress notes all successes at once: if as many succeeded as were unfinished, that
+    was all of them. No object is made that outlives the call, because those make Python's garbage collection run, a
+    fifth of the cost of single messages: benchmarks/consumers.py.
 
     Args:
         topic: in Kafka.
         partition: its number.
+        message_queue: as listeners see it, where that is something else.
 
     Attributes:
-        message_queue: as listeners see it; whoever calls them sets it.
+        held: what was read before it is known what is done of it; None from then on.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, message_queue: MessageQueue | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.paused = False
         self.committed: Commit | None = None
-        self.message_queue: MessageQueue | None = None
+        self.message_queue = message_queue or MessageQueue(topic, partition)
+        self.held: list[Sequence[Message]] | None = []
         self._lock = threading.Lock()
         self._progress = OffsetProgress()
         self._failures: dict[int, int] = {}
-        self._claimed: set[int] = set()
-        self._started: dict[int, tuple[float, Message]] = {}
-        self._running: dict[BatchPart, float] = {}
+        self._running: dict[Chunk, float] = {}
         self._succeeded: list[PolledBatch | int] = []
         self._dropped = False
         self._bytes = 0
+
+    @property
+    def where(self) -> Partition:
+        """Topic and partition."""
+        return self.topic, self.partition
 
     def keep(self, kept: KeptProgress, committed: int) -> None:
         """Before the first message is begun: what an earlier owner has committed, and has left beside that."""
@@ -102,77 +107,25 @@ class ProcessQueue:
             for message in begun
         ]
 
-    def start(self, messages: Sequence[Message], now_ms: float) -> bool:
-        """Take note that a listener is about to be called; False if it must not be.
-
-        A message may be finished here: its timeout could not send it back, so it was to be tried again, and then the
-        late listener succeeded after all.
-        """
-        if isinstance(messages, BatchPart):
-            return self.start_part(messages, now_ms)
-        with self._lock:
-            if self._dropped:
-                return False
-            unfinished = False
-            for message in messages:
-                if self._progress.is_unfinished(message.offset):
-                    self._started[message.offset] = (now_ms, message)
-                    unfinished = True
-            return unfinished
-
-    def start_part(self, part: BatchPart, now_ms: float) -> bool:
-        """The same for messages that no listener was given before, so none of them is finished."""
+    def start(self, chunk: Chunk, now_ms: float) -> bool:
+        """Take note that a listener is about to be called; False if it must not be."""
         if self._dropped:
             return False
-        self._running[part] = now_ms
+        self._running[chunk] = now_ms
         return True
 
-    def take_apart(self, messages: Sequence[Message]) -> None:
-        """Not all of them have the same fate: what was started as a `BatchPart` is, from now on, single messages."""
-        if isinstance(messages, BatchPart):
-            with self._lock:
-                self._take_apart(messages)
+    def take(self, chunk: Chunk) -> bool:
+        """The right to decide what becomes of a chunk that was started; True only the first time."""
+        return self._running.pop(chunk, None) is not None and not self._dropped
 
-    def _take_apart(self, part: BatchPart) -> None:
-        started = self._running.pop(part, None)
-        if started is not None:
-            self._started.update((message.offset, (started, message)) for message in part)
-
-    def claim(self, message: Message) -> bool:
-        """The right to decide what becomes of a message; True only the first time."""
-        offset = message.offset
-        with self._lock:
-            if self._dropped or not self._is_undecided(offset):
-                return False
-            self._claimed.add(offset)
-            self._started.pop(offset, None)
-            return True
-
-    def succeed(self, messages: Sequence[Message]) -> None:
-        """`claim` and `finish` for a whole batch: those whose fate somebody else has decided are left out."""
-        if isinstance(messages, BatchPart):
-            self.succeed_part(messages)
+    def succeed(self, chunk: Chunk) -> None:
+        """Take a chunk and finish all of it, unless somebody else has decided about it."""
+        if not self.take(chunk):
+            return
+        if isinstance(chunk.batch, PolledBatch):
+            self._succeeded.extend((chunk.batch, chunk.start, chunk.end))
         else:
-            self._succeed_each(messages)
-
-    def succeed_part(self, part: BatchPart) -> None:
-        """The same for one that was started as such."""
-        if self._running.pop(part, None) is None:
-            self._succeed_each(part)
-        elif not self._dropped:
-            self._succeeded.extend((part.batch, part.start, part.end))
-
-    def _succeed_each(self, messages: Iterable[Message]) -> None:
-        with self._lock:
-            if self._dropped:
-                return
-            for message in messages:
-                offset = message.offset
-                self._started.pop(offset, None)
-                if self._is_undecided(offset):
-                    self._failures.pop(offset, None)
-                    self._progress.finish(offset)
-                    self._bytes -= message.size
+            self.finish_all(chunk)
 
     def _note_successes(self) -> None:
         """The caller holds the lock; many small parts are as cheap as a large one."""
@@ -195,12 +148,6 @@ class ProcessQueue:
             for offset in offsets:
                 self._failures.pop(offset, None)
 
-    def release(self, message: Message) -> bool:
-        """Give the right back: the message is tried again here; False if the partition is gone."""
-        with self._lock:
-            self._claimed.discard(message.offset)
-            return not self._dropped
-
     def failed(self, message: Message) -> None:
         """It is tried again here, and its count is to outlive a restart."""
         with self._lock:
@@ -208,23 +155,20 @@ class ProcessQueue:
 
     def finish(self, message: Message) -> None:
         """The message needs nothing more: its listener succeeded or its send-back is acknowledged."""
-        offset = message.offset
-        with self._lock:
-            self._claimed.discard(offset)
-            self._failures.pop(offset, None)
-            if self._progress.finish(offset):
-                self._bytes -= message.size
+        self.finish_all((message,))
 
-    def _is_undecided(self, offset: int) -> bool:
-        return offset not in self._claimed and self._progress.is_unfinished(offset)
-
-    def expired(self, started_before_ms: float) -> list[Message]:
-        """Messages whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
+    def finish_all(self, messages: Iterable[Message]) -> None:
+        """The same for several."""
         with self._lock:
-            for part, started in self._running.copy().items():
-                if started < started_before_ms:
-                    self._take_apart(part)
-            return [message for started, message in self._started.values() if started < started_before_ms]
+            for message in messages:
+                self._failures.pop(message.offset, None)
+                if self._progress.finish(message.offset):
+                    self._bytes -= message.size
+
+    def expired(self, started_before_ms: float) -> list[Chunk]:
+        """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
+        running = self._running.copy().items()
+        return [chunk for chunk, started in running if started < started_before_ms and self.take(chunk)]
 
     def drop(self) -> None:
         """The partition is revoked, or the consumer stops."""
@@ -280,39 +224,42 @@ class ProcessQueue:
             )
 
 
-class BatchPart(LazyMessages):
-    """Some messages of a batch, for one call of a listener, the first that they are given to.
+class Chunk(LazyMessages):
+    """Messages of one partition for one call of the listener (RocketMQ: CC-18).
 
     Attributes:
-        batch: which was begun in the queue.
+        queue: of their partition.
+        batch: what they are a part of.
         start: place of the first message in it.
         end: place behind the last one.
-        queue: the queue.
+        permit: what a circuit breaker has given for the call.
     """
 
-    __slots__ = ("batch", "end", "queue", "start")
+    __slots__ = ("batch", "end", "permit", "queue", "start")
 
-    def __init__(self, batch: PolledBatch, start: int, end: int, queue: ProcessQueue) -> None:
+    def __init__(self, queue: ProcessQueue, batch: Sequence[Message], start: int = 0, end: int | None = None) -> None:
+        self.queue = queue
         self.batch = batch
         self.start = start
-        self.end = end
-        self.queue = queue
+        self.end = len(batch) if end is None else end
+        self.permit: int | None = None
         self._made = None
 
     def _make(self) -> tuple[Message, ...]:
-        return self.batch.made(self.start, self.end)
+        if isinstance(self.batch, PolledBatch):
+            return self.batch.made(self.start, self.end)
+        return tuple(self.batch[self.start : self.end])
 
     def __len__(self) -> int:
         return self.end - self.start
 
 
-def parts_of(batch: PolledBatch, size: int, queue: ProcessQueue) -> Iterator[BatchPart]:
-    """The batch in parts of so many messages.
+def chunks_of(queue: ProcessQueue, messages: Sequence[Message], size: int) -> Iterator[Chunk]:
+    """The messages in chunks of so many.
 
-    Threads may take them from one iterator: the ends of a part are found in C, which no other thread interrupts.
+    Threads may take them from one iterator: the ends of a chunk are found in C, which no other thread interrupts.
     Test: tests/unit/consumers/partitions/test_batch.py.
     """
-    total = len(batch)
-    return map(
-        BatchPart, repeat(batch), range(0, total, size), chain(range(size, total, size), (total,)), repeat(queue)
-    )
+    total = len(messages)
+    ends = chain(range(size, total, size), (total,))
+    return map(Chunk, repeat(queue), repeat(messages), range(0, total, size), ends)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
@@ -12,9 +13,11 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.consumers.group_settings import GroupSettings
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
+from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
-__all__ = ["check_group_consumes", "make_delay_topics", "make_retry_topic", "wait_for_kafka"]
+__all__ = ["check_group_consumes", "make_delay_topics", "make_retry_topic", "wait_for_kafka", "with_known_partitions"]
 
 logger = logging.getLogger(__name__)
 
@@ -99,3 +102,16 @@ def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Ev
             maker.make(maker.retry_topic(settings.group, groups))
     except ReconsumeError as error:
         logger.info("the scheduler will make %s: %s", topic, error)
+
+
+def with_known_partitions(
+    consume_from: ConsumeFrom, settings: GroupSettings, subscriptions: Subscriptions, stop: threading.Event
+) -> ConsumeFrom:
+    """Return the start with how many partitions each subscribed topic has now.
+
+    Waits for a broker. A topic that this client may not look at counts as one that is not there.
+    """
+    if consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return consume_from
+    admin = KafkaAdmin(settings.base, settings.client_id)
+    return replace(consume_from, known=wait_for_kafka(lambda: subscriptions.existing(admin, {}), stop))

@@ -3,102 +3,217 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-from reconsume.bridge.kafka.admin import Commit
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
 from reconsume.consumers.message import Message
+from reconsume.consumers.observing.hooks import ConsumeHooks, SendMessageBackContext
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
+from reconsume.consumers.sending.send_back_log import SendBackLog, dropped_way, fate_of, way_of
+from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
-__all__ = ["PlainSender", "Sender"]
+__all__ = ["FailedMessage", "PlainSender", "Sender", "points_of", "request_of", "uncommitted"]
 
 logger = logging.getLogger(__name__)
 
 
-class Sender:
-    """Sends back and commits for one consumer; only the thread that polls calls the other methods than `send_back`."""
+class FailedMessage(NamedTuple):
+    """What a listener failed.
 
-    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    Attributes:
+        queue: of the message's partition.
+        level: the wish.
+        cause: why it failed.
+        maximum: how often it may be sent back; None takes the group's.
+        on_done: called once when its send-back is acknowledged, or has failed; in another thread.
+        counts_here: what failed in its place counts as sent back, as in order it does.
+    """
+
+    queue: ProcessQueue
+    message: Message
+    level: int
+    cause: Cause | None
+    maximum: int | None
+    on_done: OnDone
+    counts_here: bool = False
+
+
+def request_of(group: str, message: Message, level: int, maximum: int | None, cause: Cause | None) -> SendBackRequest:
+    """Return the request to send a message back, with the count that its record has."""
+    return SendBackRequest(
+        group=group,
+        headers=message.all_headers,
+        stored=message.stored,
+        delay_level=level,
+        max_reconsume_times=maximum,
+        cause=cause,
+    )
+
+
+@dataclass(eq=False, kw_only=True)
+class Sender(ABC):
+    """Sends back and commits for one consumer.
+
+    Any thread may call `send_back`, the thread that polls alone the other methods. Listeners' threads only hand over
+    what failed; after `start` one thread makes the copies and writes them. Twenty threads that did would wait for each
+    other at every step: benchmarks/send_backs.py.
+
+    Guarantees: `on_done` is called once, also where `write` raises, so no message is left between listener and sender.
+    The log and the hooks are told after it, so a slow hook does not hold up the message. What was given up because its
+    partition is gone is not told: its next owner has it.
+    Tests: tests/unit/consumers/test_slips.py, tests/unit/consumers/observing/test_hooks.py.
+
+    Attributes:
+        log: of the consumer group.
+        groups: the groups as known now; None for a consumer that broadcasts, which drops what fails.
+        hooks: are told; None without any.
+    """
+
+    log: SendBackLog
+    groups: Callable[[], Groups] | None = None
+    hooks: ConsumeHooks | None = None
+    _handed_over: SimpleQueue[FailedMessage | threading.Event | None] = field(init=False, default_factory=SimpleQueue)
+    _writing_thread: threading.Thread | None = field(init=False, default=None)
+
+    def start(self) -> None:
+        """Write in a thread from now on; without one, `send_back` writes in its caller's."""
+        self._writing_thread = threading.Thread(target=self._write_all, name="reconsume-failed-messages", daemon=True)
+        self._writing_thread.start()
+
+    def send_back(self, failed: FailedMessage) -> None:
+        """Send a message back, soon."""
+        if self._writing_thread is None:
+            self._begin(failed)
+        else:
+            self._handed_over.put(failed)
+
+    @abstractmethod
+    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Write the send-back; `on_done` is called once, maybe in another thread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what is finished, without waiting for it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for what is on its way, commit what is finished; False if something is still on its way."""
-        raise NotImplementedError
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
         if not self.settle(queues, seconds):
             logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
 
-    def serve(self) -> None:
+    def serve(self) -> None:  # noqa: B027 - nothing to do for most
         """Called at every turn of the thread that polls."""
 
-    def forget(self, queues: Iterable[ProcessQueue]) -> None:
+    def forget(self, queues: Iterable[ProcessQueue]) -> None:  # noqa: B027 - nothing to do for most
         """These belong to somebody else already: nothing may be sent or committed for them."""
 
     def close(self) -> None:
-        """The consumer is about to be closed: use it no more."""
+        """The consumer is about to be closed: what is handed over from now on stays uncommitted and comes again."""
+        self._handed_over.put(None)
+        if self._writing_thread is not None:
+            self._writing_thread.join()
+
+    def _wait_until_written(self, seconds: float) -> bool:
+        """Whether all that was handed over until now has been given to `write`."""
+        if self._writing_thread is None:
+            return True
+        passed = threading.Event()
+        self._handed_over.put(passed)
+        return passed.wait(seconds)
+
+    def _write_all(self) -> None:
+        while (one := self._handed_over.get()) is not None:
+            if isinstance(one, FailedMessage):
+                self._begin(one)
+            else:
+                one.set()
+
+    def _begin(self, failed: FailedMessage) -> None:
+        waiting = [failed.on_done]
+        try:
+            self._make(failed, waiting)
+        except BaseException as error:
+            with suppress(BaseException):  # the log shows the error, which may raise another one
+                logger.exception("an error while %r was sent back", failed.message)
+                if waiting:
+                    waiting.pop()(SendBackFailed(Cause.of(error).message))
+
+    def _make(self, failed: FailedMessage, waiting: list[OnDone]) -> None:
+        message, hooks = failed.message, self.hooks
+        request = request_of(self.log.group, message, failed.level, failed.maximum, failed.cause)
+        if failed.counts_here:
+            request = replace(request, stored=replace(request.stored, reconsume_times=message.reconsume_times))
+        way = dropped_way(request) if self.groups is None else way_of(request, self.groups())
+        begun = 0.0 if hooks is None else hooks.clock()
+
+        def done(error: SendBackFailed | None) -> None:
+            if not waiting:
+                return
+            waiting.pop()(error)
+            if error is None and self.groups is not None:
+                self.log.tell(message, fate_of(way), is_failure=request.cause is not None)
+            if hooks is not None:
+                elapsed_ms = hooks.clock() - begun
+                told = SendMessageBackContext(self.log.group, message, *way[:3], elapsed_ms, request.cause, error)
+                hooks.tell("send_message_back_after", told)
+
+        self.write(failed.queue, message, request, done)
 
 
+def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
+    """What is to be committed of these."""
+    return {queue: point for queue in queues if (point := queue.to_commit) is not None}
+
+
+def points_of(points: Mapping[ProcessQueue, Commit]) -> dict[Partition, Commit]:
+    """The same by partition."""
+    return {queue.where: point for queue, point in points.items()}
+
+
+@dataclass(eq=False, kw_only=True)
 class PlainSender(Sender):
     """The send-back first; when it is acknowledged its offset may be committed. A crash between repeats it.
 
-    Args:
+    Attributes:
         writer: writes send-backs.
         consumer: commits.
     """
 
-    def __init__(self, writer: SendBackWriter, consumer: Consumer) -> None:
-        self._writer = writer
-        self._consumer = consumer
+    writer: SendBackWriter
+    consumer: GroupConsumer
 
-    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Write the send-back, for whatever partition."""
         del queue
-        self._writer.send_back(request, message.key, message.body, on_done)
+        self.writer.send_back(request, message.key, message.body, on_done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit what was not committed yet; the answer comes with a later poll."""
-        pending = {queue: point for queue in queues if (point := queue.to_commit) is not None}
-        if self._commit(pending, asynchronous=True) is not None:
-            for queue, point in pending.items():
-                queue.committed = point
+        self._commit(uncommitted(queues), wait=False)
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for send-backs on their way, then commit."""
-        settled = not self._writer.flush(seconds)
+        end = time.monotonic() + seconds
+        settled = self._wait_until_written(seconds) and not self.writer.flush(max(0.0, end - time.monotonic()))
         # Also what was committed before: the answer to that may not have come yet.
-        pending = {queue: point for queue in queues if (point := queue.commit_point()) is not None}
-        answers = self._commit(pending, asynchronous=False)
-        refused = {(one.topic, one.partition): one.error for one in answers or () if one.error is not None}
-        for (topic, partition), refusal in refused.items():
-            logger.warning("%s", translate(refusal, f"committing offsets of {topic}-{partition}"))
-        for queue, point in pending.items():
-            done = answers is not None and (queue.topic, queue.partition) not in refused
-            queue.committed = point if done else None
+        self._commit({queue: point for queue in queues if (point := queue.commit_point()) is not None}, wait=True)
         return settled
 
-    def _commit(self, points: Mapping[ProcessQueue, Commit], *, asynchronous: bool) -> Sequence[TopicPartition] | None:
-        """The answers, none yet if asynchronous; None if it failed as a whole."""
-        offsets = [TopicPartition(queue.topic, queue.partition, *point) for queue, point in points.items()]
-        if not offsets:
-            return ()
-        try:
-            if not asynchronous:
-                return self._consumer.commit(offsets=offsets, asynchronous=False) or ()
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._NO_OFFSET:
-                # Not committed is never lost: the messages come again.
-                logger.warning("%s", translate(error, "committing offsets"))
-            return None
-        return ()
+    def _commit(self, points: Mapping[ProcessQueue, Commit], *, wait: bool) -> None:
+        refused = self.consumer.commit(points_of(points), wait=wait)
+        for queue, point in points.items():
+            queue.committed = None if queue.where in refused else point

@@ -6,16 +6,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, Offsets, OutcomeUnknown
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.senders import Sender
+from reconsume.consumers.sending.senders import Sender, points_of
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
@@ -43,6 +44,7 @@ class _Unresolved(NamedTuple):
     points: Mapping[ProcessQueue, Commit]
 
 
+@dataclass(eq=False, kw_only=True)
 class TransactionalSender(Sender):
     """Writes failed messages and commits offsets in transactions, in a thread of its own.
 
@@ -58,23 +60,19 @@ class TransactionalSender(Sender):
            changed and some are not, another member has written: it is asked again when those are known to be gone.
     Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/test_consumer_model.py.
 
-    Args:
+    Attributes:
         writer: writes both in one transaction, and tells what became of one whose outcome was not known.
         group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
             confluent-kafka lets no other in while it polls.
         known: is told what was committed.
     """
 
-    def __init__(
-        self,
-        writer: ExactlyOnceWriter,
-        group_metadata: Callable[[], Any],
-        known: KnownOffsets,
-    ) -> None:
-        self._known = known
-        self._writer = writer
+    writer: ExactlyOnceWriter
+    group_metadata: Callable[[], Any]
+    known: KnownOffsets
+
+    def __post_init__(self) -> None:
         self._unresolved: _Unresolved | None = None
-        self._group_metadata = group_metadata
         self._changed = threading.Condition()
         self._pending: list[_Pending] = []
         self._to_commit: list[ProcessQueue] = []
@@ -87,7 +85,7 @@ class TransactionalSender(Sender):
         self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
         self._thread.start()
 
-    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         """Put it in the next transaction."""
         with self._changed:
             if queue not in self._forgotten:
@@ -106,7 +104,7 @@ class TransactionalSender(Sender):
     def serve(self) -> None:
         """Give the own thread the group metadata that it has asked for."""
         if self._asks:
-            metadata = self._group_metadata()
+            metadata = self.group_metadata()
             with self._changed:
                 self._metadata, self._asks = metadata, False
                 self._changed.notify_all()
@@ -121,16 +119,17 @@ class TransactionalSender(Sender):
         """Write what waits for these now, in the caller's thread; False if something cannot be written."""
         leaving = set(queues)
         end = time.monotonic() + seconds
+        written = self._wait_until_written(seconds)
         while leaving:
             with self._changed:
                 self._to_commit = [queue for queue in leaving if queue.to_commit is not None]
-            settled = self._settle(self._group_metadata(), max(0.0, end - time.monotonic()))
+            settled = self._settle(self.group_metadata(), max(0.0, end - time.monotonic()))
             if time.monotonic() >= end or not self._has_something_of(leaving):
                 break
             if not settled:
                 with self._changed:
                     self._changed.wait(_BRIEFLY_SECONDS)
-        return not self._has_something_of(leaving)
+        return written and not self._has_something_of(leaving)
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
         """Send nothing more for these; their next owner has the messages."""
@@ -146,7 +145,8 @@ class TransactionalSender(Sender):
             )
 
     def close(self) -> None:
-        """End the thread; what still waits stays uncommitted and comes again."""
+        """End the threads; what still waits stays uncommitted and comes again."""
+        super().close()
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -209,9 +209,9 @@ class TransactionalSender(Sender):
             # What is out of reach of the metadata must wait until the messages before it are done.
             return not self._pending
         try:
-            self._writer.send_back(
+            self.writer.send_back(
                 [Failed(one.request, one.message.key, one.message.body) for one in batch],
-                _offsets(points),
+                points_of(points),
                 metadata,
             )
         except OutcomeUnknown as error:
@@ -233,9 +233,9 @@ class TransactionalSender(Sender):
             return True
         batch, points = self._unresolved
         with self._changed:
-            ours = _offsets({queue: point for queue, point in points.items() if queue not in self._forgotten})
+            ours = points_of({queue: point for queue, point in points.items() if queue not in self._forgotten})
         try:
-            committed = self._writer.was_committed(ours) if ours else False
+            committed = self.writer.was_committed(ours) if ours else False
         except (KafkaNotReachable, PartitionLost) as error:
             logger.warning("%s", error)
             return False
@@ -269,12 +269,8 @@ class TransactionalSender(Sender):
             self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
 
     def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, Commit]) -> None:
-        self._known.note(_offsets(points))
+        self.known.note(points_of(points))
         for queue, point in points.items():
             queue.committed = point
         for one in batch:
             one.on_done(None)
-
-
-def _offsets(points: Mapping[ProcessQueue, Commit]) -> Offsets:
-    return {(queue.topic, queue.partition): point for queue, point in points.items()}

@@ -9,52 +9,41 @@ Test: tests/integration/test_subscriptions.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Message as KafkaMessage
-
-from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
-from reconsume.consumers.subscriptions.subscription import Subscriptions
 
-__all__ = ["PatternConsumer", "matching_topics"]
+__all__ = ["PatternConsumer"]
 
 logger = logging.getLogger(__name__)
 
 
-def matching_topics(admin: KafkaAdmin, subscriptions: Subscriptions) -> RepeatedLook[list[str]]:
-    """Looks for the topics that exist and are subscribed to."""
-    return RepeatedLook(lambda: list(subscriptions.existing(admin)), "topics that match a pattern")
-
-
-class PatternConsumer(DerivedConsumer):
+class PatternConsumer(GroupConsumer):
     """Subscribes to the topics that it is told, and to those that the repeated look has found by now.
 
     Args:
-        conf: for librdkafka.
+        settings: for librdkafka.
         found: has been started.
     """
 
-    def __init__(self, conf: Mapping[str, Any], found: RepeatedLook[list[str]]) -> None:
-        super().__init__(dict(conf))
+    def __init__(self, settings: Mapping[str, Any], found: RepeatedLook[list[str]]) -> None:
+        super().__init__(settings)
         self._found = found
         self._seen: list[str] | None = None
-        self._always: list[str] = []
-        self._callbacks: dict[str, Any] = {}
+        self._always: Sequence[str] = ()
         self._subscribed: set[str] = set()
 
-    def subscribe(self, topics: list[str], **callbacks: Any) -> None:  # type: ignore[override]
-        """As in `confluent_kafka`, and to what the repeated look has found."""
-        self._always, self._callbacks = topics, callbacks
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Take part in the group with these topics, and with what is found."""
+        self._always = topics
         self._follow()
 
-    def poll(self, timeout: float = -1) -> KafkaMessage | None:
-        """As in `confluent_kafka`, after a look at what was found."""
+    def follow(self) -> None:
+        """Subscribe anew when other topics match."""
         if self._found.latest is not self._seen:
             self._follow()
-        return super().poll(timeout)
 
     def _follow(self) -> None:
         self._seen = self._found.latest
@@ -67,4 +56,4 @@ class PatternConsumer(DerivedConsumer):
         if gone:
             logger.info("subscribing no longer to %s, which is gone", ", ".join(gone))
         self._subscribed = wanted
-        super().subscribe(sorted(wanted), **self._callbacks)
+        super().subscribe(sorted(wanted))

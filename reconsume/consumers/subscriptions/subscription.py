@@ -56,7 +56,6 @@ class Subscriptions:
         self._namespace = namespace or Namespace()
         self._topics: dict[str, TagExpression] = {}
         self._patterns: dict[str, tuple[re.Pattern[str], TagExpression]] = {}
-        self._matched: dict[str, TagExpression | None] = {}
 
     def add(self, topic: str, expression: str | None) -> None:
         """Subscribe; the last expression for a name or a pattern holds.
@@ -90,11 +89,7 @@ class Subscriptions:
 
     def get(self, topic: str) -> TagExpression | None:
         """The tags that are wanted of a Kafka topic; None if it is not subscribed to, as the retry topic is not."""
-        if topic in self._topics:
-            return self._topics[topic]
-        if topic not in self._matched:
-            self._matched[topic] = self._first_match(topic)
-        return self._matched[topic]
+        return self._topics[topic] if topic in self._topics else self._first_match(topic)
 
     def remedy_if_missing(self, topic: str) -> str:
         """What creates a Kafka topic that is subscribed to."""

@@ -14,7 +14,6 @@ LONGEST_MS: Final = 366 * 86_400_000
 """A delay topic keeps its records twice as long as they wait, so a longer one is a slip of the pen."""
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LARGEST_FIRST = ("d", "h", "m", "s", "ms")
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,11})(ms|s|m|h|d)", re.ASCII)
 
 
@@ -43,7 +42,7 @@ def format_duration(milliseconds: int) -> str:
     """
     if _in_range(milliseconds) == 0:
         return "0s"
-    unit = next(unit for unit in _LARGEST_FIRST if milliseconds % _UNIT_MS[unit] == 0)
+    unit = next(unit for unit in reversed(_UNIT_MS) if milliseconds % _UNIT_MS[unit] == 0)
     return f"{milliseconds // _UNIT_MS[unit]}{unit}"
 
 

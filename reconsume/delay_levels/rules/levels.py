@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
@@ -23,10 +24,17 @@ class DelayLevels:
     """A table of delays in milliseconds; level 1 is its first entry.
 
     It is also RocketMQ's CUSTOMIZED retry policy (GP-03), whose list is read by the same rule: the first two
-    entries are for explicit wishes, the n-th retry takes entry 3 + n, and the last entry serves all beyond it.
+    entries are for explicit wishes, the n-th retry takes entry 3 + n, and the last entry serves all beyond it. In a
+    table that is computed, as of EXPONENTIAL, the first retry takes the first entry.
+
+    Attributes:
+        first_retry_level: of a message that was never sent back.
+        formula: of a table that is computed, for people.
     """
 
     delays_ms: tuple[int, ...]
+    first_retry_level: int = FIRST_RETRY_LEVEL
+    formula: str = ""
 
     def __post_init__(self) -> None:
         if not self.delays_ms:
@@ -70,7 +78,7 @@ class DelayLevels:
 
     def automatic_level(self, reconsume_times: int) -> int:
         """The level when nobody wishes one: 3 + n, cut to the table (RocketMQ: BR-15, DP-01, GP-03)."""
-        return self.capped(FIRST_RETRY_LEVEL + max(reconsume_times, 0))
+        return self.capped(self.first_retry_level + max(reconsume_times, 0))
 
     def capped(self, level: int) -> int:
         """`level`, or the highest level where the table is shorter (RocketMQ: DP-01)."""
@@ -83,20 +91,19 @@ class DelayLevels:
             IllegalDelayLevels: there is no such level. RocketMQ would silently wait one second (DP-06).
         """
         if not 1 <= level <= self.max_level:
-            raise IllegalDelayLevels(f"delay level {level}: the level table has levels 1 to {self.max_level} ({self})")
+            table = "an exponential policy" if self.formula else "the level table"
+            raise IllegalDelayLevels(f"delay level {level}: {table} has levels 1 to {self.max_level} ({self})")
         return self.delays_ms[level - 1]
 
     @property
     def goes_down_at(self) -> int | None:
         """The first level that is shorter than the one before it: a later retry comes sooner. It is legal."""
-        return next((level for level in range(2, self.max_level + 1) if self._is_shorter(level)), None)
-
-    def _is_shorter(self, level: int) -> bool:
-        return self.delay_ms(level) < self.delay_ms(level - 1)
+        pairs = enumerate(pairwise(self.delays_ms), start=2)
+        return next((level for level, (before, this) in pairs if this < before), None)
 
     def distinct_delays_ms(self) -> tuple[int, ...]:
         """Each duration once, shortest first: one delay topic each."""
         return tuple(sorted(set(self.delays_ms)))
 
     def __str__(self) -> str:
-        return " ".join(format_duration(delay_ms) for delay_ms in self.delays_ms)
+        return self.formula or " ".join(format_duration(delay_ms) for delay_ms in self.delays_ms)

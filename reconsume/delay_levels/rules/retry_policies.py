@@ -1,20 +1,19 @@
 """How long a group's failed messages wait: the level table, an own list, or exponentially longer.
 
 RocketMQ 5 keeps such a policy with the group (`groupRetryPolicy`). CUSTOMIZED is a level table of the group's
-own, so `DelayLevels` serves for it; EXPONENTIAL is a table that is computed.
+own; EXPONENTIAL is one that is computed. So `DelayLevels` serves for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 
-__all__ = ["ExponentialRetryPolicy", "RetryPolicy", "parse_retry_policy", "spell_waits"]
+__all__ = ["RetryPolicy", "exponential_policy", "parse_retry_policy", "spell_waits"]
 
 _HIGHEST_EXPONENT = 32
 _PARAMETERS = {
@@ -23,78 +22,27 @@ _PARAMETERS = {
 }
 
 
-class RetryPolicy(Protocol):
-    """What the send-back rule asks: which level next, and how long is it."""
-
-    @property
-    def max_level(self) -> int:
-        """The highest level there is."""
-
-    def automatic_level(self, reconsume_times: int) -> int:
-        """The level when nobody wishes one."""
-
-    def capped(self, level: int) -> int:
-        """`level`, cut to `max_level`."""
-
-    def delay_ms(self, level: int) -> int:
-        """How long a level from 1 to `max_level` lasts, in milliseconds."""
-
-    def distinct_delays_ms(self) -> tuple[int, ...]:
-        """Each duration once, shortest first."""
+RetryPolicy = DelayLevels
+"""What the send-back rule asks which level is next, and how long it is: the table of all, or a group's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExponentialRetryPolicy:
-    """`min(max, initial × multiplier^n)`, n cut to 0…32 (RocketMQ: GP-04); times in milliseconds.
+@lru_cache(maxsize=256)
+def exponential_policy(initial_ms: int = 5_000, max_ms: int = 7_200_000, multiplier: int = 2) -> RetryPolicy:
+    """`min(max, initial × multiplier^n)`, n from 0 to 32 (RocketMQ: GP-04); level k waits as long as the k-th retry.
 
-    Level k waits as long as the k-th retry does. RocketMQ's arithmetic overflows for a large multiplier and
-    then gives a negative delay (GP-05); ours cannot.
+    RocketMQ's arithmetic overflows for a large multiplier and then gives a negative delay (GP-05); ours cannot.
+
+    Raises:
+        IllegalDelayLevels: a number that cannot be.
     """
-
-    initial_ms: int = 5_000
-    max_ms: int = 7_200_000
-    multiplier: int = 2
-
-    def __post_init__(self) -> None:
-        format_duration(self.max_ms)
-        if self.initial_ms < 1 or self.max_ms < self.initial_ms or self.multiplier < 1:
-            raise IllegalDelayLevels(
-                f"exponential retry policy initial={self.initial_ms} ms, max={self.max_ms} ms, "
-                f"multiplier={self.multiplier}: initial must be at least 1, max at least initial, multiplier at least 1"
-            )
-
-    @property
-    def max_level(self) -> int:
-        """The exponent stops at 32, so there are 33 levels."""
-        return _HIGHEST_EXPONENT + 1
-
-    def automatic_level(self, reconsume_times: int) -> int:
-        """Level n + 1 for a message that was sent back n times."""
-        return self.capped(max(reconsume_times, 0) + 1)
-
-    def capped(self, level: int) -> int:
-        """`level`, or 33 where it is higher."""
-        return min(level, self.max_level)
-
-    def delay_ms(self, level: int) -> int:
-        """`min(max, initial × multiplier^(level - 1))`.
-
-        Raises:
-            IllegalDelayLevels: the level is not in 1…33.
-        """
-        if not 1 <= level <= self.max_level:
-            raise IllegalDelayLevels(f"delay level {level}: an exponential policy has levels 1 to {self.max_level}")
-        return min(self.max_ms, self.initial_ms * int(self.multiplier ** (level - 1)))
-
-    def distinct_delays_ms(self) -> tuple[int, ...]:
-        """Each duration once, shortest first."""
-        return tuple(sorted({self.delay_ms(level) for level in range(1, self.max_level + 1)}))
-
-    def __str__(self) -> str:
-        return (
-            f"exponential: {format_duration(self.initial_ms)} × {self.multiplier}^n, "
-            f"at most {format_duration(self.max_ms)}"
+    if initial_ms < 1 or max_ms < initial_ms or multiplier < 1:
+        raise IllegalDelayLevels(
+            f"exponential retry policy initial={initial_ms} ms, max={max_ms} ms, "
+            f"multiplier={multiplier}: initial must be at least 1, max at least initial, multiplier at least 1"
         )
+    delays_ms = tuple(min(max_ms, initial_ms * multiplier**n) for n in range(_HIGHEST_EXPONENT + 1))
+    formula = f"exponential: {format_duration(initial_ms)} × {multiplier}^n, at most {format_duration(max_ms)}"
+    return DelayLevels(delays_ms, 1, formula)
 
 
 def spell_waits(policy: RetryPolicy, max_times: int) -> str:
@@ -129,7 +77,7 @@ def parse_retry_policy(policy: Mapping[str, object]) -> RetryPolicy:
     if kind not in (None, "CUSTOMIZED", "EXPONENTIAL"):
         raise IllegalDelayLevels(f"groupRetryPolicy type {kind!r} is unknown; use CUSTOMIZED or EXPONENTIAL")
     if kind == "EXPONENTIAL" and (parameters := _parameters(policy, "exponentialRetryPolicy")) is not None:
-        return ExponentialRetryPolicy(
+        return exponential_policy(
             initial_ms=_integer(parameters, "initial", 5_000),
             max_ms=_integer(parameters, "max", 7_200_000),
             multiplier=_integer(parameters, "multiplier", 2),

@@ -10,12 +10,7 @@ from typing import Final
 
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 
-__all__ = [
-    "DEFAULT_MAX_RECONSUME_TIMES",
-    "DeadLetter",
-    "Delayed",
-    "decide_send_back",
-]
+__all__ = ["DEFAULT_MAX_RECONSUME_TIMES", "DeadLetter", "Delayed", "decide_send_back"]
 
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 """16 send-backs, so 17 deliveries (RocketMQ: GP-01, SB-03)."""

@@ -41,8 +41,7 @@ ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
 """Key of what schedulers publish of their setting; not a part of `%SYS%`, which people change while workers start."""
 
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-_HEX = frozenset(b"0123456789ABCDEF")
+_TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=[0-9A-F]{2})")
 _ESCAPE = re.compile(rb"\.([0-9A-F]{2})")
 
 
@@ -52,16 +51,7 @@ def encode_name(name: str) -> str:
     A `_` that is followed by two upper-case hexadecimal digits is written `.5F`, because Kafka takes `_5F` and
     `.5F` for the same: so no two names ever collide.
     """
-    raw = name.encode()
-    return "".join(
-        chr(byte) if byte in _PLAIN and not _looks_escaped(raw, index) else f".{byte:02X}"
-        for index, byte in enumerate(raw)
-    )
-
-
-def _looks_escaped(raw: bytes, index: int) -> bool:
-    following = raw[index + 1 : index + 3]
-    return raw[index] == ord("_") and len(following) == 2 and _HEX.issuperset(following)  # noqa: PLR2004
+    return _TO_ESCAPE.sub(lambda match: b".%02X" % match[0][0], name.encode()).decode()
 
 
 def decode_name(encoded: str) -> str:
@@ -149,6 +139,11 @@ class TopicNames:
         """The compacted topic of what workers have read of `cancel`, for workers that start."""
         return self._topic("WITHDRAWN")
 
+    @property
+    def dead_letter_states(self) -> str:
+        """The compacted topic of what became of dead letters."""
+        return self._topic("DEAD_LETTERS")
+
     def delay(self, delay_ms: int) -> str:
         """The delay topic of a duration: `reconsume.DELAY.10s`.
 
@@ -168,7 +163,7 @@ class TopicNames:
     def is_ours(self, topic: str) -> bool:
         """Whether this is a topic of the installation, and not one of a user."""
         singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
-        if topic in singles:
+        if topic in (*singles, self.dead_letter_states):
             return True
         return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -33,7 +34,16 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-__all__ = ["REASONS", "SEND", "DeadLetterInfo", "History", "Replayed", "replayed_of", "resend_headers", "resend_status"]
+__all__ = [
+    "REASONS",
+    "SEND",
+    "DeadLetterInfo",
+    "History",
+    "Replayed",
+    "replayed_of",
+    "resend_headers",
+    "resend_status",
+]
 
 T = TypeVar("T")
 
@@ -42,10 +52,12 @@ REASONS: Final = {
     SEND: "will be sent",
     "superseded": "the same message has a newer dead letter; that one counts",
     "replayed": "it was sent again since it died",
+    "resolved": "somebody has resolved it; `reconsume dlq reopen` opens it",
     "capped": "it was sent again as often as is allowed, and died each time",
     "damaged": "a header that tells its identity or its count does not hold what it must",
 }
 """What may be said of a dead letter that somebody wants to send again."""
+_MOST: Final = 100_000
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
@@ -156,7 +168,9 @@ class History:
         return History(self.newest, max(self.times, times), max(self.replayed_ms or 0, stored_ms))
 
 
-def resend_status(letter: DeadLetterInfo, place: tuple[int, int, int], history: History, max_replays: int) -> str:
+def resend_status(
+    letter: DeadLetterInfo, place: tuple[int, int, int], history: History, max_replays: int, state: str = OPEN
+) -> str:
     """A key of `REASONS`.
 
     Args:
@@ -164,13 +178,16 @@ def resend_status(letter: DeadLetterInfo, place: tuple[int, int, int], history: 
         place: where it stands, as in `History`.
         history: of its message.
         max_replays: a message that was sent again so often is not any more.
+        state: a key of `STATES`.
     """
     if _IDENTITY.intersection(letter.malformed):
         return "damaged"
     if history.newest > place:
         return "superseded"
-    if history.replayed_ms is not None and history.replayed_ms >= place[0]:
+    if state == RESENT or (history.replayed_ms is not None and history.replayed_ms >= place[0]):
         return "replayed"
+    if state == RESOLVED:
+        return "resolved"
     if max(letter.replay_times, history.times) >= max_replays:
         return "capped"
     return SEND

@@ -44,11 +44,7 @@ __all__ = [
 ]
 
 _POSITION: Final = re.compile(r"([^/]+)/([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
-
-
 _MESSAGE_BYTES: Final = 1024
-
-
 _STACKTRACE_BYTES: Final = 4096
 
 
@@ -219,24 +215,23 @@ def send_back_copy(
         maximum = group_max_reconsume_times
     stored = request.stored
     outcome = decide_send_back(stored.reconsume_times, request.delay_level, maximum, policy)
-    dead = isinstance(outcome, DeadLetter)
-    properties = {
-        RETRY_TOPIC: stored.origin_topic or "",
+    if isinstance(outcome, DeadLetter):
+        prefix, level, delay_ms, qid, more = DLQ_PREFIX, 0, 0, 0, _dead_letter_properties(request, outcome)
+    else:
+        prefix, level, delay_ms, qid, more = RETRY_PREFIX, outcome.level, outcome.delay_ms, real_qid, {}
+    properties = {} if stored.origin_topic is None else {RETRY_TOPIC: stored.origin_topic}
+    properties |= {
         ORIGIN_MESSAGE_ID: stored.origin_message_id,
         RECONSUME_TIME: str(outcome.reconsume_times),
-        DELAY: "0" if isinstance(outcome, DeadLetter) else str(outcome.level),
-        REAL_TOPIC: (DLQ_PREFIX if dead else RETRY_PREFIX) + request.group,
-        REAL_QID: "0" if dead else str(real_qid),
+        DELAY: str(level),
+        REAL_TOPIC: prefix + request.group,
+        REAL_QID: str(qid),
         BORN_TIMESTAMP: str(stored.born_ms),
-    } | first_failure_properties(stored, failed_ms)
-    if stored.origin_topic is None:
-        del properties[RETRY_TOPIC]
+    }
+    properties |= first_failure_properties(stored, failed_ms)
     if request.max_reconsume_times is not None:
         properties[MAX_RECONSUME_TIMES] = str(request.max_reconsume_times)
-    if isinstance(outcome, DeadLetter):
-        properties |= _dead_letter_properties(request, outcome)
-        return SendBackCopy(names.delay(0), replace_properties(request.headers, properties), outcome)
-    return SendBackCopy(names.delay(outcome.delay_ms), replace_properties(request.headers, properties), outcome)
+    return SendBackCopy(names.delay(delay_ms), replace_properties(request.headers, properties | more), outcome)
 
 
 def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[str, str]:

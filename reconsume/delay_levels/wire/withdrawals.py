@@ -1,4 +1,4 @@
-"""Withdrawn delayed messages: their ids in memory, and the records of the WITHDRAWN topic.
+"""Withdrawn delayed messages: the ids that messages have, those in memory, and the records of the WITHDRAWN topic.
 
 An id is a hash of fixed size, so the length of a message's `UNIQ_KEY`, which its sender chooses, costs no memory.
 """
@@ -6,11 +6,12 @@ An id is a hash of fixed size, so the length of a message's `UNIQ_KEY`, which it
 from __future__ import annotations
 
 import json
+import re
 import struct
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
@@ -24,10 +25,13 @@ __all__ = [
     "ID_BYTES",
     "MET_KEPT_MS",
     "MOST_WITHDRAWALS",
+    "RANDOM_BYTES",
     "PositionInCancel",
     "Withdrawals",
     "known_withdrawal",
+    "make_uniq_key",
     "requested_withdrawal",
+    "withdrawable_until_ms",
     "withdrawal_id",
 ]
 
@@ -39,6 +43,10 @@ of that message, which comes a moment later."""
 MOST_WITHDRAWALS: Final = 10_000_000
 """Some 200 MB."""
 
+RANDOM_BYTES: Final = 10
+"""Of a `UNIQ_KEY`."""
+
+_FORM: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
 _PREFIX_BYTES: Final = 2
 _SEGMENTS: Final = 1 << 8 * _PREFIX_BYTES
 _ENTRY: Final = struct.Struct(f">{ID_BYTES - _PREFIX_BYTES}sI")
@@ -49,6 +57,22 @@ _MINUTE_MS: Final = 60_000
 _FORGET_AT_ONCE: Final = 64
 _NEARLY_FULL: Final = 0.9
 _KEPT_NEARLY_FULL_MS: Final = 3_600_000
+
+
+def make_uniq_key(due_ms: int, random_bytes: bytes) -> str:
+    """Return 32 hexadecimal digits, as RocketMQ's ids have: 12 of the due moment, 20 of chance."""
+    return f"{due_ms:012X}{random_bytes.hex().upper()}"
+
+
+def withdrawable_until_ms(uniq_key: str) -> int:
+    """Return the due moment in an id that `make_uniq_key` made.
+
+    Raises:
+        IllegalSetting: not such an id.
+    """
+    if not _FORM.fullmatch(uniq_key):
+        raise IllegalSetting(f"id {uniq_key[:80]!r} is not one that send() gave; it has 32 digits of 0-9 and A-F")
+    return int(uniq_key[:12], 16)
 
 
 def withdrawal_id(uniq_key: str) -> bytes:

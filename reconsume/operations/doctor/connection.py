@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import socket
-import time
 from collections.abc import Mapping
 from typing import Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException
 
 import reconsume
-from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
-from reconsume.bridge.kafka.connection_errors import ConnectionErrors, Trouble, nobody_at
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.connection_errors import Trouble, nobody_at
 from reconsume.delay_levels.human_text import counted
-from reconsume.operations.doctor.inspection import TopicState
+from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
 from reconsume.operations.doctor.report import Report
 
 __all__ = ["check_connection", "check_coordinators", "check_versions", "versions_of"]
 
-_SECONDS: Final = 10.0
-_SLICE_SECONDS: Final = 1.0
 _SOCKET_SECONDS: Final = 3.0
 _OLDEST: Final = (2, 5)
 """KIP-447: offsets in a transaction are fenced by the group's generation."""
@@ -33,19 +25,12 @@ _REPLICAS: Final = 3
 """Kafka's own `offsets.topic.replication.factor`."""
 
 
-def check_connection(settings: Settings, report: Report) -> bool:
+def check_connection(cluster: InspectedCluster, report: Report) -> bool:
     """Connect, then try each broker under the address that it gives; False ends the examination."""
-    base = settings.client_settings()
-    heard = ConnectionErrors(base, "reconsume-doctor", level=logging.DEBUG)
-    own = {"group.id": f"{settings.topic_prefix}doctor", "error_cb": heard, "logger": heard}
-    consumer = make_consumer(consumer_settings(base, "reconsume-doctor") | own)
-    try:
-        brokers = _brokers(consumer, heard)
-    finally:
-        consumer.close()
-    if brokers is None:
-        trouble = heard.trouble() or _look(settings.bootstrap_servers)
-        report.problem("connection", f"no connection to {settings.bootstrap_servers}: {trouble.what}", trouble.mend)
+    servers, brokers = cluster.settings.bootstrap_servers, cluster.admin.connect()
+    if brokers is None or isinstance(brokers, Trouble):
+        trouble = brokers or _look(servers)
+        report.problem("connection", f"no connection to {servers}: {trouble.what}", trouble.mend)
         return False
     unreachable = [f"{host}:{port}" for host, port in brokers if not _answers(host, port)]
     for address in unreachable:
@@ -53,20 +38,6 @@ def check_connection(settings: Settings, report: Report) -> bool:
     if not unreachable:
         report.passed.append(f"connection: {counted(len(brokers), 'broker answers', 'brokers answer')}")
     return not unreachable
-
-
-def _brokers(consumer: Consumer, heard: ConnectionErrors) -> list[tuple[str, int]] | None:
-    deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        try:
-            metadata = consumer.list_topics(timeout=_SLICE_SECONDS)
-        except KafkaException:
-            consumer.poll(0)
-        else:
-            return [(one.host, one.port) for one in metadata.brokers.values()]
-        if heard.is_hopeless:
-            return None
-    return None
 
 
 def _answers(host: str, port: int) -> bool:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AclOperation, NewTopic
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.connection_errors import Trouble
 from reconsume.bridge.kafka.errors import translate
 from reconsume.delay_levels.errors import KafkaRefused
 
-__all__ = ["Inspector", "TopicState"]
+__all__ = ["InspectedCluster", "Inspector", "TopicState"]
 
 _TIMEOUT: Final = 10.0
-T = TypeVar("T")
+_SLICE_SECONDS: Final = 1.0
 
 
 class TopicState(NamedTuple):
@@ -28,6 +32,18 @@ class TopicState(NamedTuple):
 
 class Inspector(KafkaAdmin):
     """Asks what only a person wants to know; raises as `KafkaAdmin` does."""
+
+    def connect(self) -> list[tuple[str, int]] | Trouble | None:
+        """The addresses that the brokers give, or why there is no connection, as far as that is known."""
+        deadline = time.monotonic() + _TIMEOUT
+        while time.monotonic() < deadline and not self._heard.is_hopeless:
+            try:
+                found = self._client.list_topics(timeout=_SLICE_SECONDS)
+            except KafkaException:
+                self._client.poll(0)
+            else:
+                return [(str(one.host), one.port) for one in found.brokers.values()]
+        return self._heard.trouble()
 
     def states(self) -> dict[str, TopicState]:
         """All topics that we may see."""
@@ -65,10 +81,7 @@ class Inspector(KafkaAdmin):
 
     def broker_settings(self) -> dict[str, str]:
         """The settings in force of one broker."""
-        resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata("looking at the cluster").brokers)))
-        request = self._request(self._client.describe_configs, [resource], seconds=_TIMEOUT)
-        values = self._answer(request, resource, f"reading the settings of broker {resource.name}")
-        return {name: entry.value for name, entry in values.items() if entry.value is not None}
+        return self._broker_settings(min(self._patiently(self._brokers)))
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
         """What this client may do to each topic, as ACLs name it; nothing to one that it may not see."""
@@ -110,6 +123,15 @@ class Inspector(KafkaAdmin):
         except KafkaException as error:
             return bool(error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return True
+
+
+class InspectedCluster(Cluster):
+    """A cluster that can be asked more."""
+
+    @cached_property
+    def admin(self) -> Inspector:
+        """One client for all questions."""
+        return Inspector(self.base, "reconsume-doctor")
 
 
 def _names(operations: Iterable[AclOperation] | None) -> set[str]:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
-from reconsume.operations.doctor.inspection import Inspector, TopicState
+from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
 from reconsume.operations.doctor.report import Report
 
 __all__ = ["check_groups", "check_topics", "check_transactions", "check_workers"]
@@ -23,10 +22,11 @@ _OPEN_SECONDS: Final = 60
 """Longer than any transaction of ours lasts: the brokers end them after 15 s at most."""
 
 
-def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: Report) -> None:
+def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> None:
     """Compare the topics that are with those that should be."""
-    names, states = settings.names, admin.states()
-    wanted = wanted_topics(TopicMaker(admin, names, settings.topics, lambda: groups), groups)
+    admin, names, servers = cluster.admin, cluster.names, cluster.settings.bootstrap_servers
+    states = admin.states()
+    wanted = wanted_topics(TopicMaker(admin, names, cluster.settings.topics, lambda: groups), groups)
     found: dict[str, dict[str, str]] = {}
     for topic in wanted:
         if topic.name in states:
@@ -47,12 +47,10 @@ def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: R
     for different in plan.differences:
         what = f"topic {different.topic}: {different.setting} is {different.is_now}, it should be {different.should_be}"
         tell = report.problem if different.breaks else report.warning
-        tell(
-            "topics", what, different.remedy.replace(".sh ", f".sh --bootstrap-server {settings.bootstrap_servers} ", 1)
-        )
+        tell("topics", what, different.remedy.replace(".sh ", f".sh --bootstrap-server {servers} ", 1))
     for name, state in states.items():
         if names.is_ours(name):
-            _check_state(settings, name, state, found.get(name, {}), report)
+            _check_state(cluster, name, state, found.get(name, {}), report)
     if len(report.findings) == before:
         report.passed.append(f"topics: {len(plan.present)} are there and as they should be")
 
@@ -60,14 +58,16 @@ def check_topics(settings: Settings, admin: Inspector, groups: Groups, report: R
 def _check_partitions(plan: TopicPlan, report: Report) -> None:
     if plan.growing:
         topic, now = plan.growing[0]
-        others = f", and {counted(len(plan.growing) - 1, 'other too has', 'others too have')} too few"
+        others = f", and {counted(len(plan.growing) - 1, 'other topic lacks', 'other topics lack')} some too"
         what = f"topic {topic.name} has {counted(now, 'partition')} of {topic.partitions}"
         effect = "; without bulk partitions one group's flood delays all others"
         report.warning("topics", what + (others if plan.growing[1:] else "") + effect, "reconsume topics apply")
 
 
-def _check_state(settings: Settings, name: str, state: TopicState, found: Mapping[str, str], report: Report) -> None:
-    tool = f"--bootstrap-server {settings.bootstrap_servers}"
+def _check_state(
+    cluster: InspectedCluster, name: str, state: TopicState, found: Mapping[str, str], report: Report
+) -> None:
+    tool = f"--bootstrap-server {cluster.settings.bootstrap_servers}"
     needed = int(found.get("min.insync.replicas", "1"))
     if needed > state.replicas:
         report.problem(
@@ -82,24 +82,24 @@ def _check_state(settings: Settings, name: str, state: TopicState, found: Mappin
             f"topic {name}: {state.in_sync} of {state.replicas} replicas are in sync, {needed} are needed to write",
             f"start the brokers that are away: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
         )
-    if settings.names.is_scheduled(name):
+    if cluster.names.is_scheduled(name):
         try:
-            settings.names.delay_ms(name)
+            cluster.names.delay_ms(name)
         except IllegalName as error:
             report.warning("topics", str(error), f"kafka-topics.sh {tool} --delete --topic {name}")
 
 
-def check_transactions(settings: Settings, admin: Inspector, report: Report, clock: Clock) -> None:
+def check_transactions(cluster: InspectedCluster, report: Report) -> None:
     """Look for partitions that nobody reads to their end, because a transaction was never ended there."""
-    topics = {name: count for name, count in admin.topics().items() if settings.names.is_ours(name)}
-    partitions = [(name, one) for name, count in topics.items() for one in range(count)]
-    found = admin.open_transactions(partitions, int(clock()) - _OPEN_SECONDS * 1000)
+    ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
+    partitions = all_partitions(ours)
+    found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
     for (topic, partition), offset in sorted(found.items()):
         report.problem(
             "transactions",
             f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
             "what stands behind it waits (Kafka 4.2 and 4.3 leave one open where a broker was lost, KAFKA-20734)",
-            f"kafka-transactions.sh --bootstrap-server {settings.bootstrap_servers} abort --topic {topic} "
+            f"kafka-transactions.sh --bootstrap-server {cluster.settings.bootstrap_servers} abort --topic {topic} "
             f"--partition {partition} --start-offset {offset}",
         )
     if not found:
@@ -126,14 +126,14 @@ def check_groups(groups: Groups, report: Report) -> None:
         report.passed.append(f"groups: {len(groups.by_name)} registered; level table {groups.table}")
 
 
-def check_workers(settings: Settings, admin: Inspector, report: Report) -> bool:
+def check_workers(cluster: InspectedCluster, report: Report) -> bool:
     """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
-    names, group = settings.names, settings.names.scheduler_group
-    topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic)}
-    scheduled = {(topic, one) for topic, count in topics.items() for one in range(count)}
+    group = cluster.names.scheduler_group
+    topics = {topic: count for topic, count in cluster.admin.topics().items() if cluster.names.is_scheduled(topic)}
+    scheduled = set(all_partitions(topics))
     deadline = time.monotonic() + _JOINING_SECONDS
     while True:
-        members = admin.members(group)
+        members = cluster.admin.members(group)
         left = scheduled - {where for partitions in members.values() for where in partitions}
         if not left or not members or time.monotonic() > deadline:
             break
@@ -142,7 +142,7 @@ def check_workers(settings: Settings, admin: Inspector, report: Report) -> bool:
         report.problem(
             "workers",
             f"no scheduler worker is a member of group {group}: nothing moves",
-            f"reconsume scheduler --bootstrap-servers {settings.bootstrap_servers}",
+            f"reconsume scheduler --bootstrap-servers {cluster.settings.bootstrap_servers}",
         )
         return False
     if left:

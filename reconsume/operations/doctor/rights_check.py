@@ -5,50 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaException
-
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.delay_levels.errors import KafkaRefused
-from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.inspection import InspectedCluster, Inspector
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.rights import Right, acl_commands
 
-__all__ = ["check_rights", "principal_of"]
+__all__ = ["check_rights"]
 
 _PROBE: Final = "doctor"
 _TIMEOUT_MS: Final = 10_000
 _SECONDS: Final = 10.0
 
 
-def principal_of(settings: Settings) -> str:
-    """Who the brokers take this client for, as far as its settings tell."""
-    user = settings.client_settings().get("sasl.username")
-    return f"User:{user or 'ANONYMOUS'}"
-
-
-def check_rights(settings: Settings, admin: Inspector, role: str, rights: Sequence[Right], report: Report) -> None:
+def check_rights(cluster: InspectedCluster, role: str, rights: Sequence[Right], report: Report) -> None:
     """Compare what is granted with what the role needs."""
-    topics, before = list(admin.topics()), len(report.findings)
+    topics, before = list(cluster.admin.topics()), len(report.findings)
+    # Who the brokers take this client for, as far as its settings tell.
+    principal = f"User:{cluster.base.get('sasl.username') or 'ANONYMOUS'}"
     for right in rights:
-        lacking = _lacking(settings, admin, right, topics)
+        lacking = _lacking(cluster, right, topics)
         if lacking:
             name = right.name + ("*" if right.prefixed else "")
             missing = Right(right.resource, right.name, tuple(lacking), right.why, right.prefixed)
             report.problem(
                 "rights",
                 f"role {role} may not {' and '.join(lacking)} on {right.resource} {name} ({right.why})",
-                acl_commands([missing], principal_of(settings), settings.bootstrap_servers)[0],
+                acl_commands([missing], principal, cluster.settings.bootstrap_servers)[0],
             )
     if len(report.findings) == before:
         report.passed.append(f"rights: all {len(rights)} of role {role}")
 
 
-def _lacking(settings: Settings, admin: Inspector, right: Right, topics: Iterable[str]) -> list[str]:
+def _lacking(cluster: InspectedCluster, right: Right, topics: Iterable[str]) -> list[str]:
+    admin = cluster.admin
     if right.resource == "transactional-id":
-        return [] if _may_write_transactions(settings, right.name + _PROBE) else list(right.operations)
+        return [] if _may_write_transactions(cluster, right.name + _PROBE) else list(right.operations)
     if right.resource == "group":
         granted = admin.rights_on_group(f"{right.name.removesuffix('*')}{_PROBE}" if right.name == "*" else right.name)
         return [one for one in right.operations if one not in granted]
@@ -81,15 +75,13 @@ def _may_read_settings(admin: Inspector) -> bool:
     return True
 
 
-def _may_write_transactions(settings: Settings, transactional_id: str) -> bool:
-    transactions = Transactions(transactional_settings(settings.client_settings(), transactional_id, _TIMEOUT_MS))
+def _may_write_transactions(cluster: InspectedCluster, transactional_id: str) -> bool:
+    transactions = Transactions(transactional_settings(cluster.base, transactional_id, _TIMEOUT_MS))
     try:
-        transactions.register(_SECONDS)
-    except KafkaException as error:
-        refusal = translate(error, f"registering the transactional id {transactional_id}")
-        if isinstance(refusal, KafkaRefused):
-            return False
-        raise refusal from error
+        with translated(f"registering the transactional id {transactional_id}"):
+            transactions.register(_SECONDS)
+    except KafkaRefused:
+        return False
     finally:
         transactions.close()
     return True

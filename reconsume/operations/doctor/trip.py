@@ -7,20 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.kafka.client_settings import producer_settings
-from reconsume.bridge.kafka.clients import make_producer
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.wire.names import DOCTOR_GROUP
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored, send_back_copy
-from reconsume.operations.doctor.inspection import Inspector
+from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 
 __all__ = ["Stamp", "check_clock", "send_through"]
@@ -81,7 +76,7 @@ def _furthest_apart(stamps: Sequence[Stamp]) -> str | None:
     )
 
 
-def send_through(settings: Settings, admin: Inspector, groups: Groups, report: Report, clock: Clock) -> list[Stamp]:
+def send_through(cluster: InspectedCluster, groups: Groups, report: Report) -> list[Stamp]:
     """One record for each broker that leads a partition of the shortest level; gives when they were stored."""
     try:
         groups.find(DOCTOR_GROUP)
@@ -93,16 +88,15 @@ def send_through(settings: Settings, admin: Inspector, groups: Groups, report: R
         )
         return []
     level = min(range(1, groups.table.max_level + 1), key=groups.table.delay_ms)
-    delay_ms, retry = groups.table.delay_ms(level), settings.names.retry(DOCTOR_GROUP)
-    lane = settings.names.delay(delay_ms)
-    leaders = admin.leaders(lane)
-    before = _end(admin, retry)
+    delay_ms, retry = groups.table.delay_ms(level), cluster.names.retry(DOCTOR_GROUP)
+    lane = cluster.names.delay(delay_ms)
+    before = _end(cluster, retry)
     stamps = [
-        _send(settings, lane, partition, broker, _headers(settings, groups, level, number, clock), clock)
-        for number, (broker, partition) in enumerate(sorted(leaders.items()))
+        _send(cluster, lane, partition, broker, _headers(cluster, groups, level, number))
+        for number, (broker, partition) in enumerate(sorted(cluster.admin.leaders(lane).items()))
     ]
     deadline = time.monotonic() + delay_ms / 1000 + _PATIENCE_SECONDS
-    while (arrived := _records(admin, retry, before)) < len(stamps) and time.monotonic() < deadline:
+    while (arrived := _records(cluster, retry, before)) < len(stamps) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
     if arrived < len(stamps):
         report.problem(
@@ -110,55 +104,35 @@ def send_through(settings: Settings, admin: Inspector, groups: Groups, report: R
             f"a record that was put on {lane} did not come to {retry} within "
             f"{format_duration(delay_ms)} and {_PATIENCE_SECONDS:.0f} s",
             "look at the log of the workers, then at what they could not deliver: kafka-console-consumer.sh "
-            f"--bootstrap-server {settings.bootstrap_servers} --topic {settings.names.quarantine} --from-beginning "
-            "--property print.headers=true",
+            f"--bootstrap-server {cluster.settings.bootstrap_servers} --topic {cluster.names.quarantine} "
+            "--from-beginning --property print.headers=true",
         )
     else:
         report.passed.append(f"record: {len(stamps)} came through {lane}")
     return stamps
 
 
-def _headers(settings: Settings, groups: Groups, level: int, number: int, clock: Clock) -> list[tuple[str, bytes]]:
-    now = int(clock())
-    origin = Position(settings.names.retry(DOCTOR_GROUP), 0, now * 1_000 + number)
+def _headers(cluster: InspectedCluster, groups: Groups, level: int, number: int) -> list[tuple[str, bytes]]:
+    now = int(cluster.clock())
+    origin = Position(cluster.names.retry(DOCTOR_GROUP), 0, now * 1_000 + number)
     request = SendBackRequest(DOCTOR_GROUP, [], Stored.first_copy(origin, now), delay_level=level)
-    copy = send_back_copy(request, settings.names, groups.table)
+    copy = send_back_copy(request, cluster.names, groups.table)
     return [(name, value) for name, value in copy.headers if value is not None]
 
 
-def _send(
-    settings: Settings, lane: str, partition: int, broker: int, headers: list[tuple[str, bytes]], clock: Clock
-) -> Stamp:
-    limit = {"message.timeout.ms": int(_PATIENCE_SECONDS * 1_000), "linger.ms": 0, "enable.idempotence": False}
-    producer = make_producer(producer_settings(settings.client_settings(), "reconsume-doctor") | limit)
-    outcome: list[KafkaError | Message] = []
-
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
-        outcome.append(message if error is None else error)
-
-    try:
-        before = clock()
-        producer.produce(lane, value=b"", partition=partition, headers=list(headers), on_delivery=on_delivery)
-        producer.flush()
-        after = clock()
-    except KafkaException as error:
-        raise translate(error, f"writing to {lane}") from error
-    finally:
-        producer.close()
-    [stored] = outcome
-    if isinstance(stored, KafkaError):
-        raise translate(stored, f"writing to {lane}-{partition}")
-    return Stamp(broker, before, stored.timestamp()[1], after)
+def _send(cluster: InspectedCluster, lane: str, partition: int, broker: int, headers: list[tuple[str, bytes]]) -> Stamp:
+    record, before_ms = {"value": b"", "partition": partition, "headers": headers}, cluster.clock()
+    [stored_ms] = write_at_once(cluster, "reconsume-doctor", lane, [record])
+    return Stamp(broker, before_ms, stored_ms, cluster.clock())
 
 
-def _end(admin: Inspector, topic: str) -> dict[tuple[str, int], int]:
-    count = admin.partitions([topic]).get(topic, 0)
-    return admin.end_offsets([(topic, one) for one in range(count)])
+def _end(cluster: InspectedCluster, topic: str) -> dict[tuple[str, int], int]:
+    return cluster.admin.end_offsets(all_partitions(cluster.admin.partitions([topic])))
 
 
-def _records(admin: Inspector, topic: str, before: dict[tuple[str, int], int]) -> int:
+def _records(cluster: InspectedCluster, topic: str, before: dict[tuple[str, int], int]) -> int:
     """At most so many records came since; transactions' marks count too, which only ends the wait too early."""
     try:
-        return sum(end - before.get(where, 0) for where, end in _end(admin, topic).items())
+        return sum(end - before.get(where, 0) for where, end in _end(cluster, topic).items())
     except KafkaNotReachable:
         return 0  # a topic that was made a moment ago

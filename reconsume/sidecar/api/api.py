@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import FastAPI, Header, Request, Response
@@ -30,7 +31,8 @@ from reconsume.sidecar.api.models import (
     SentMessage,
 )
 from reconsume.sidecar.guarding.callers import Caller
-from reconsume.sidecar.guarding.shares import Threads
+from reconsume.sidecar.guarding.guard import problem_response
+from reconsume.sidecar.guarding.shares import Threads, group_owner
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
 
@@ -124,26 +126,26 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics) -> None
             return answer
 
         if isinstance(body, Batch):
-            return _json(await _all_of(body, idempotency_key, one))
-        return _json(_dump(await one(body, idempotency_key)))
+            return JSONResponse(await _all_of(body, idempotency_key, one))
+        return _told(await one(body, idempotency_key))
 
     @api.get("/v1/groups/{group}", response_model=GroupView, summary="What a consumer of the group has to know")
     async def get_group(request: Request, group: Group) -> Response:
         """Subscribe to `retryTopic` beside the group's own topics."""
         _caller(request).require_group(group)
-        return _json(_dump(await backend.threads.run(_owner(group), lambda: backend.views.view(group))))
+        return _told(await backend.threads.run(group_owner(group), partial(backend.views.view, group)))
 
     @api.put("/v1/groups/{group}", response_model=GroupView, summary="Make the group's retry topic")
     async def prepare_group(request: Request, group: Group) -> Response:
         """For consumers that cannot subscribe to a topic that is not there; a topic that is there stays as it is."""
         _caller(request).require_group(group)
         backend.require_ready()
-        return _json(_dump(await backend.threads.run(_owner(group), lambda: backend.views.prepare(group))))
+        return _told(await backend.threads.run(group_owner(group), partial(backend.views.prepare, group)))
 
     @api.post("/v1/messages", response_model=SentMessage, summary="Send a message, delayed or at once")
     async def send(request: Request, message: NewMessage, idempotency_key: IdempotencyKey = None) -> Response:
         """The schedulers deliver what is delayed; 403 for topics that their `allowed_real_topics` does not match."""
-        return _json(_dump(await backend.send(message, idempotency_key, _caller(request))))
+        return _told(await backend.send(message, idempotency_key, _caller(request)))
 
 
 async def _all_of(
@@ -160,9 +162,7 @@ async def _all_of(
             return _dump(Answer(outcome=Outcome.ACKNOWLEDGED))
         try:
             return _dump(await send_back(record, None if key is None else f"{key}/{number}"))
-        except Problem as problem:
-            return problem
-        except ReconsumeError as error:
+        except (Problem, ReconsumeError) as error:
             return problem_of(error)
 
     parts = await asyncio.gather(*(one(number, record) for number, record in enumerate(batch.records)))
@@ -177,47 +177,38 @@ def _caller(request: Request) -> Caller:
     return caller
 
 
-def _owner(group: str) -> str:
-    return f"group {group}"
-
-
 def _dump(told: Answer | GroupView | SentMessage) -> dict[str, Any]:
     return told.model_dump(mode="json", by_alias=True)
 
 
-def _json(content: Any) -> Response:
-    return JSONResponse(content)
+def _told(told: Answer | GroupView | SentMessage) -> Response:
+    return JSONResponse(_dump(told))
 
 
 def _handle_errors(api: FastAPI) -> None:
     @api.exception_handler(Problem)
-    async def _problem(_request: Request, problem: Problem) -> Response:
-        return _answer(problem)
-
     @api.exception_handler(ReconsumeError)
-    async def _ours(_request: Request, error: ReconsumeError) -> Response:
-        return _answer(problem_of(error))
+    async def _ours(_request: Request, error: Problem | ReconsumeError) -> Response:
+        return problem_response(problem_of(error))
 
     @api.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> Response:
         # A body that is declared as something else is never read as JSON, so it always comes here.
         kind = request.headers.get("content-type", "")
         wrong_kind = request.method == "POST" and not _JSON.fullmatch(kind)
-        return _answer(_not_json(kind) if wrong_kind else _invalid_request(error.errors()))
+        return problem_response(_not_json(kind) if wrong_kind else _invalid_request(error.errors()))
 
     @api.exception_handler(Exception)
     async def _unexpected(_request: Request, error: Exception) -> Response:
         # The server logs it with its traceback.
         kind = type(error).__name__
-        return _answer(
-            Problem(500, "unexpected", "The sidecar could not do it", f"{kind}; the sidecar's log says more")
-        )
+        return problem_response(Problem("unexpected", f"{kind}; the sidecar's log says more"))
 
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"
-        answer = _answer(Problem(error.status_code, kind, str(error.detail), detail))
+        answer = problem_response(Problem(kind, detail, status=error.status_code, title=str(error.detail)))
         answer.headers.update(error.headers or {})
         if error.status_code == _NOT_ALLOWED:
             # The framework names the methods of the first route of a path alone.
@@ -231,31 +222,21 @@ def _methods(api: FastAPI, path: str) -> set[str]:
 
 
 def _not_json(kind: str) -> Problem:
-    return Problem(
-        415,
-        "unsupported-media-type",
-        "The body is not declared as JSON",
-        f"content-type is {kind[:80]!r}: send the header `content-type: application/json`"
-        if kind
-        else "content-type is missing: send the header `content-type: application/json`",
-    )
+    found = f"is {kind[:80]!r}" if kind else "is missing"
+    return Problem("unsupported-media-type", f"content-type {found}: send the header `content-type: application/json`")
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
     """What is wrong, by field; never what stood there, which may be a payload."""
     if any(one["type"] == "json_invalid" for one in errors):
         why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
-        return Problem(400, "no-json", "The body is no JSON", f"the body is no JSON: {why}; send application/json")
+        return Problem("no-json", f"the body is no JSON: {why}; send application/json")
     wrong = [
         {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
         for one in errors
     ]
     told = "; ".join(f"{one['field']}: {one['message']}" for one in wrong[:5])
-    return Problem(422, "illegal-value", "A value was refused", told, errors=wrong)
-
-
-def _answer(problem: Problem) -> Response:
-    return JSONResponse(problem.body, problem.status, problem.headers, media_type=PROBLEM_JSON)
+    return Problem("illegal-value", told, errors=wrong)
 
 
 def _problem_document(description: str) -> dict[str, Any]:

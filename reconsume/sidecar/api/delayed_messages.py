@@ -7,20 +7,18 @@ from datetime import timedelta
 from functools import partial
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.consumers.delayed.delay_producer import DelayProducer
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordTooLarge
-from reconsume.sidecar.api.models import NewMessage, SentMessage
+from reconsume.delay_levels.errors import RecordTooLarge
+from reconsume.sidecar.api.models import NewMessage, SentMessage, kafka_headers
 from reconsume.sidecar.api.too_large import size_of, too_large
 from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.problems import Problem
-from reconsume.sidecar.repeats.once import Once, Tell
+from reconsume.sidecar.repeats import Once
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["DelayedMessages"]
-
-_TRIES = 3
 
 
 class DelayedMessages:
@@ -29,23 +27,23 @@ class DelayedMessages:
     Args:
         settings: of the process.
         threads: for calls that block.
-        clock: gives the time in milliseconds.
     """
 
-    def __init__(self, settings: ProcessSettings, threads: Threads, clock: Clock) -> None:
+    def __init__(self, settings: ProcessSettings, threads: Threads) -> None:
         sidecar = settings.sidecar
         self._threads = threads
-        self._begun: set[asyncio.Task[None]] = set()
         self._names = settings.names
-        self._once: Once[SentMessage] = Once(sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, clock)
+        self._once: Once[SentMessage] = Once(
+            sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, now_ms
+        )
         # Or brokers that make topics by themselves would make one for each misspelt name.
         self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar")
         self._existing = ExistingTopics(self._admin, "make it, or mend its name")
         self._producer = DelayProducer(
             bootstrap_servers=settings.bootstrap_servers,
             conf=settings.client_settings(),
-            send_msg_timeout=timedelta(seconds=max(0.1, sidecar.answer_seconds / _TRIES)),
-            retry_times_when_send_failed=_TRIES - 1,
+            send_msg_timeout=timedelta(seconds=max(0.1, sidecar.answer_seconds)),
+            retry_times_when_send_failed=0,
             delay_levels=settings.message_delay_level,
             topic_prefix=settings.topic_prefix,
         )
@@ -64,72 +62,39 @@ class DelayedMessages:
         """
         if self._names.kafka_topic(message.topic).startswith(self._names.prefix):
             raise Problem(
-                403,
                 "topic-not-allowed",
-                "Not a topic for messages",
                 f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
             )
-        try:
-            return await self._once_sent(message, idempotency_key, caller)
-        except RecordTooLarge as error:
-            raise await self._threads.run(_owner(message), lambda: self._too_large(message)) from error
+        owner = f"topic {message.topic}"  # one without a leader must not hold up messages for others
+
+        sending = partial(self._threads.run, owner, partial(self._send, message))
+        if idempotency_key is None:
+            return await sending()
+        key, subject = (caller, idempotency_key), hash(message.model_dump_json())
+        return await self._once.run(owner, key, subject, lambda: asyncio.ensure_future(sending()))
 
     def close(self) -> None:
         """Let go of the connections."""
         self._producer.close()
 
-    def _too_large(self, message: NewMessage) -> Problem:
-        is_delayed = message.delay_level is not None or message.deliver_at is not None
-        size = size_of(message.key, message.value, [(header.name, header.value) for header in message.headers])
-        where = self._names.send_back if is_delayed else message.topic
-        way_out = "send a smaller one, or raise the topic's max.message.bytes"
-        return too_large(f"a message for {message.topic}", size, where, self._admin, way_out)
-
-    async def _once_sent(self, message: NewMessage, idempotency_key: str | None, caller: str) -> SentMessage:
-        if idempotency_key is None:
-            return await self._threads.run(_owner(message), lambda: self._send(message))
-        key = (caller, idempotency_key)
-        subject = hash(message.model_dump_json())
-        if (sent := self._once.answer_of(key, subject)) is not None:
-            return sent
-
-        def begin(tell: Tell[SentMessage]) -> None:
-            # A caller that goes away ends nothing.
-            task = asyncio.ensure_future(self._tell(message, tell))
-            self._begun.add(task)
-            task.add_done_callback(self._begun.discard)
-
-        return await self._once.run(_owner(message), key, subject, begin)
-
-    async def _tell(self, message: NewMessage, tell: Tell[SentMessage]) -> None:
-        try:
-            tell(await self._threads.run(_owner(message), lambda: self._send(message)))
-        except (ReconsumeError, Problem) as error:
-            tell(error)
-        except BaseException as error:
-            tell(IllegalSetting(f"sending to {message.topic}: {type(error).__name__}; the sidecar's log says more"))
-            raise
-
     def _send(self, message: NewMessage) -> SentMessage:
         self._existing.require(message.topic)
-        send = partial(
-            self._producer.send,
-            message.topic,
-            message.value,
-            key=message.key,
-            headers=[(header.name, header.value) for header in message.headers],
-            tags=message.tags,
-            keys=message.keys,
-        )
-        if message.delay_level is not None:
-            sent = send(delay_level=message.delay_level)
-        elif message.deliver_at is not None:
-            sent = send(deliver_at=message.deliver_at)
-        else:
-            sent = send()
+        headers = kafka_headers(message.headers)
+        try:
+            sent = self._producer.send(
+                message.topic,
+                message.value,
+                key=message.key,
+                headers=headers,
+                tags=message.tags,
+                keys=message.keys,
+                delay_level=message.delay_level,
+                deliver_at=message.deliver_at,
+            )
+        except RecordTooLarge as error:
+            is_delayed = message.delay_level is not None or message.deliver_at is not None
+            where = self._names.send_back if is_delayed else message.topic
+            size = size_of(message.key, message.value, headers)
+            way_out = "send a smaller one, or raise the topic's max.message.bytes"
+            raise too_large(f"a message for {message.topic}", size, where, self._admin, way_out) from error
         return SentMessage(message_id=sent.msg_id, topic=sent.topic)
-
-
-def _owner(message: NewMessage) -> str:
-    """A topic without a leader must not hold up messages for others."""
-    return f"topic {message.topic}"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import IllegalName
-from reconsume.delay_levels.wire.names import TopicNames, check_group
+from reconsume.delay_levels.wire.names import check_group
 from reconsume.sidecar.api.models import GroupView
 from reconsume.sidecar.problems import Problem
+from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["GroupViews"]
 
@@ -25,26 +24,16 @@ class GroupViews:
     """Safe to use from several threads; `view` and `prepare` ask Kafka and block.
 
     Args:
-        base: librdkafka's settings for any client.
-        names: the installation's topics.
-        topics: how a retry topic is made while no topic settings are published.
+        settings: of the process.
         groups: the groups as known now.
-        served: the only groups that are served; none serves all.
     """
 
-    def __init__(
-        self,
-        base: Mapping[str, Any],
-        names: TopicNames,
-        topics: TopicSettings,
-        groups: Callable[[], Groups],
-        served: Sequence[str],
-    ) -> None:
-        self._names = names
+    def __init__(self, settings: ProcessSettings, groups: Callable[[], Groups]) -> None:
+        self._names = settings.names
         self._groups = groups
-        self._served = frozenset(served)
-        self._admin = KafkaAdmin(base, "reconsume-sidecar", patience=_PATIENCE_SECONDS)
-        self._maker = TopicMaker(self._admin, names, topics, groups)
+        self._served = frozenset(settings.sidecar.groups)
+        self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar", patience=_PATIENCE_SECONDS)
+        self._maker = TopicMaker(self._admin, self._names, settings.topics, groups)
 
     def config_of(self, group: str) -> SubscriptionGroupConfig:
         """The group's configuration.
@@ -58,21 +47,17 @@ class GroupViews:
             self._names.retry(group)
             self._names.dead_letter(group)
         except IllegalName as error:
-            raise Problem(404, "unknown-group", "The consumer group is not registered", str(error)) from None
+            raise Problem("unknown-group", str(error)) from None
         if self._served and group not in self._served:
             raise Problem(
-                404,
                 "unknown-group",
-                "The consumer group is not registered",
                 f"this sidecar serves {', '.join(sorted(self._served))} and not group {group!r}; start it with "
                 f"--group {group} too",
             )
         config = self._groups().find(group)
         if not config.consume_enable:
             raise Problem(
-                403,
                 "consume-disabled",
-                "The consumer group may not consume",
                 f"group {group!r} may not consume: its consumeEnable is false in topic {self._names.groups}; "
                 f"reconsume groups set {group} --consume-enable",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -24,7 +25,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.send_back_copy import Cause, Position
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 __all__ = [
     "Answer",
@@ -40,6 +41,7 @@ __all__ = [
     "RecordToSendBack",
     "SendBackBody",
     "SentMessage",
+    "kafka_headers",
 ]
 
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -110,6 +112,11 @@ class KafkaHeader(_Asked):
     value: Base64 | None = None
 
 
+def kafka_headers(headers: Sequence[KafkaHeader]) -> list[Header]:
+    """The same as Kafka's clients have them."""
+    return [(header.name, header.value) for header in headers]
+
+
 class Failure(_Asked):
     """Why it failed: kept on a dead letter, the message cut to 1 KiB and the stack to 4 KiB."""
 
@@ -118,10 +125,6 @@ class Failure(_Asked):
     ] = None
     message: str
     stack: str | None = None
-
-    def as_cause(self) -> Cause:
-        """The same as the send-back rule takes it."""
-        return Cause(self.message, self.type, self.stack)
 
 
 class RecordToSendBack(_Asked):
@@ -152,11 +155,6 @@ class RecordByValue(RecordToSendBack):
     key: Base64 | None = None
     headers: Annotated[list[KafkaHeader], Field(description="all that it was read with, reconsume's own too")] = []
     timestamp: Annotated[LongCount | None, Field(description="of the record, in milliseconds; default: now")] = None
-
-    @property
-    def kafka_headers(self) -> list[Header]:
-        """The headers as Kafka's clients have them."""
-        return [(header.name, header.value) for header in self.headers]
 
 
 _BY_VALUE = frozenset(RecordByValue.model_fields) - frozenset(RecordToSendBack.model_fields)

@@ -7,67 +7,49 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
+from starlette.types import ASGIApp
+
 from reconsume.bridge.http.open_connections import ConnectionLimits
-from reconsume.bridge.http.uvicorn_protocol import limited_protocol, raw_answer
-from reconsume.bridge.http.uvicorn_thread import UvicornThread, uvicorn_config
+from reconsume.bridge.http.uvicorn_thread import UvicornThread, raw_answer
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.guarding.guard import App
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
-from reconsume.sidecar.settings import LimitSettings, ListenSettings, TlsSettings
+from reconsume.sidecar.settings import SidecarSettings, TlsSettings
 
-__all__ = ["ApiServer"]
+__all__ = ["api_server"]
 
-_END_SECONDS: Final = 5.0
-"""For the thread, after the last request."""
 _TOO_LARGE: Final = Problem(
-    431,
     "headers-too-large",
-    "Request Header Fields Too Large",
     "request line and headers are larger than sidecar.limits.header_kib allows; send fewer or shorter ones",
 )
-_NO_HTTP: Final = Problem(
-    400, "no-http", "Bad Request", "what came is no request of HTTP/1.1; with TLS on, use https://"
-)
-_TOO_SLOW: Final = Problem(
-    408, "too-slow", "Request Timeout", "the request did not arrive in time; send it again on another connection"
-)
+_NO_HTTP: Final = Problem("no-http", "what came is no request of HTTP/1.1; with TLS on, use https://")
+_TOO_SLOW: Final = Problem("too-slow", "the request did not arrive in time; send it again on another connection")
 
 
-class ApiServer(UvicornThread):
-    """Serves plain HTTP, or TLS.
-
-    Args:
-        app: what answers.
-        listen: where.
-        tls: None serves plain HTTP.
-        limits: of heads and connections.
+def api_server(app: ASGIApp, settings: SidecarSettings) -> UvicornThread:
+    """A server of plain HTTP, or TLS, that listens.
 
     Raises:
         IllegalSetting: the address, or the certificates, cannot be used.
     """
-
-    def __init__(self, app: App, listen: ListenSettings, tls: TlsSettings | None, limits: LimitSettings) -> None:
-        protocol = limited_protocol(
-            "the API",
-            limits.header_kib * 1024,
-            {one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
-            ConnectionLimits(connections=limits.connections),
+    limits, options = settings.limits, {} if settings.tls is None else _tls_options(settings.tls)
+    try:
+        return UvicornThread(
+            app,
+            "sidecar.listen",
+            settings.listen.host,
+            settings.listen.port,
+            "reconsume-api",
+            limits=ConnectionLimits(connections=limits.connections, header_bytes=limits.header_kib * 1024),
+            refusals={one.status: _answer_of(one) for one in (_NO_HTTP, _TOO_SLOW, _TOO_LARGE)},
+            loop="uvloop",
+            **options,
         )
-        options = {} if tls is None else _tls_options(tls)
-        config = uvicorn_config(app, loop="uvloop", http=protocol, **options)
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
-        super().__init__(config, "sidecar.listen", listen.host, listen.port, "reconsume-api")
-
-    def close(self, seconds: float) -> None:
-        """Take no further request; finish those that have begun, within so long."""
-        self.end(seconds, seconds + _END_SECONDS)
+    except OSError as error:
+        raise IllegalSetting(f"setting sidecar.tls: the certificates cannot be used: {error}") from None
 
 
 def _answer_of(problem: Problem) -> bytes:
-    return raw_answer(problem.status, problem.title, PROBLEM_JSON, json.dumps(problem.body).encode())
+    return raw_answer(problem.status, PROBLEM_JSON, json.dumps(problem.body).encode())
 
 
 def _tls_options(tls: TlsSettings) -> dict[str, Any]:

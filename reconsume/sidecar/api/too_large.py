@@ -29,9 +29,7 @@ def too_large(what: str, size: int, topic: str, admin: KafkaAdmin, way_out: str)
     known = admin.max_message_bytes(topic)  # the right to read settings is no other right
     limit = "fewer than that" if known is None else f"{known:,}"
     return Problem(
-        413,
         "record-too-large",
-        "The record is too large for its topic",
         f"{what}: key, value and headers have {size:,} bytes, and {topic} takes {limit} (max.message.bytes), with what "
         f"is added to them; {way_out}",
     )

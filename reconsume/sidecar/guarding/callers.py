@@ -45,9 +45,7 @@ class Caller:
 
     def _refusal(self, kind: str, name: str, opened: Sequence[str] | None) -> Problem:
         return Problem(
-            403,
             "token-not-allowed",
-            "The token does not open it",
             f"{kind} {name!r}: the token of {self.name} opens the {kind}s {', '.join(opened or ()) or '(none)'}; the "
             f"operator of the sidecar adds others to sidecar.callers.{self.name}.{kind}s",
         )
@@ -79,9 +77,7 @@ class Callers:
 def unauthorized() -> Problem:
     """Told to callers that show no token, or a wrong one."""
     return Problem(
-        401,
         "unauthorized",
-        "A token is needed",
         "the header `authorization: Bearer …` is missing or does not hold a token of sidecar.token_file or "
         "sidecar.callers",
     )

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reconsume.bridge.process.clock import Clock
 from reconsume.sidecar.guarding.callers import Callers, unauthorized
-from reconsume.sidecar.guarding.memory import BODY_TIMES, Held, Memory, no_room
+from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares, group_owner, no_room
+from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
-__all__ = ["ApiGuard", "App", "Rate", "send_problem"]
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-OnAnswered = Callable[[str, int, float], None]
-"""Called after each request: its route, the status that was answered, the seconds that it took."""
+__all__ = ["ApiGuard", "Rate", "problem_response"]
 
 
-class _Refused(Exception):
-    """The body goes beyond a limit while it is read."""
+class _Refused(BaseException):
+    """A request is answered here; no Exception, because frameworks make answers of their own out of those."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 class Rate:
@@ -61,19 +58,19 @@ class ApiGuard:
         memory: that bodies in hand take from.
         rate: None sets no rate.
         clock: gives the time in milliseconds.
-        on_answered: told of each request.
+        metrics: count each request.
     """
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         *,
         callers: Callers,
         body_bytes: int,
-        memory: Memory,
+        memory: Shares,
         rate: Rate | None,
         clock: Clock,
-        on_answered: OnAnswered,
+        metrics: SidecarMetrics,
     ) -> None:
         self._app = app
         self._callers = callers
@@ -81,117 +78,89 @@ class ApiGuard:
         self._memory = memory
         self._rate = rate
         self._clock = clock
-        self._on_answered = on_answered
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begun, held = time.monotonic(), self._memory.of_request(_owner(scope))
-        status = 500
+        begun, held, status = time.monotonic(), Held(self._memory, _owner(scope)), 500
 
-        async def counted(message: MutableMapping[str, Any]) -> None:
+        async def counted(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            headers = dict(scope["headers"])
-            scope["caller"] = self._callers.of(headers.get(b"authorization", b""))
-            refusal = unauthorized() if scope["caller"] is None else self._refusal(headers)
-            if refusal is None:
-                await self._limited(scope, receive, counted, held, _declared(headers))
-            else:
-                await send_problem(refusal, counted)
+            declared = self._let_in(scope)
+            await self._app(scope, await self._limited(scope, receive, held, declared), counted)
+        except _Refused as refused:
+            response = problem_response(refused.problem)
+            response.headers["connection"] = "close"  # what it still sends is not read
+            await response(scope, receive, counted)
         finally:
             held.give_back()
             route = getattr(scope.get("route"), "path", "other")
-            self._on_answered(route, status, time.monotonic() - begun)
+            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.monotonic() - begun)
 
-    async def _limited(self, scope: Scope, receive: Receive, send: Send, held: Held, declared: int) -> None:
-        """Let the application answer, unless the body is found to be too large while it is read."""
+    def _let_in(self, scope: Scope) -> int:
+        """Find the caller; gives the size of the body, as far as it is known beforehand."""
+        headers = dict(scope["headers"])
+        scope["caller"] = self._callers.of(headers.get(b"authorization", b""))
+        if scope["caller"] is None:
+            raise _Refused(unauthorized())
+        if self._rate is not None and (wait := self._rate.wait_seconds(self._clock())) > 0:
+            raise _Refused(
+                Problem(
+                    "too-many-requests",
+                    "more requests per second than sidecar.limits.requests_per_second allows; come again, or send "
+                    "several records in one call",
+                    retry_after=wait,
+                )
+            )
+        length = headers.get(b"content-length", b"")
+        declared = int(length) if length.isdigit() else 0
+        self._check_size(declared)
+        return declared
+
+    async def _limited(self, scope: Scope, receive: Receive, held: Held, declared: int) -> Receive:
+        """What gives the body, as long as it is not too large and has room in memory."""
         if not held.take(BODY_TIMES * declared):
-            await self._answer_no_room(scope, receive, send)
-            return
+            # Of a connection that is closed while they send, clients read no answer: the body passes first.
+            while (await receive()).get("more_body", False):
+                """It is not kept."""
+            raise _Refused(no_room(_owner(scope)))
         read = 0
-        refused: Problem | None = None
 
-        async def limited() -> MutableMapping[str, Any]:
-            nonlocal read, refused
+        async def limited() -> Message:
+            nonlocal read
             message = await receive()
             count = len(message.get("body", b""))
             read += count
-            if read > self._body_bytes:
-                refused = self._too_large()
-            elif read > declared and not held.take(BODY_TIMES * count):
-                refused = no_room(_owner(scope))
-            if refused is not None:
-                raise _Refused
+            self._check_size(read)
+            if read > declared and not held.take(BODY_TIMES * count):
+                raise _Refused(no_room(_owner(scope)))
             return message
 
-        async def unless_refused(message: MutableMapping[str, Any]) -> None:
-            # The framework makes an answer of its own out of any error of `receive`.
-            if refused is None:
-                await send(message)
+        return limited
 
-        try:
-            await self._app(scope, limited, unless_refused)
-        except _Refused:
-            """Answered below."""
-        if refused is not None:
-            await send_problem(refused, send)
-
-    async def _answer_no_room(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the body pass first: of a connection that is closed while they send, clients read no answer."""
-        while (await receive()).get("more_body", False):
-            """It is not kept."""
-        await send_problem(no_room(_owner(scope)), send)
-
-    def _refusal(self, headers: dict[bytes, bytes]) -> Problem | None:
-        if self._rate is not None and (wait := self._rate.wait_seconds(self._clock())) > 0:
-            return Problem(
-                429,
-                "too-many-requests",
-                "Too many requests",
-                "more requests per second than sidecar.limits.requests_per_second allows; come again, or send several "
-                "records in one call",
-                wait,
+    def _check_size(self, size: int) -> None:
+        if size > self._body_bytes:
+            raise _Refused(
+                Problem(
+                    "body-too-large",
+                    f"the body is larger than the {self._body_bytes} bytes that sidecar.limits.body_mib allows; send "
+                    "fewer records in one call, or send them by reference",
+                )
             )
-        if _declared(headers) > self._body_bytes:
-            return self._too_large()
-        return None
-
-    def _too_large(self) -> Problem:
-        return Problem(
-            413,
-            "body-too-large",
-            "The body is too large",
-            f"the body is larger than the {self._body_bytes} bytes that sidecar.limits.body_mib allows; send fewer "
-            "records in one call, or send them by reference",
-        )
-
-
-def _declared(headers: Mapping[bytes, bytes]) -> int:
-    """The size of the body, as far as it is known beforehand."""
-    length = headers.get(b"content-length", b"")
-    return int(length) if length.isdigit() else 0
 
 
 def _owner(scope: Scope) -> str:
     """Whose share of the memory a request takes: that of the group in its path, or of all messages."""
     path = str(scope["path"])
     group = path.removeprefix("/v1/groups/").removesuffix("/send-back")
-    return path if group == path else f"group {group}"
+    return path if group == path else group_owner(group)
 
 
-async def send_problem(problem: Problem, send: Send) -> None:
-    """Answer with a problem, outside of any framework; the connection ends, what it still sends is not read."""
-    body = json.dumps(problem.body).encode()
-    headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
-    headers += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-    if problem.status == 401:  # noqa: PLR2004 - RFC 9110 wants the challenge with it
-        headers.append((b"www-authenticate", b"Bearer"))
-    headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def problem_response(problem: Problem) -> JSONResponse:
+    """The answer that tells a caller of it."""
+    return JSONResponse(problem.body, problem.status, problem.headers, media_type=PROBLEM_JSON)

@@ -1,4 +1,4 @@
-"""Places that all callers share: of threads, of reads, of bytes. One owner never gets all of them."""
+"""Places that all callers share: of threads, of reads, of bytes of memory. One owner never gets all of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from reconsume.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.sidecar.problems import Problem
 
-__all__ = ["LARGEST_SHARE", "Shares", "Threads", "too_many_waiting"]
+__all__ = [
+    "BODY_TIMES",
+    "LARGEST_SHARE",
+    "Held",
+    "Shares",
+    "Threads",
+    "group_owner",
+    "no_room",
+    "record_bytes",
+    "too_many_waiting",
+]
 
 T = TypeVar("T")
 
@@ -18,6 +28,12 @@ _SHARE_OF_FREE: Final = 3
 """Places that an owner may have for each free one."""
 LARGEST_SHARE: Final = _SHARE_OF_FREE / (_SHARE_OF_FREE + 1)
 """What an owner gets at most of the places that the others leave."""
+BODY_TIMES: Final = 4
+"""A body in hand, its text, what is decoded of it, and the producer's copy of a message."""
+_WAITING_TIMES: Final = 2
+"""What waits for Kafka is kept for the second way, and the producer has a copy."""
+_OF_EACH: Final = 4_096
+"""Headers, futures and what else each record in hand takes."""
 
 
 class _Waiter(NamedTuple):
@@ -96,6 +112,38 @@ class Shares:
                 self._waiting[owner] = waiters
 
 
+class Held:
+    """Places of one owner, such as bytes of memory; they are given back once."""
+
+    def __init__(self, shares: Shares, owner: str) -> None:
+        self._shares = shares
+        self._owner = owner
+        self._count = 0
+
+    def take(self, count: int) -> bool:
+        """Take more; False if the owner may not have so many."""
+        if not self._shares.take(self._owner, count):
+            return False
+        self._count += count
+        return True
+
+    async def wait(self, count: int) -> None:
+        """Take more as soon as the owner may have them."""
+        self._count += await self._shares.wait(self._owner, count)
+
+    def pass_on(self) -> Held:
+        """The same places for somebody else to give back; this one has none any more."""
+        passed = Held(self._shares, self._owner)
+        passed._count, self._count = self._count, 0
+        return passed
+
+    def give_back(self) -> None:
+        """All of them."""
+        count, self._count = self._count, 0
+        if count:
+            self._shares.give_back(self._owner, count)
+
+
 class Threads:
     """Threads for calls that block; calls of one owner leave threads for the calls of others.
 
@@ -141,6 +189,22 @@ class Threads:
 
 def too_many_waiting(why: str) -> Problem:
     """Told to a caller for whom there is no room now."""
-    return Problem(
-        503, "too-many-waiting", "Too many calls wait for Kafka", f"{why}; make the call again later", AGAIN_SECONDS
+    return Problem("too-many-waiting", f"{why}; make the call again later")
+
+
+def no_room(owner: str) -> Problem:
+    """Told to a caller whose body or record is not taken now."""
+    return too_many_waiting(
+        f"no memory is left for {owner}: send-backs that wait for Kafka, and bodies in hand, have taken what "
+        "sidecar.limits.memory_mib allows"
     )
+
+
+def record_bytes(size: int) -> int:
+    """The memory that a record of this size takes until Kafka has acknowledged its send-back."""
+    return _WAITING_TIMES * size + _OF_EACH
+
+
+def group_owner(group: str) -> str:
+    """The owner of what the calls for a group take."""
+    return f"group {group}"

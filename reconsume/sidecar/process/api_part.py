@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Container
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -18,16 +17,14 @@ from reconsume.sidecar.api.delayed_messages import DelayedMessages
 from reconsume.sidecar.api.group_views import GroupViews
 from reconsume.sidecar.api.models import Answer, NewMessage, RecordToSendBack, SentMessage
 from reconsume.sidecar.api.send_backs import SendBacks
-from reconsume.sidecar.api.server import ApiServer
+from reconsume.sidecar.api.server import api_server
 from reconsume.sidecar.guarding.callers import Caller
 from reconsume.sidecar.guarding.guard import ApiGuard, Rate
-from reconsume.sidecar.guarding.memory import Memory
-from reconsume.sidecar.guarding.shares import Threads
+from reconsume.sidecar.guarding.shares import Shares, Threads
 from reconsume.sidecar.metrics import SidecarMetrics
-from reconsume.sidecar.problems import AGAIN_SECONDS, Problem
+from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.process.kafka_watch import KafkaWatch
-from reconsume.sidecar.repeats.earlier import EarlierSendBacks
-from reconsume.sidecar.repeats.once import Once
+from reconsume.sidecar.repeats import EarlierSendBacks
 from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["ApiPart"]
@@ -35,11 +32,11 @@ __all__ = ["ApiPart"]
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 2.0
-_CLIENT_ID: Final = "reconsume-sidecar"
 _BLOCKING_CALLS: Final = 16
 _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
-_LINGER_MS: Final = 1
+_END_SECONDS: Final = 5.0
+"""For the thread of the server, after the last request."""
 _MIB: Final = 1024 * 1024
 
 
@@ -56,25 +53,33 @@ class ApiPart:
 
     def __init__(self, settings: ProcessSettings, metrics: SidecarMetrics) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._preparing = "the send-backs of the last minutes are not read yet"
-        self._earlier = EarlierSendBacks(
-            settings.sidecar.remember_minutes * 60_000, has_one_group=len(settings.sidecar.groups) == 1
-        )
+        sidecar, limits, base = settings.sidecar, settings.sidecar.limits, settings.client_settings()
         # One group may have all where no other calls.
-        has_one_owner = len(settings.sidecar.groups) == 1
-        self._memory = Memory(int(settings.sidecar.limits.memory_mib * _MIB), has_one_owner=has_one_owner)
-        self._threads = Threads(_BLOCKING_CALLS, settings.sidecar.answer_seconds / 2)
-        self._base = settings.client_settings()
-        self._follower = GroupsFollower(self._base, settings.names.groups, starting_groups(settings))
-        self._watch = KafkaWatch(self._base, settings.names, now_ms)
-        self._views = GroupViews(self._base, settings.names, settings.topics, self._groups, settings.sidecar.groups)
+        has_one_owner = len(sidecar.groups) == 1
+        self._earlier = EarlierSendBacks(sidecar.remember_minutes * 60_000, has_one_group=has_one_owner)
+        memory = Shares(int(limits.memory_mib * _MIB), has_one_owner=has_one_owner)
+        self._threads = Threads(_BLOCKING_CALLS, sidecar.answer_seconds / 2)
+        self._follower = GroupsFollower(base, settings.names.groups, starting_groups(settings))
+        self._watch = KafkaWatch(base, settings.names, now_ms)
+        self._views = GroupViews(settings, self._groups)
         self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
-        self._server = self._make_server()
-        self._send_backs = self._make_send_backs()
-        self._messages = DelayedMessages(settings, self._threads, now_ms)
+        backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
+        guard = ApiGuard(
+            make_api(backend, metrics),
+            callers=sidecar.read_callers(),
+            body_bytes=int(limits.body_mib * _MIB),
+            memory=memory,
+            rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
+            clock=now_ms,
+            metrics=metrics,
+        )
+        self._server = api_server(guard, sidecar)
+        self._send_backs = SendBacks(settings, self._groups, self._earlier, self._threads, memory)
+        self._messages = DelayedMessages(settings, self._threads)
+        metrics.waiting.set_function(lambda: self._send_backs.waiting)
 
     @property
     def address(self) -> str:
@@ -91,7 +96,7 @@ class ApiPart:
     def close(self, seconds: float) -> None:
         """Take no further request, finish those that have begun, and what they have left to Kafka."""
         self._stop.set()
-        self._server.close(seconds)
+        self._server.end(seconds, seconds + _END_SECONDS)
         self._send_backs.close(seconds)
         self._messages.close()
         self._threads.close()
@@ -100,7 +105,6 @@ class ApiPart:
 
     def checks(self) -> dict[str, str | None]:
         """What is wrong, by the name of the check."""
-        self._metrics.waiting.set(self._send_backs.waiting)
         return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
 
     def is_alive(self) -> bool:
@@ -110,13 +114,7 @@ class ApiPart:
     def require_ready(self) -> None:
         """Raises `Problem` 503 until it is known what processes before this one have written."""
         if not self._ready.is_set():
-            raise Problem(
-                503,
-                "starting",
-                "The sidecar is starting",
-                f"{self._preparing}; make the same call again",
-                AGAIN_SECONDS,
-            )
+            raise Problem("starting", f"{self._preparing}; make the same call again")
 
     async def send_back(
         self, group: str, record: RecordToSendBack, idempotency_key: str | None, caller: Caller
@@ -134,47 +132,6 @@ class ApiPart:
 
     def _groups(self) -> Groups:
         return self._follower.groups
-
-    def _make_server(self) -> ApiServer:
-        sidecar, limits = self._settings.sidecar, self._settings.sidecar.limits
-        backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
-        guard = ApiGuard(
-            make_api(backend, self._metrics),
-            callers=sidecar.read_callers(),
-            body_bytes=int(limits.body_mib * _MIB),
-            memory=self._memory,
-            rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
-            clock=now_ms,
-            on_answered=self._count,
-        )
-        return ApiServer(guard, sidecar.listen, sidecar.tls, limits)
-
-    def _count(self, route: str, status: int, seconds: float) -> None:
-        self._metrics.requests.labels(route, str(status)).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
-
-    def _make_send_backs(self) -> SendBacks:
-        sidecar = self._settings.sidecar
-        once: Once[Answer] = Once(
-            sidecar.remember_minutes * 60_000,
-            sidecar.limits.records_in_flight,
-            now_ms,
-            has_one_owner=len(sidecar.groups) == 1,
-        )
-        return SendBacks(
-            # Somebody waits for each; benchmarks/sidecar_send_back.py.
-            {"linger.ms": _LINGER_MS} | self._base,
-            self._settings.names,
-            self._groups,
-            lambda attempt: self._earlier.get(attempt, now_ms()),
-            once,
-            self._threads,
-            self._memory,
-            dead_letter_on=sidecar.dead_letter_on,
-            answer_seconds=sidecar.answer_seconds,
-            clock=now_ms,
-            client_id=_CLIENT_ID,
-        )
 
     def _prepare(self) -> None:
         """Until Kafka has told what there is to know; a broker that is away is waited for."""
@@ -197,22 +154,24 @@ class ApiPart:
         for group in self._settings.sidecar.groups:
             try:
                 self._views.prepare(group)
-            except Problem as problem:
-                logger.warning("group %s: %s", group, problem.detail)
-            except ReconsumeError as error:
+            except (Problem, ReconsumeError) as error:
                 logger.warning("group %s: its retry topic is not made now: %s", group, error)
 
     def _read_earlier(self, begun_ms: float) -> None:
         """What was answered before may be asked again now; the answer stands on the delay topics."""
-        minutes = self._settings.sidecar.remember_minutes
+        settings, sidecar = self._settings, self._settings.sidecar
+        minutes = sidecar.remember_minutes
         if minutes <= 0:
             return
-        groups: Container[str] | None = self._settings.sidecar.groups or None
-        # The topics are stamped by the brokers' clock, which may not be ours.
-        since = int(begun_ms - minutes * 60_000 - _CLOCKS_APART_MS)
-        limit = int(self._settings.sidecar.limits.read_at_start_mib * _MIB)
         found = recent_send_backs(
-            self._base, self._settings.names, since, groups, self._stop, now_ms=int(now_ms()), most_bytes=limit
+            settings.client_settings(),
+            settings.names,
+            # The topics are stamped by the brokers' clock, which may not be ours.
+            int(begun_ms - minutes * 60_000 - _CLOCKS_APART_MS),
+            sidecar.groups or None,
+            self._stop,
+            now_ms=int(now_ms()),
+            most_bytes=int(sidecar.limits.read_at_start_mib * _MIB),
         )
         # The newest come first.
         for attempt, written in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -15,10 +15,10 @@ from reconsume.bridge.http.listening import is_loopback
 from reconsume.bridge.http.management import LogLevel, WsgiServer
 from reconsume.bridge.http.wsgi_thread import WORKERS, Start
 from reconsume.bridge.process.ports import SIDECAR_MANAGEMENT
-from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.sidecar.guarding.callers import ANYBODY, Callers, unauthorized
-from reconsume.sidecar.life_cycle import Life, Phase
+from reconsume.sidecar.life_cycle import Life, Phase, ProcessPart
 from reconsume.sidecar.problems import Problem
+from reconsume.sidecar.settings import ProcessSettings
 
 __all__ = ["Management"]
 
@@ -40,14 +40,10 @@ class Management(WsgiServer):
     `/loglevel` is a scheduler's.
 
     Args:
-        settings: where it listens.
+        settings: of the process: where it listens, and who may quiesce it.
         registry: of the metrics.
         life: of the process.
-        checks: gives what is wrong, by name; None where all is well.
-        is_alive: False asks for a restart.
-        quiesce: begins the end.
-        token: opens `/quiesce` and `/drain` to other machines.
-        from_network: whether those need no token.
+        parts: what is asked whether it is well.
         log_level: None leaves that path out.
 
     Raises:
@@ -56,26 +52,20 @@ class Management(WsgiServer):
 
     def __init__(
         self,
-        settings: ManagementSettings,
+        settings: ProcessSettings,
         registry: CollectorRegistry,
         life: Life,
-        *,
-        checks: Callable[[], Mapping[str, str | None]],
-        is_alive: Callable[[], bool],
-        quiesce: Callable[[], None],
-        token: str | None,
-        from_network: bool,
-        log_level: LogLevel | None,
+        parts: Sequence[ProcessPart],
+        log_level: LogLevel | None = None,
     ) -> None:
         self._metrics = make_wsgi_app(registry)
         self._life = life
-        self._checks = checks
-        self._is_alive = is_alive
-        self._quiesce = quiesce
-        self._token = token
-        self._from_network = from_network
+        self._parts = parts
+        self._token = settings.sidecar.read_token()
+        self._from_network = settings.sidecar.quiesce_from_network
         self._drains = threading.BoundedSemaphore(_MOST_DRAINS)
-        super().__init__(settings.host, settings.port, self._answer, log_level, SIDECAR_MANAGEMENT)
+        own = settings.management
+        super().__init__(own.host, own.port, self._answer, log_level, SIDECAR_MANAGEMENT)
 
     def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD", "POST"):
@@ -95,22 +85,22 @@ class Management(WsgiServer):
         return _json(start, 404, {"error": f"there are {paths}"})
 
     def _probe(self, start: Start, path: str, *, verbose: bool) -> Iterable[bytes]:
-        phase, checks = self._life.phase, dict[str, str | None]()
+        phase = self._life.phase
+        body: dict[str, Any] = {"phase": phase.value}
         if path == "/startupz":
             well = phase is not Phase.STARTING
         elif path == "/livez":
-            well = self._is_alive()
+            well = all(part.is_alive() for part in self._parts)
         else:
-            checks = dict(self._checks())
+            checks = {name: wrong for part in self._parts for name, wrong in part.checks().items()}
             well = phase is Phase.RUNNING and not any(checks.values())
-        body: dict[str, Any] = {"status": "ok" if well else "not yet", "phase": phase.value}
-        if verbose and path == "/readyz":
-            body["checks"] = {name: wrong or "ok" for name, wrong in checks.items()}
-        return _json(start, _OK if well else _NOT_NOW, body)
+            if verbose:
+                body["checks"] = {name: wrong or "ok" for name, wrong in checks.items()}
+        return _json(start, _OK if well else _NOT_NOW, {"status": "ok" if well else "not yet"} | body)
 
     def _end(self, start: Start, path: str, query: Mapping[str, list[str]]) -> Iterable[bytes]:
         if path == "/quiesce":
-            self._quiesce()
+            self._life.quiesce()
             return _json(start, _OK, {"phase": self._life.phase.value, "inFlight": self._life.in_flight})
         text = query.get("wait", ["0"])[-1]
         try:
@@ -119,26 +109,21 @@ class Management(WsgiServer):
             seconds = -1.0
         if not 0 <= seconds <= _LONGEST_DRAIN_SECONDS:
             return _json(start, 422, {"error": "wait takes seconds, from 0 to 3600, as in /drain?wait=25"})
-        drained = self._wait_drained(seconds)
-        return _json(start, _OK if drained else _NOT_NOW, {"drained": drained, "inFlight": self._life.in_flight})
-
-    def _wait_drained(self, seconds: float) -> bool:
-        """Wait, unless as many callers as may already do; they are answered at once."""
-        if not self._drains.acquire(blocking=False):
-            return self._life.wait_drained(0)
+        # Beyond those who may wait, callers are answered at once.
+        may_wait = self._drains.acquire(blocking=False)
         try:
-            return self._life.wait_drained(seconds)
+            drained = self._life.wait_drained(seconds if may_wait else 0)
         finally:
-            self._drains.release()
+            if may_wait:
+                self._drains.release()
+        return _json(start, _OK if drained else _NOT_NOW, {"drained": drained, "inFlight": self._life.in_flight})
 
     def _refusal(self, environ: Mapping[str, Any]) -> Problem | None:
         if self._from_network or is_loopback(environ.get("REMOTE_ADDR", "")):
             return None
         if self._token is None:
             return Problem(
-                401,
                 "unauthorized",
-                "Not from another machine",
                 "quiesce and drain are for this machine; from another one they need the token, or the setting "
                 "sidecar.quiesce_from_network",
             )

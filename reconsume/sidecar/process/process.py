@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.http.management import LogLevel
 from reconsume.sidecar.life_cycle import Life, ProcessPart
-from reconsume.sidecar.metrics import SidecarMetrics
+from reconsume.sidecar.metrics import PushMetrics, SidecarMetrics
 from reconsume.sidecar.process.api_part import ApiPart
 from reconsume.sidecar.process.management import Management
-from reconsume.sidecar.push.metrics import PushMetrics
 from reconsume.sidecar.push.subscription import PushSubscription
 from reconsume.sidecar.settings import ProcessSettings
 
@@ -52,13 +51,9 @@ class Sidecar:
         self._parts: list[ProcessPart] = [api := ApiPart(settings, self._metrics)]
         self._api = api
         if settings.subscriptions:
-            common = (
-                settings.client_settings(),
-                self._life,
-                PushMetrics(self._metrics.registry),
-                settings.topic_prefix,
-            )
-            self._parts += [PushSubscription(one, *common) for one in settings.subscriptions]
+            conf, metrics = settings.client_settings(), PushMetrics(self._metrics.registry)
+            for one in settings.subscriptions:
+                self._parts.append(PushSubscription(one, conf, self._life, metrics, settings.topic_prefix))
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop, then end in order: nothing new, what is in hand, what Kafka has to acknowledge.
@@ -66,7 +61,7 @@ class Sidecar:
         Raises:
             ReconsumeError: a part cannot begin.
         """
-        management = self._serve_management()
+        management = Management(self._settings, self._metrics.registry, self._life, self._parts, self._log_level)
         started: list[ProcessPart] = []
         try:
             for part in self._parts:
@@ -77,43 +72,11 @@ class Sidecar:
             self._life.run()
             stop.wait()
         finally:
-            self._end(started)
+            self._life.quiesce()
+            deadline = time.monotonic() + self._settings.sidecar.drain_seconds
+            if not self._life.wait_drained(self._settings.sidecar.drain_seconds):
+                logger.warning("%d deliveries have not ended; their records come again", self._life.in_flight)
+            # The API last: what the app is still doing may need it.
+            for part in reversed(started):
+                part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))
             management.close()
-
-    def quiesce(self) -> None:
-        """Begin no further delivery; send-backs are taken until the end."""
-        if not self._life.is_quiescing:
-            logger.info("quiescing: no further delivery begins, %d are in flight", self._life.in_flight)
-        self._life.quiesce()
-
-    def _serve_management(self) -> Management:
-        sidecar = self._settings.sidecar
-        return Management(
-            self._settings.management,
-            self._metrics.registry,
-            self._life,
-            checks=self._checks,
-            is_alive=self._is_alive,
-            quiesce=self.quiesce,
-            token=sidecar.read_token(),
-            from_network=sidecar.quiesce_from_network,
-            log_level=self._log_level,
-        )
-
-    def _is_alive(self) -> bool:
-        return all(part.is_alive() for part in self._parts)
-
-    def _checks(self) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
-        for part in self._parts:
-            found |= part.checks()
-        return found
-
-    def _end(self, started: Sequence[ProcessPart]) -> None:
-        self.quiesce()
-        deadline = time.monotonic() + self._settings.sidecar.drain_seconds
-        if not self._life.wait_drained(self._settings.sidecar.drain_seconds):
-            logger.warning("%d deliveries have not ended; their records come again", self._life.in_flight)
-        # The API last: what the app is still doing may need it.
-        for part in reversed(started):
-            part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))

@@ -1,17 +1,16 @@
-"""Whether the app is there: while it is not, nothing is delivered but one probe at a time."""
+"""When a delivery waits: the app is away, a message may be what ends the app, or a route is missing."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listener import NotNow
-from reconsume.sidecar.push.cut_offs import CutOffs
 
-__all__ = ["AppGate", "Entry"]
+__all__ = ["AppGate", "CutOffs", "Entry", "MissingRoutes"]
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +18,11 @@ _FIRST_PAUSE_MS: Final = 100
 _LONGEST_PAUSE_MS: Final = 5_000
 _RED_PAUSE_MS: Final = 500
 _YIELD_MS: Final = 500
+_SENT_ALONE_AFTER: Final = 2
+_ATTEMPT_AFTER: Final = 2
+_MOST_CUT_OFF: Final = 1_000
+_FIRST_MISSING_MS: Final = 250.0
+_Place = tuple[str, int, int]
 
 
 class Entry(NamedTuple):
@@ -34,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class AppGate:
-    """All of it in one event loop.
+    """While the app is not there, nothing is delivered but one probe at a time. All of it in one event loop.
 
     Guarantees:
         1. While the app is down, one delivery at a time tries it; the pause between two doubles, up to 5 s.
@@ -44,31 +48,29 @@ class AppGate:
     Args:
         group: for the log.
         clock: gives milliseconds.
+
+    Attributes:
+        down_since: when the app could not be asked any more, in milliseconds; None if it can.
     """
 
     def __init__(self, group: str, clock: Clock = now_ms) -> None:
         self._group = group
         self._clock = clock
-        self._down_since: float | None = None
+        self.down_since: float | None = None
         self._pause_ms = _FIRST_PAUSE_MS
         self._next_probe = 0.0
-        self._probe: asyncio.Future[None] | None = None
-        self._red: str | None = None
+        self._is_red = False
         self._cut_offs = CutOffs()
         self._in_flight = 0
-        self._alone: asyncio.Future[None] | None = None
-        self._empty: asyncio.Future[None] | None = None
+        self._has_probe = False
+        self._has_single = False
+        self._changed = asyncio.Event()
 
-    @property
-    def down_since(self) -> float | None:
-        """Since when the app could not be asked, in milliseconds; None if it can."""
-        return self._down_since
-
-    async def enter(self, message_id: Callable[[], str]) -> Entry:
+    async def enter(self, message_id: str) -> Entry:
         """Wait for a probe that is under way, or become the next one; `leave` must be told.
 
         Args:
-            message_id: gives the id of the message, the same over all its retries.
+            message_id: the same over all retries of the message.
 
         Raises:
             NotNow: the app is down.
@@ -79,84 +81,73 @@ class AppGate:
                 self._in_flight += 1
                 return entry
 
-    async def _try_to_enter(self, message_id: Callable[[], str]) -> Entry | None:
+    async def _try_to_enter(self, message_id: str) -> Entry | None:
         """None after something has changed."""
-        if self._down_since is not None:
-            if self._probe is not None:
-                await asyncio.shield(self._probe)
-                return None
-            return self._as_probe(message_id)
-        if self._alone is not None:
-            await asyncio.shield(self._alone)
+        is_down = self.down_since is not None
+        if self._has_probe if is_down else self._has_single:
+            await self._changed.wait()
             return None
-        if self._cut_offs and self._cut_offs.goes_alone(message_id()):
+        if is_down:
+            return self._as_probe(message_id)
+        if self._cut_offs.goes_alone(message_id):
             return await self._as_the_only_one()
         return Entry(probe=False, alone=False)
 
-    def _as_probe(self, message_id: Callable[[], str]) -> Entry:
-        if self._red is not None:
+    def _as_probe(self, message_id: str) -> Entry:
+        if self._is_red:
             raise NotNow(self._clock() + _RED_PAUSE_MS)
-        earliest = self._next_probe
-        if self._cut_offs and self._cut_offs.yields(message_id()):
-            earliest += _YIELD_MS
+        earliest = self._next_probe + (_YIELD_MS if self._cut_offs.yields(message_id) else 0)
         if self._clock() < earliest:
             raise NotNow(earliest)
-        self._probe = asyncio.get_running_loop().create_future()
+        self._has_probe = True
         return Entry(probe=True, alone=self._in_flight == 0)
 
     async def _as_the_only_one(self) -> Entry | None:
         """Let nobody in and wait until all others have left; None if the app has gone down meanwhile."""
-        loop = asyncio.get_running_loop()
-        self._alone = loop.create_future()
+        self._has_single, entered = True, False
         try:
             while self._in_flight:
-                self._empty = loop.create_future()
-                await self._empty
-        except BaseException:
-            self._let_others_in()
-            raise
-        if self._down_since is None:
-            return Entry(probe=False, alone=True)
-        self._let_others_in()
-        return None
+                await self._changed.wait()
+            entered = self.down_since is None
+        finally:
+            if not entered:
+                self._has_single = False
+                self._tell()
+        return Entry(probe=False, alone=True) if entered else None
 
     def leave(self, entry: Entry) -> None:
         """A delivery that entered has ended, whatever its outcome."""
         self._in_flight -= 1
-        if entry.probe and self._probe is not None:
-            ended, self._probe = self._probe, None
-            ended.set_result(None)
+        if entry.probe:
+            self._has_probe = False
         elif entry.alone:
-            self._let_others_in()
-        if self._empty is not None and not self._in_flight:
-            if not self._empty.done():
-                self._empty.set_result(None)
-            self._empty = None
+            self._has_single = False
+        if entry.probe or entry.alone or (self._has_single and not self._in_flight):
+            self._tell()
 
-    def _let_others_in(self) -> None:
-        if self._alone is not None:
-            ended, self._alone = self._alone, None
-            ended.set_result(None)
+    def _tell(self) -> None:
+        """Wake those who wait."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def cut_off(self, message_id: str, entry: Entry) -> bool:
         """The app was asked for this message and ended without an answer; whether that is a failed attempt."""
         return self._cut_offs.cut_off(message_id, alone=entry.alone)
 
-    def answered(self, message_id: Callable[[], str] | None = None) -> None:
+    def answered(self, message_id: str | None = None) -> None:
         """The app is there: it has answered this message, or its own probe."""
-        if self._cut_offs:
-            self._cut_offs.answered(None if message_id is None else message_id())
-        if self._down_since is None or self._red is not None:
+        self._cut_offs.answered(message_id)
+        if self.down_since is None or self._is_red:
             return
-        seconds = (self._clock() - self._down_since) / 1000
+        seconds = (self._clock() - self.down_since) / 1000
         logger.warning("group %s: the app answers again, after %.1f s", self._group, seconds)
-        self._down_since, self._pause_ms = None, _FIRST_PAUSE_MS
+        self.down_since, self._pause_ms = None, _FIRST_PAUSE_MS
 
     def is_away(self, reason: str, *, probe: bool) -> NotNow:
         """The app could not be asked; gives when the message is tried again."""
         now = self._clock()
-        if self._down_since is None:
-            self._down_since, self._pause_ms = now, _FIRST_PAUSE_MS
+        if self.down_since is None:
+            self.down_since, self._pause_ms = now, _FIRST_PAUSE_MS
             logger.warning("group %s: the app does not answer, deliveries wait: %s", self._group, reason)
         elif probe:
             self._pause_ms = min(self._pause_ms * 2, _LONGEST_PAUSE_MS)
@@ -167,14 +158,117 @@ class AppGate:
 
     def turned_red(self, reason: str) -> None:
         """The app's own probe says that it is not ready; only that makes it green again."""
-        self._red = reason
-        if self._down_since is None:
+        self._is_red = True
+        if self.down_since is None:
             self.is_away(reason, probe=False)
 
     def turned_green(self) -> None:
         """The app's own probe says that it is ready."""
-        if self._red is not None:
-            self._red = None
+        if self._is_red:
+            self._is_red = False
             self.answered()
-        elif self._cut_offs:
+        else:
             self._cut_offs.answered()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one message.
+
+    Attributes:
+        times: how often it was cut off.
+        counted: how often alone, with another request answered since the time before.
+        answers: the app's answers until it was last cut off.
+    """
+
+    times: int = 0
+    counted: int = 0
+    answers: int = 0
+
+
+class CutOffs:
+    """Tells a message that ends the app from one that was with the app when it ended; one cut-off cannot. Pure.
+
+    Guarantees:
+        1. A message that was cut off twice is sent alone from then on.
+        2. One that is then cut off alone twice more, each time after the app has answered another request, is a failed
+           attempt; after that each further time is one.
+        3. An app that answers nothing between two cut-offs counts against no message.
+    Tests: tests/unit/sidecar/push/test_app_gate.py, tests/integration/test_push_poison.py.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._answers = 0
+
+    def goes_alone(self, message_id: str) -> bool:
+        """Whether nothing else may be with the app while this message is."""
+        seen = self._seen.get(message_id)
+        return seen is not None and seen.times >= _SENT_ALONE_AFTER
+
+    def yields(self, message_id: str) -> bool:
+        """Whether another message should try the app first: this one can tell nothing before an answer to another."""
+        return self.goes_alone(message_id) and self._seen[message_id].answers == self._answers
+
+    def answered(self, message_id: str | None = None) -> None:
+        """The app has answered this message, or the probe of its own."""
+        self._answers += 1
+        if message_id is not None:
+            self._seen.pop(message_id, None)
+
+    def cut_off(self, message_id: str, *, alone: bool) -> bool:
+        """The app was asked and ended without an answer; whether that is a failed attempt.
+
+        Args:
+            message_id: the same over all retries.
+            alone: the app had no other request meanwhile.
+        """
+        seen = self._seen.pop(message_id, None) or _Seen(answers=self._answers)
+        self._seen[message_id] = seen
+        if len(self._seen) > _MOST_CUT_OFF:
+            del self._seen[next(iter(self._seen))]
+        seen.counted += alone and seen.times >= _SENT_ALONE_AFTER and self._answers > seen.answers
+        seen.times += 1
+        seen.answers = self._answers
+        if seen.counted < _ATTEMPT_AFTER:
+            return False
+        seen.counted = _ATTEMPT_AFTER - 1  # when it comes again, it is known
+        return True
+
+
+class MissingRoutes:
+    """Tells how long a 404 is held: until the message, or its whole route, has had nothing else for the grace.
+
+    An app that says 404 to some messages of a route that it has must not hold those for ever, and a route that stays
+    away must not hold every message for the whole grace again.
+
+    Args:
+        grace_ms: after this a 404 is an answer.
+    """
+
+    def __init__(self, grace_ms: float) -> None:
+        self._grace_ms = grace_ms
+        self._forgotten_after_ms = max(grace_ms, 2 * _LONGEST_PAUSE_MS)
+        self._asked: dict[str | _Place, tuple[float, float]] = {}
+
+    def missing(self, route: str, message: _Place, now_ms: float) -> float | None:
+        """When to try again, in milliseconds; None when the grace is over."""
+        waited = now_ms - min(self._since(route, now_ms), self._since(message, now_ms))
+        if waited >= self._grace_ms:
+            self._asked.pop(message, None)
+            return None
+        return now_ms + min(max(_FIRST_MISSING_MS, waited), _LONGEST_PAUSE_MS, self._grace_ms - waited)
+
+    def found(self, route: str, message: _Place) -> None:
+        """The route gave another answer."""
+        self._asked.pop(route, None)
+        self._asked.pop(message, None)
+
+    def _since(self, asked: str | _Place, now_ms: float) -> float:
+        """When a route, or a message, was missing for the first time; what was not asked for long is forgotten."""
+        horizon = now_ms - self._forgotten_after_ms
+        for one in [one for one, (_, last) in self._asked.items() if last < horizon]:
+            del self._asked[one]
+        since, _ = self._asked.get(asked, (now_ms, now_ms))
+        self._asked[asked] = since, now_ms
+        return since

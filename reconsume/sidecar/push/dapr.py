@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.push.answers.answers import AppAnswer
+from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.cloud_events import parsed
-from reconsume.sidecar.push.requests.requests import DaprRoute
+from reconsume.sidecar.push.requests.requests import AppRequest, DaprRoute
+from reconsume.sidecar.push.settings import PushSettings
 
-__all__ = ["routes_of"]
+__all__ = ["asked_routes", "routes_of"]
+
+_SECONDS: Final = 5.0
+
+
+async def asked_routes(settings: PushSettings) -> dict[str, DaprRoute]:
+    """What the app of a subscription says that it subscribes to.
+
+    Raises:
+        ConnectionError: it cannot be asked now.
+        IllegalSetting: as `routes_of`, or there is nothing to deliver.
+    """
+    client = AppClient(settings)
+    try:
+        answer = await client.send("GET", AppRequest("/dapr/subscribe", [], b""), _SECONDS)
+    finally:
+        await client.aclose()
+    if isinstance(answer, NoAnswer):
+        raise ConnectionError(answer.reason)
+    if answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
+        raise ConnectionError(f"it answered {answer.status}")
+    routes = routes_of(answer, settings.pubsub)
+    if not routes and not settings.topics:
+        raise IllegalSetting(f"the app subscribes to nothing of {settings.pubsub!r}, and topics is empty")
+    return routes
 
 
 def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:
@@ -39,22 +65,22 @@ def _route(one: Mapping[str, Any]) -> DaprRoute:
     topic = one.get("topic")
     if not isinstance(topic, str) or not topic:
         raise IllegalSetting("GET /dapr/subscribe: a subscription names no topic")
-    routes = one.get("routes")
-    routes = routes if isinstance(routes, Mapping) else {}
+    routes, bulk, metadata = (_table(one.get(name)) for name in ("routes", "bulkSubscribe", "metadata"))
     if routes.get("rules"):
         raise IllegalSetting(
             f"GET /dapr/subscribe: topic {topic!r} has routes.rules, which are not supported: a message that matched "
             "another rule would reach the wrong route; use one route, and tell the messages apart in the app"
         )
-    bulk = one.get("bulkSubscribe")
-    if isinstance(bulk, Mapping) and bulk.get("enabled"):
+    if bulk.get("enabled"):
         raise IllegalSetting(
             f"GET /dapr/subscribe: topic {topic!r} has bulkSubscribe, which is not supported; leave it out"
         )
     route = routes.get("default") or one.get("route")
     if not isinstance(route, str) or not route:
         raise IllegalSetting(f"GET /dapr/subscribe: topic {topic!r} has no route")
-    metadata = one.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
     raw = str(metadata.get("rawPayload", "")).lower() == "true"
     return DaprRoute(topic, route if route.startswith("/") else f"/{route}", raw)
+
+
+def _table(said: object) -> Mapping[str, Any]:
+    return said if isinstance(said, Mapping) else {}

@@ -7,7 +7,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import uvloop
 
@@ -25,19 +26,16 @@ from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listeners.listener_pool import cut_off
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
-from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, Row, was_cut_off
-from reconsume.sidecar.push.answers.verdicts import PushVerdict, judge
-from reconsume.sidecar.push.app_gate import AppGate, Entry
-from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics
-from reconsume.sidecar.push.missing_routes import MissingRoutes
+from reconsume.sidecar.metrics import PushMetrics
+from reconsume.sidecar.push.answers import AppAnswer, Meaning, NoAnswer, PushVerdict, Row, judge, was_cut_off
+from reconsume.sidecar.push.app_gate import AppGate, Entry, MissingRoutes
+from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest, Requests
 from reconsume.sidecar.push.settings import Drop, PushSettings
 from reconsume.sidecar.push.trace import current_trace
 
-__all__ = ["ConcurrentDelivery", "OrderlyDelivery", "PushDelivery"]
+__all__ = ["PushDelivery"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ _PROBE_FAILURES: Final = 3
 
 
 class PushDelivery:
-    """One try of the messages of a batch; all of it in the event loop of its consumer.
+    """A listener that delivers: one try of the messages of a batch, in the event loop of its consumer.
 
     Guarantees:
         1. Whether the app could not be asked or the process quiesces: a message that did not get an answer then is
@@ -80,7 +78,7 @@ class PushDelivery:
         self._client = client
         self._requests = requests
         self._life = life
-        self._policy = policy
+        self._judge = partial(judge, profile=settings.profile, policy=policy, dead_letter_on=settings.dead_letter_on)
         self._clock = clock
         self._seconds = settings.timeout.total_seconds()
         self._gate = AppGate(settings.group, clock)
@@ -95,30 +93,49 @@ class PushDelivery:
         self._down_since = metrics.app_down_since.labels(settings.group)
         self._warned: set[Row] = set()
 
-    async def deliver(self, messages: Sequence[Message]) -> PushVerdict:
-        """What becomes of them by the app's answer.
+    async def __call__(
+        self, messages: Sequence[Message], context: ConsumeConcurrentlyContext | ConsumeOrderlyContext
+    ) -> Any:
+        """Deliver, and say what the app's answer means as a listener of the context's kind does.
 
         Raises:
             NotNow: there is no outcome; try again later.
+            SendBack: the messages are sent back.
         """
-        self._begin_in_loop()
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            return await self._try(messages)
+            verdict = await self._deliver(messages)
         finally:
             self._tasks.discard(task)
+        if isinstance(context, ConsumeOrderlyContext) and verdict.suspend_ms is not None:
+            context.suspend_current_queue_time_millis = verdict.suspend_ms
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        if verdict.meaning is Meaning.DROP and self._settings.drop is Drop.DISCARD:
+            self._metrics.discarded.labels(self._settings.group).inc(len(messages))
+        elif verdict.cause is not None:
+            level = verdict.level if verdict.meaning is Meaning.RETRY else DEAD_LETTER_LEVEL
+            raise SendBack(verdict.cause, level, verdict.acknowledged, one_by_one=verdict.one_by_one)
+        if isinstance(context, ConsumeOrderlyContext):
+            return ConsumeOrderlyStatus.SUCCESS
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
-    async def _try(self, messages: Sequence[Message]) -> PushVerdict:
-        entry = await self._gate.enter(lambda: messages[0].msg_id)
+    async def _deliver(self, messages: Sequence[Message]) -> PushVerdict:
+        entry = await self._gate.enter(messages[0].msg_id)
         try:
             with self._life.delivery():
                 # Asked inside, so that whoever waits for deliveries to end sees all that began.
                 if self._life.is_quiescing:
                     raise self._quiescing()
                 request = self._requests.of(messages, current_trace())
-                answer = await self._ask(request)
+                began = time.perf_counter()
+                self._in_flight.inc()
+                try:
+                    answer = await self._client.send("POST", request, self._seconds)
+                finally:
+                    self._in_flight.dec()
+                    self._duration.observe(time.perf_counter() - began)
             return self._judged(answer, request, messages, entry)
         finally:
             self._gate.leave(entry)
@@ -129,65 +146,54 @@ class PushDelivery:
 
     def is_alive(self, seconds: float) -> bool:
         """Whether its event loop takes turns, within so long; asked from any other thread."""
-        return self._loop is None or takes_turns(self._loop, seconds)
+        loop = self._loop
+        return loop is None or takes_turns(loop, seconds)
 
     def give_up(self) -> None:
         """Cut off what the app still has, from any thread; that is no outcome."""
-        if self._loop is not None:
+        loop = self._loop
+        if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
-                self._loop.call_soon_threadsafe(self._cancel)
+                loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         for task in self._tasks:
             cut_off(task)
 
-    @staticmethod
-    def new_event_loop() -> asyncio.AbstractEventLoop:
-        """For the deliveries: uvloop's costs a third of asyncio's own, see docs/sizing.md."""
-        return uvloop.new_event_loop()
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        """For the deliveries of one life of the consumer: uvloop's costs a third of asyncio's, see docs/sizing.md."""
+        self._loop = uvloop.new_event_loop()
+        if self._settings.probe_route is not None:
+            self._probing = self._loop.create_task(self._probe(self._settings.probe_route))
+        return self._loop
 
     async def aclose(self) -> None:
-        """The consumer has ended."""
+        """End with this life of the consumer."""
+        self._loop = None
         if self._probing is not None:
             self._probing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._probing
         await self._client.aclose()
 
-    async def _ask(self, request: AppRequest) -> AppAnswer | NoAnswer:
-        began = time.perf_counter()
-        self._in_flight.inc()
-        try:
-            return await self._client.send("POST", request, self._seconds)
-        finally:
-            self._in_flight.dec()
-            self._duration.observe(time.perf_counter() - began)
-
     def _judged(
         self, answer: AppAnswer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
     ) -> PushVerdict:
-        now = self._clock()
-        verdict = self._judge(answer, len(messages), now)
+        now, place = self._clock(), messages[0].kafka[:3]
+        verdict = self._judge(answer, size=len(messages), now_ms=now)
         if verdict.meaning is Meaning.HOLD:
             verdict = self._held(answer, messages, entry, now)
         elif isinstance(answer, AppAnswer):
-            self._gate.answered(lambda: messages[0].msg_id)
+            self._gate.answered(messages[0].msg_id)
         self._outcomes[verdict.meaning].inc()
         if verdict.meaning is not Meaning.ACK and self._life.is_quiescing:
             raise self._quiescing(verdict.acknowledged)
-        verdict = self._with_missing_route(verdict, request.path, messages[0], now)
-        self._warn(verdict)
+        if verdict.meaning is not Meaning.MISSING_ROUTE:
+            self._missing.found(request.path, place)
+        elif (again := self._missing.missing(request.path, place, now)) is not None:
+            raise NotNow(again)
+        self._warn(verdict.row)
         return verdict
-
-    def _judge(self, answer: AppAnswer | NoAnswer, size: int, now: float) -> PushVerdict:
-        return judge(
-            answer,
-            self._settings.profile,
-            size=size,
-            now_ms=now,
-            policy=self._policy,
-            dead_letter_on=self._settings.dead_letter_on,
-        )
 
     def _held(self, answer: AppAnswer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> PushVerdict:
         """The verdict on a message that ends the app; any other waits.
@@ -203,41 +209,22 @@ class PushDelivery:
                 *(self._settings.group, *messages[0].kafka[:3]),
             )
             reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
-            return self._judge(NoAnswer(reason, repeated=True), len(messages), now)
+            return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now)
         self._outcomes[Meaning.HOLD].inc()
         raise self._quiescing() if self._life.is_quiescing else away
-
-    def _with_missing_route(self, verdict: PushVerdict, path: str, first: Message, now: float) -> PushVerdict:
-        if verdict.meaning is not Meaning.MISSING_ROUTE:
-            self._missing.found(path, first.kafka[:3])
-            return verdict
-        again = self._missing.missing(path, first.kafka[:3], now)
-        if again is not None:
-            raise NotNow(again)
-        return PushVerdict(verdict.row, Meaning.DEAD_LETTER, cause=verdict.cause)
 
     def _quiescing(self, acknowledged: int = 0) -> NotNow:
         return NotNow(self._clock() + _NEVER_MS, acknowledged)
 
-    def _warn(self, verdict: PushVerdict) -> None:
+    def _warn(self, row: Row) -> None:
         """What is wrong with the app or the settings is said once; the counters go on. No payload goes into the log."""
-        if verdict.row is Row.UNKNOWN:
-            self._metrics.unknown_statuses.labels(self._settings.group).inc()
-        elif verdict.row is Row.REDIRECT:
-            self._metrics.redirects.labels(self._settings.group).inc()
-        else:
+        counters = {Row.UNKNOWN: self._metrics.unknown_statuses, Row.REDIRECT: self._metrics.redirects}
+        if row not in counters:
             return
-        if verdict.row not in self._warned:
-            self._warned.add(verdict.row)
-            logger.warning(
-                "group %s: the app answers %s, see docs/sidecar-push.md", self._settings.group, verdict.row.value
-            )
-
-    def _begin_in_loop(self) -> None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            if self._settings.probe_route is not None:
-                self._probing = self._loop.create_task(self._probe(self._settings.probe_route))
+        counters[row].labels(self._settings.group).inc()
+        if row not in self._warned:
+            self._warned.add(row)
+            logger.warning("group %s: the app answers %s, see docs/sidecar-push.md", self._settings.group, row.value)
 
     async def _probe(self, route: str) -> None:
         failures = 0
@@ -251,45 +238,3 @@ class PushDelivery:
                 self._gate.turned_red(f"GET {route} failed {failures} times")
             self._tell_down()
             await asyncio.sleep(_PROBE_EVERY_SECONDS)
-
-
-def _outcome(verdict: PushVerdict, settings: PushSettings, metrics: PushMetrics, size: int) -> SendBack | None:
-    """The send-back that a verdict asks for; None for an acknowledgement."""
-    if verdict.meaning is Meaning.ACK:
-        return None
-    if verdict.meaning is Meaning.DROP and settings.drop is Drop.DISCARD:
-        metrics.discarded.labels(settings.group).inc(size)
-        return None
-    level = verdict.level if verdict.meaning is Meaning.RETRY else DEAD_LETTER_LEVEL
-    return SendBack(
-        verdict.cause or Cause(verdict.row.value), level, verdict.acknowledged, one_by_one=verdict.one_by_one
-    )
-
-
-class ConcurrentDelivery(PushDelivery):
-    """For `order: none`."""
-
-    async def __call__(
-        self, messages: Sequence[Message], _context: ConsumeConcurrentlyContext
-    ) -> ConsumeConcurrentlyStatus:
-        """As a concurrent listener."""
-        verdict = await self.deliver(messages)
-        outcome = _outcome(verdict, self._settings, self._metrics, len(messages))
-        if outcome is not None:
-            raise outcome
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-
-class OrderlyDelivery(PushDelivery):
-    """For `order: key` and `order: partition`."""
-
-    async def __call__(self, messages: Sequence[Message], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
-        """As an orderly listener."""
-        verdict = await self.deliver(messages)
-        if verdict.meaning is Meaning.RETRY and verdict.suspend_ms is not None:
-            context.suspend_current_queue_time_millis = verdict.suspend_ms
-            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        outcome = _outcome(verdict, self._settings, self._metrics, len(messages))
-        if outcome is not None:
-            raise outcome
-        return ConsumeOrderlyStatus.SUCCESS

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from reconsume.bridge.http.listening import is_loopback
-from reconsume.consumers.message_model import MessageModel
+from reconsume.consumers.consume_settings import MessageModel
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 
 __all__ = ["Drop", "ErrorTypes", "Order", "Profile", "PushSettings"]
@@ -138,6 +138,7 @@ class PushSettings(BaseModel):
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
+        parts.netloc.encode("idna")  # raises ValueError for what no host can be called
         if parts.username is not None or parts.password is not None:
             raise ValueError("url must not hold a password; use token_file")
         is_here = is_loopback(parts.hostname) or parts.hostname.endswith(".localhost")

@@ -7,30 +7,17 @@ import logging
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
 from typing import Any, Final
-from urllib.parse import quote
 
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.delay_levels.rules.retry_policies import RetryPolicy
-from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import NoAnswer
-from reconsume.sidecar.push.dapr import routes_of
-from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery, PushDelivery
-from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics
-from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
-from reconsume.sidecar.push.requests.requests import (
-    AppRequest,
-    BatchRequests,
-    DaprRequests,
-    DaprRoute,
-    KnativeRequests,
-    NativeRequests,
-    Requests,
-)
+from reconsume.sidecar.metrics import PushMetrics
+from reconsume.sidecar.push.dapr import asked_routes
+from reconsume.sidecar.push.delivery import PushDelivery
+from reconsume.sidecar.push.http_client import AppClient
+from reconsume.sidecar.push.requests.requests import DaprRoute, requests_of
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 
 __all__ = ["PushSubscription"]
@@ -43,7 +30,6 @@ _QUEUE_MIB: Final = 16
 _READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384}
 """librdkafka's own 64 MiB are half of what a sidecar has; a second of deliveries is enough."""
 _ASK_AGAIN_SECONDS: Final = 1.0
-_ASK_SECONDS: Final = 5.0
 _TAKEN_SECONDS: Final = 1.0
 _ALIVE_SECONDS: Final = 5.0
 
@@ -71,13 +57,9 @@ class PushSubscription:
         topic_prefix: str = "reconsume.",
     ) -> None:
         self._settings = settings
-        self._life = life
-        self._metrics = metrics
         self._stop = threading.Event()
         self._wrong: str | None = "it is starting"
         self._cannot_start = False
-        self._client = AppClient(settings)
-        self._delivery: PushDelivery | None = None
         conf = _READ_AHEAD | dict(kafka_conf)
         bootstrap_servers = str(conf.pop("bootstrap.servers", "localhost:9092"))
         self._consumer = PushConsumer(
@@ -96,6 +78,15 @@ class PushSubscription:
             await_termination_when_shutdown=settings.timeout + timedelta(seconds=_TAKEN_SECONDS),
             topic_prefix=topic_prefix,
         )
+        self._routes: dict[str, DaprRoute] = {}
+        self._delivery = PushDelivery(
+            settings,
+            AppClient(settings),
+            requests_of(settings, self._max_times, self._routes),
+            life,
+            lambda: self._config().policy(self._consumer.groups.table),
+            metrics,
+        )
         self._thread = threading.Thread(target=self._run, name=f"reconsume-push-{settings.group}", daemon=True)
 
     def start(self) -> None:
@@ -105,7 +96,7 @@ class PushSubscription:
     def close(self, seconds: float) -> None:
         """Stop; the app has so long for what it has. What it does not answer by then stays uncommitted."""
         self._stop.set()
-        late = threading.Timer(seconds, self._give_up)
+        late = threading.Timer(seconds, self._delivery.give_up)
         late.daemon = True
         late.start()
         try:
@@ -133,105 +124,51 @@ class PushSubscription:
         """
         if self._stop.is_set() or (self._wrong is not None and not self._cannot_start):
             return True
-        if self._cannot_start or not self._consumer.running:
-            return False
-        return self._delivery is None or self._delivery.is_alive(_ALIVE_SECONDS)
-
-    def _give_up(self) -> None:
-        if self._delivery is not None:
-            self._delivery.give_up()
+        return not self._cannot_start and self._consumer.running and self._delivery.is_alive(_ALIVE_SECONDS)
 
     def _run(self) -> None:
         try:
-            routes = self._routes()
+            if self._settings.profile is Profile.DAPR:
+                self._ask_routes()
             if self._stop.is_set():
                 return
-            self._register(routes)
+            self._register()
             self._consumer.start()
             self._wrong = None
-        except ReconsumeError as error:
-            logger.error("group %s: push cannot start: %s", self._settings.group, error)  # noqa: TRY400 - says all
-            self._wrong, self._cannot_start = str(error), True
         except Exception as error:
-            logger.exception("group %s: push cannot start", self._settings.group)
-            self._wrong, self._cannot_start = repr(error), True
+            own = isinstance(error, ReconsumeError)  # which says all
+            logger.error("group %s: push cannot start: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
+            self._wrong, self._cannot_start = str(error) if own else repr(error), True
 
-    def _register(self, routes: Mapping[str, DaprRoute]) -> None:
-        settings, requests = self._settings, self._requests(routes)
-        for topic, tags in (settings.topics or dict.fromkeys(routes, "*")).items():
+    def _register(self) -> None:
+        for topic, tags in (self._settings.topics or dict.fromkeys(self._routes, "*")).items():
             self._consumer.subscribe(topic, tags)
-        if settings.order is Order.NONE:
-            concurrent = ConcurrentDelivery(settings, self._client, requests, self._life, self._policy, self._metrics)
-            self._consumer.register_message_listener(concurrent)
-            self._delivery = concurrent
+        order = self._settings.order
+        if order is Order.NONE:
+            self._consumer.register_message_listener(self._delivery)
         else:
-            orderly = OrderlyDelivery(settings, self._client, requests, self._life, self._policy, self._metrics)
-            self._consumer.register_message_listener(orderly, orderly=True, per_key=settings.order is Order.KEY)
-            self._delivery = orderly
+            self._consumer.register_message_listener(self._delivery, orderly=True, per_key=order is Order.KEY)
 
-    def _requests(self, routes: Mapping[str, DaprRoute]) -> Requests:
-        settings = self._settings
-        template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
-
-        @cache
-        def route(topic: str) -> str:
-            return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
-
-        headers = ReconsumeHeaders(settings.group, self._max_times, round(settings.timeout.total_seconds() * 1000))
-        if settings.profile is Profile.DAPR:
-            return DaprRequests(headers, settings.pubsub, routes, route)
-        if settings.profile is Profile.KNATIVE:
-            return KnativeRequests(headers, route)
-        if settings.profile is Profile.ROCKETMQ_BATCH:
-            return BatchRequests(headers, route)
-        return NativeRequests(headers, route)
-
-    def _policy(self) -> RetryPolicy:
-        groups = self._consumer.groups
+    def _config(self) -> SubscriptionGroupConfig:
+        """The group's; one that is not registered has the defaults, and the scheduler decides."""
         try:
-            return groups.find(self._settings.group).policy(groups.table)
-        except ReconsumeError:  # not registered: the scheduler decides, and we do not know more than the table
-            return groups.table
+            return self._consumer.groups.find(self._settings.group)
+        except ReconsumeError:
+            return SubscriptionGroupConfig(group_name=self._settings.group)
 
     def _max_times(self) -> int:
-        if self._settings.max_reconsume_times is not None:
-            return self._settings.max_reconsume_times
-        try:
-            return self._consumer.groups.find(self._settings.group).retry_max_times
-        except ReconsumeError:
-            return DEFAULT_MAX_RECONSUME_TIMES
+        own = self._settings.max_reconsume_times
+        return self._config().retry_max_times if own is None else own
 
-    def _routes(self) -> dict[str, DaprRoute]:
-        """What an app of Dapr subscribes to; asked until it is there, and until it is something that we can do."""
-        if self._settings.profile is not Profile.DAPR:
-            return {}
+    def _ask_routes(self) -> None:
+        """Learn what an app of Dapr subscribes to; asked until it is there, and until it is what we can do."""
         while not self._stop.is_set():
             try:
-                return asyncio.run(self._ask_routes())
-            except IllegalSetting as error:
-                if self._wrong != str(error):
-                    logger.error("group %s: %s", self._settings.group, error)  # noqa: TRY400 - says all
-                    self._wrong = str(error)
-            except _AppIsAway as error:
+                self._routes.update(asyncio.run(asked_routes(self._settings)))
+            except (IllegalSetting, ConnectionError) as error:
                 if self._wrong != str(error):
                     logger.warning("group %s: waiting for the app: %s", self._settings.group, error)
                     self._wrong = str(error)
-            self._stop.wait(_ASK_AGAIN_SECONDS)
-        return {}
-
-    async def _ask_routes(self) -> dict[str, DaprRoute]:
-        client = AppClient(self._settings)
-        try:
-            answer = await client.send("GET", AppRequest("/dapr/subscribe", [], b""), _ASK_SECONDS)
-        finally:
-            await client.aclose()
-        if isinstance(answer, NoAnswer) or answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
-            raise _AppIsAway(answer.reason if isinstance(answer, NoAnswer) else f"it answered {answer.status}")
-        routes = routes_of(answer, self._settings.pubsub)
-        if not routes and not self._settings.topics:
-            raise IllegalSetting(f"the app subscribes to nothing of {self._settings.pubsub!r}, and topics is empty")
-        return routes
-
-
-class _AppIsAway(Exception):
-    """It could not be asked."""
+                self._stop.wait(_ASK_AGAIN_SECONDS)
+            else:
+                return

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.cli.broker.jars import JarsNotFound, cache_folder, is_whole, kafka_jars
+from reconsume.bridge.process.environment import cache_folder
+from reconsume.cli.broker.jars import JarsNotFound, is_whole, kafka_jars
 from reconsume.cli.broker.java import JavaNotFound, find_java, major_version
 
 

@@ -45,7 +45,7 @@ def test_each_process_logs_json(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRINT)
 def test_another_form_is_refused_before_anything_is_done(name: str, tmp_path: Any) -> None:
-    needed = {"file": str(tmp_path), "group": "g", "message": "flights/0/0"}
+    needed = {"file": str(tmp_path), "group": "g", "message": "flights/0/0", "why": "x"}
     arguments = [
         needed.get(one.name, "0/0") for one in COMMANDS[name].params if one.required and not one.opts[0].startswith("-")
     ]
@@ -70,5 +70,5 @@ def test_a_shell_completes_commands() -> None:
     }
     program = "import sys; sys.argv = ['reconsume']; from reconsume.cli.entry import main; main()"
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    assert run.stdout.split() == ["list", "show", "export", "resend"], run.stderr
+    assert run.stdout.split() == ["list", "show", "export", "resend", "resolve", "reopen"], run.stderr
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from reconsume.cli.chaos.judging.judge import ChaosVerdict
 from reconsume.cli.chaos.run import ChaosOptions, ChaosReport
 from reconsume.cli.chaos.run import print_report as print_chaos
 from reconsume.cli.demo.run import print_report as print_demo
-from reconsume.cli.spark.follow import run_line
-from reconsume.cli.spark.reconcile import print_findings, print_summary
+from reconsume.cli.judging.judge import TopicsVerdict
+from reconsume.cli.spark.reconcile import print_findings, print_summary, run_line
 from reconsume.cli.spark.replay import print_plan, print_result
 from reconsume.spark_connectors.replay import ReplayPlan
 from tests.support.hostile import HOSTILE, assert_harmless
@@ -55,7 +54,7 @@ def test_chaos_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     report = ChaosReport(
         ChaosOptions(7, 1, 1, 200, False),
         [],
-        ChaosVerdict(10, 1, 1, 0, 0, 0, 0, [HOSTILE]),
+        TopicsVerdict(10, 1, 1, 0, 0, 0, 0, [HOSTILE]),
         {"kill [worker]": recovery, "pause": recovery},
         {"pause": {"p99_seconds": 0.25, "median_p99_seconds": 0.125, "max_seconds": 1}},
         ["worker-1"],

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.pages import indexed_page
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict
+from reconsume.operations.resolve import Changed
+from reconsume.operations.status import GroupStatus, LaneStatus, Status
 from tests.support.consoles import Browser, console_settings, running_console
 
 __all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "status_of_groups"]
@@ -49,22 +57,15 @@ def letter(
     told = [(name, text.encode()) for name, text in ours.items() if text is not None]
     every: list[Header] = [*headers, *told]
     info = DeadLetterInfo.of(group, Position(f"reconsume.DLQ.{group}", 0, offset), every)
-    return DeadLetterRecord(RecordAddress(0, offset), key, value, every, NOW - (60 - offset) * 60_000, info)
+    place, stored_ms = RecordAddress(0, offset), NOW - (60 - offset) * 60_000
+    return DeadLetterRecord(f"reconsume.DLQ.{group}", place, key, value, every, stored_ms, info)
 
 
-def status_of_groups(**dead_letters: int) -> dict[str, Any]:
+def status_of_groups(**dead_letters: int) -> Status:
     """The status where these groups have so many dead letters."""
-    lane = {"waiting": 7, "waiting_exact": True, "overdue": 2, "overdue_exact": True, "next_due_ms": NOW + 8_000}
-    return {
-        "at_ms": NOW,
-        "waiting": [{"topic": "reconsume.DELAY.10s"} | lane],
-        "groups": [
-            {"group": name, "retry_lag": 3, "retry_lag_exact": True, "dead_letters": one, "dead_letters_exact": True}
-            for name, one in dead_letters.items()
-        ],
-        "quarantined": 0,
-        "quarantined_exact": True,
-    }
+    lane = LaneStatus("reconsume.DELAY.10s", Count(7, exact=True), Count(2, exact=True), NOW + 8_000)
+    groups = [GroupStatus(name, Count(3, exact=True), Count(one, exact=True)) for name, one in dead_letters.items()]
+    return Status(NOW, [lane], groups, Count(0, exact=True))
 
 
 @dataclass
@@ -74,11 +75,13 @@ class FakeCluster(ConsoleCluster):
     Attributes:
         letters: by group, oldest first.
         verdicts: by place, where it is not `send`.
+        store: the index, if it is complete.
+        left: records that the index has still to read.
         sent: the calls of `resend`, with those that were sent.
         asked: the filters of pages.
     """
 
-    report: dict[str, Any] = field(default_factory=lambda: status_of_groups(departures=2))
+    report: Status = field(default_factory=lambda: status_of_groups(departures=2))
     known: Groups = field(
         default_factory=lambda: Groups(by_name={"departures": SubscriptionGroupConfig(group_name="departures")})
     )
@@ -86,6 +89,9 @@ class FakeCluster(ConsoleCluster):
     verdicts: dict[RecordAddress, str] = field(default_factory=dict)
     error: Exception | None = None
     sent: list[tuple[str, list[RecordAddress], str]] = field(default_factory=list)
+    store: DeadLetterStore | None = None
+    left: int | None = None
+    by: list[str] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
     def _letters(self, group: str) -> list[DeadLetterRecord]:
@@ -95,7 +101,7 @@ class FakeCluster(ConsoleCluster):
             raise TopicNotReady(f"group {group!r} has no dead-letter topic")
         return self.letters[group]
 
-    def status(self) -> Mapping[str, Any]:
+    def status(self) -> Status:
         if self.error is not None:
             raise self.error
         return self.report
@@ -103,8 +109,19 @@ class FakeCluster(ConsoleCluster):
     def groups(self) -> Groups:
         return self.known
 
+    def left_to_index(self) -> int | None:
+        return self.left
+
+    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
+        return None if self.store is None else self.store.open_by_group(now_ms)
+
+    def causes(self, group: str) -> list[Counted] | None:
+        return None if self.store is None else self.store.count_by("label", LetterFilter(group=group, state="OPEN"))
+
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         self.asked.append((wanted, before, limit))
+        if self.store is not None:
+            return indexed_page(self.store, group, f"reconsume.DLQ.{group}", wanted, before, limit)
         found = [one for one in reversed(self._letters(group)) if wanted.takes(one)]
         return Page(found[:limit], len(self.letters[group]), "0:17" if len(found) > limit else None)
 
@@ -116,16 +133,37 @@ class FakeCluster(ConsoleCluster):
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
         return [
-            ResendVerdict(one, self.verdicts.get(one.place, SEND), 0)
+            ResendVerdict(one, self.verdicts.get(one.place, SEND), 0, one.at)
             for one in self._letters(group)
             if one.place in places
         ]
 
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str) -> list[ResendVerdict]:
+    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
         done = self.plan(group, places)
         sent = [one.record.place for one in done if one.status == SEND]
         self.sent.append((group, sent, replay_id))
+        self.by.append(by)
         self.verdicts |= dict.fromkeys(sent, "replayed")
+        return done
+
+    def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
+        return self._change(group, places, "OPEN", DeadLetterState("RESOLVED", NOW, by, why))
+
+    def reopen(self, group: str, places: Collection[RecordAddress]) -> list[Changed]:
+        return self._change(group, places, "RESOLVED", None)
+
+    def _change(
+        self, group: str, places: Collection[RecordAddress], wanted: str, state: DeadLetterState | None
+    ) -> list[Changed]:
+        done = [
+            Changed(one, state_name(one.state), state_name(one.state) == wanted)
+            for one in self._letters(group)
+            if one.place in places
+        ]
+        changed = {one.record.place for one in done if one.is_changed}
+        self.letters[group] = [
+            replace(one, state=state) if one.place in changed else one for one in self._letters(group)
+        ]
         return done
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.bridge.process.settings import load_settings
+from reconsume.bridge.process.settings import Settings, load_settings
+from reconsume.cli.actions.processes import run_console
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -23,13 +24,13 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         "RECONSUME_CONSOLE__ALLOWED_HOSTS": "a.example b.example",
     }
     overrides = {"console": {"listen": {"port": 1}, "hide_values": True, "token_file": None}}
-    settings = load_settings(file, environment, overrides, ConsoleProcessSettings)
+    settings = load_settings(ConsoleProcessSettings, file, environment, overrides)
     console = settings.console
     assert (console.listen.host, console.listen.port) == ("0.0.0.0", 1)
     assert (console.read_only, console.hide_values, console.allowed_hosts) == (True, True, ["a.example", "b.example"])
     assert console.read_token() == TOKEN
     assert TOKEN not in repr(settings)
-    assert load_settings(file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
+    assert load_settings(Settings, file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
         (
             "[console]\nreadonly = true",
-            "unknown setting; known here: allowed_hosts, hide_values, listen, read_only, token",
+            "unknown setting; known here: allowed_hosts, cause_labels, hide_values, index_folder, index_mib, listen",
         ),
         ("[console.listen]\nhost = '::'", "there is no token; name a file that holds one with --token-file"),
     ],
@@ -49,7 +50,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "reconsume.toml"
     file.write_text(text)
     with pytest.raises(IllegalSetting) as error:
-        load_settings(file, {}, {}, ConsoleProcessSettings).console.read_token()
+        load_settings(ConsoleProcessSettings, file, {}, {}).console.read_token()
     assert why in str(error.value)
 
 
@@ -59,6 +60,5 @@ def test_on_this_machine_no_token_is_needed() -> None:
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.delitem(sys.modules, "reconsume.cli.actions.console", raising=False)
     with pytest.raises(IllegalSetting, match=r"pip install '\.\[cli,console\]' in the checkout"):
-        import reconsume.cli.actions.console  # noqa: F401, PLC0415 - it looks for them when it is imported
+        run_console(ConsoleProcessSettings())

@@ -10,20 +10,19 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
-from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
-from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.consumers.sending.senders import Sender
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
@@ -92,7 +91,7 @@ class Clock:
         return self.now
 
 
-@dataclass
+@dataclass(eq=False)
 class RecordingWriter(Sender):
     """Answers when told to.
 
@@ -101,12 +100,13 @@ class RecordingWriter(Sender):
         waiting: the `on_done` of those that wait.
     """
 
+    log: SendBackLog = field(default_factory=lambda: SendBackLog("departures"), kw_only=True)
     answers: list[SendBackFailed | None] = field(default_factory=list)
     requests: list[SendBackRequest] = field(default_factory=list)
     keys_and_values: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     waiting: list[OnDone] = field(default_factory=list)
 
-    def send_back(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
         del queue
         self.requests.append(request)
         self.keys_and_values.append((message.key, message.body))
@@ -157,8 +157,8 @@ def parts_of(
     groups: Callable[[], Groups] | None = None,
 ) -> dict[str, Any]:
     """What a service under test is made of; without groups the log says nothing of send-backs."""
-    send_backs = ListenerSendBacks(sender, SendBackLog("departures", clock), groups, hooks)
-    return {"listener": listener, "send_backs": send_backs, "names": TopicNames(), "hooks": hooks, "clock": clock}
+    sender.log, sender.groups, sender.hooks = SendBackLog("departures", clock), groups, hooks
+    return {"listener": listener, "sender": sender, "clock": clock}
 
 
 def service_of(listener: Callable[..., Any], writer: Sender, clock: Clock, **more: Any) -> ConcurrentlyService:
@@ -183,9 +183,9 @@ class Begun:
     messages: list[tuple[int, int]] = field(default_factory=list)
 
     def submit(self, chunk: Chunk) -> None:
-        self._take(chunk.messages)
+        self._take(chunk)
 
-    def submit_all(self, parts: Iterator[BatchPart]) -> None:
+    def submit_all(self, parts: Iterator[Chunk]) -> None:
         for part in parts:
             self._take(part)
 
@@ -206,7 +206,7 @@ def loop_of(consumer: object, service: ListenerService[Any], sender: Sender, **m
     given = PushConsumer("departures", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     partitions = AssignedPartitions(
         settings=replace(given._settings, **more),
-        consumer=cast("Any", consumer),
+        consumer=GroupConsumer({}, lambda _settings: cast("Any", consumer)),
         service=service,
         sender=sender,
         known=KnownOffsets(lambda _topics: {}),

@@ -19,10 +19,11 @@ from reconsume.consumers import (
 )
 from reconsume.consumers.listener import Listener, OrderlyListener
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import Lane, OrderlyService
+from reconsume.consumers.message import MessageQueue
 from reconsume.consumers.observing.hooks import ConsumeHooks
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
+from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, RunsNothing, message_at, parts_of
 
@@ -95,7 +96,8 @@ def retry_chunk(*headers: Header, times: int = 1, offset: int = 0) -> Chunk:
 
 def chunk_with(*messages: Message) -> Chunk:
     """Messages that were read from one partition, in one batch."""
-    queue = ProcessQueue(messages[0].kafka.topic, messages[0].kafka.partition)
+    topic, partition = messages[0].kafka[:2]
+    queue = ProcessQueue(topic, partition, MessageQueue(TopicNames().rocketmq_name(topic), partition))
     queue.begin(messages)
     return Chunk(queue, messages)
 

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, Offsets, OutcomeUnknown
 from reconsume.bridge.writing.send_back import OnDone
@@ -20,14 +21,12 @@ from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, NotNow
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.listeners.orderly import Lane, OrderlyService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
-from reconsume.consumers.partitions.process_queue import BatchPart
+from reconsume.consumers.partitions.process_queue import Chunk
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
-from reconsume.consumers.sending.send_backs import ListenerSendBacks
 from reconsume.consumers.sending.senders import PlainSender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.subscriptions.subscription import Subscriptions
@@ -150,7 +149,7 @@ class Calls(RunsNothing):
         self.running: list[Coroutine[None, str, None]] = []
         self._result: str | None = None
 
-    def submit(self, chunk: Chunk | BatchPart | Lane) -> None:
+    def submit(self, chunk: Chunk | Lane) -> None:
         self.waiting.append(chunk)
 
     def call(self, service: Any, result: str | None) -> None:
@@ -254,21 +253,25 @@ class Member:
         self.client = client = Client(kafka)
         self.calls = Calls(client, orderly=orderly)
         self.known = KnownOffsets(lambda topics: dict.fromkeys(topics, "1"), patience_ms=0)
+        consumer = GroupConsumer({}, lambda _settings: cast("Any", client))
         self.writer: PlainWriter | Transactions
         self.sender: PlainSender | SteppedSender
         if exactly_once:
             self.writer = together = Transactions(kafka, self.known)
-            metadata = client.consumer_group_metadata
-            self.sender = SteppedSender(together, metadata, self.known)
+            self.sender = SteppedSender(
+                log=SendBackLog("departures"),
+                writer=together,
+                group_metadata=consumer.group_metadata,
+                known=self.known,
+            )
         else:
             self.writer = apart = PlainWriter(kafka)
-            self.sender = PlainSender(cast("Any", apart), cast("Any", client))
+            self.sender = PlainSender(log=SendBackLog("departures"), writer=cast("Any", apart), consumer=consumer)
         names, clock = TopicNames(), lambda: kafka.now
         service = OrderlyService if orderly else ConcurrentlyService
         self.service = service(
             listener=self.calls.listen,
-            send_backs=ListenerSendBacks(self.sender, SendBackLog("departures"), None),
-            names=names,
+            sender=self.sender,
             max_reconsume_times=1 if orderly else None,
             batch_size=2,
             clock=clock,
@@ -280,13 +283,13 @@ class Member:
         given = PushConsumer("departures", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         partitions = AssignedPartitions(
             settings=replace(given._settings, limits=limits),
-            consumer=cast("Any", client),
+            consumer=consumer,
             service=self.service,
             sender=self.sender,
             known=self.known,
         )
         self.loop = ConsumeLoop(partitions, Subscriptions(names))
         # A question is asked again in the next turn.
-        self.loop.partitions.fresh._clock = count(0, 1_000).__next__
-        client.on_commit = self.loop.partitions.committed
+        self.loop.partitions.kept_progress._clock = count(0, 1_000).__next__
+        client.on_commit = consumer._committed
         self.loop.begin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
@@ -11,7 +11,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.consumers.consume_loop import ConsumeLoop
 from tests.unit.consumers.doubles import Begun, loop_on
 
-FLIGHTS = TopicPartition("flights", 0)
+FLIGHTS = ("flights", 0)
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Polled:
 
 def assigned(polled: Polled) -> tuple[ConsumeLoop, Begun]:
     loop, begun = loop_on(polled)
-    loop.partitions.assigned(cast("Any", polled), [FLIGHTS])
+    loop.partitions.assigned([FLIGHTS])
     return loop, begun
 
 
@@ -57,8 +57,8 @@ def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -
     loop, begun = assigned(polled)
 
     def away_and_back() -> None:
-        loop.partitions.lost(cast("Any", polled), [FLIGHTS])
-        loop.partitions.assigned(cast("Any", polled), [FLIGHTS])
+        loop.partitions.lost([FLIGHTS])
+        loop.partitions.assigned([FLIGHTS])
 
     polled.rebalance = away_and_back
     loop._read(0)
@@ -70,7 +70,7 @@ def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     no_offset = KafkaMessage(topic="flights", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
     polled = Polled(no_offset, [no_offset])
     loop, _ = assigned(polled)
-    polled.rebalance = lambda: loop.partitions.lost(cast("Any", polled), [FLIGHTS])
+    polled.rebalance = lambda: loop.partitions.lost([FLIGHTS])
     loop._read(0)
     loop._begin_fresh()
     assert polled.reset == []

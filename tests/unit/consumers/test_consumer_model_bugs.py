@@ -124,8 +124,8 @@ PLANTED: Final = {
         Plainly,
         a_listener_fails_after_its_timeout,
         ProcessQueue,
-        "_is_undecided",
-        lambda queue, offset: queue._progress.is_unfinished(offset),
+        "take",
+        lambda queue, _chunk: not queue.dropped,
     ),
     "nobody waits for a listener that works in order": Planted(
         PlainlyInOrder, a_partition_moves_while_a_listener_works, OrderlyService, "leave", lambda *_: True

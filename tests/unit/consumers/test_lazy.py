@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from reconsume.consumers.lazy import lazy
+from reconsume.consumers.message import lazy
 
 
 class Counted:

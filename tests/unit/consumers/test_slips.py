@@ -17,13 +17,12 @@ from reconsume.consumers import (
     Message,
 )
 from reconsume.consumers.listener import Listener
-from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
-from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
-from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk, ThreadListenerPool
+from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, ThreadListenerPool
 from reconsume.consumers.listeners.orderly import OrderlyService
+from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.partitions.batch import PolledBatch, Reading
-from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Mute, Slip, setting
 from tests.support.waiting import wait_until
 from tests.unit.consumers import doubles
@@ -42,12 +41,12 @@ def service_of(listener: Listener, writer: Any, **more: Any) -> ConcurrentlyServ
     return doubles.service_of(listener, writer, Clock(), **more)
 
 
-def part_of(size: int) -> BatchPart:
+def part_of(size: int) -> Chunk:
     """Messages as the loop hands them out that no listener had before."""
     queue = ProcessQueue("flights", 0)
     batch = PolledBatch([message_at(offset)._polled for offset in range(size)], Reading(RETRY_TOPIC, ""))
     queue.begin(batch)
-    return BatchPart(batch, 0, size, queue)
+    return Chunk(queue, batch)
 
 
 def awaiting(slip: Slip) -> Any:
@@ -192,7 +191,7 @@ def test_what_a_listener_does_to_a_messages_headers_does_not_go_with_its_send_ba
 
 
 class Broken(RecordingWriter):
-    def send_back(self, *_: object) -> None:
+    def write(self, *_: object) -> None:
         raise RuntimeError("a planted error")
 
 
@@ -201,18 +200,19 @@ def test_a_sender_that_raises_has_failed_and_the_listener_is_called_again() -> N
     service = doubles.service_of(RAISED["no text"].act, Broken(), clock)
     service.consume(chunk)
     clock.now = 5_000
-    assert [message.offset for again in doubles.given_again(service) for message in again.messages] == [0]
+    assert [message.offset for again in doubles.given_again(service) for message in again] == [0]
 
 
-class BrokenGate(CircuitGate):
+class BrokenRoom(WaitingRoom):
     def settle(self, *_: object, **__: object) -> bool:
         raise RuntimeError("a planted error")
 
 
 def test_after_an_error_of_ours_the_messages_are_sent_back() -> None:
     writer, chunk = RecordingWriter(answers=[None] * SIZE), chunk_of(SIZE)
-    gate = BrokenGate("departures", CircuitBreaker(), Clock())
-    service_of(lambda _messages, _context: SUCCESS, writer, gate=gate).consume(chunk)
+    service = service_of(lambda _messages, _context: None, writer)
+    service._room = BrokenRoom(Clock())
+    service.consume(chunk)
     all_sent_back(writer, chunk.queue, Slip(lambda *_: None, "a planted error"))
 
 

@@ -28,7 +28,7 @@ VARIABLES = st.dictionaries(
 @example({"RECONSUME_A_FILE": ""})
 def test_any_environment_is_settings_or_refused(environment: dict[str, str]) -> None:
     with suppress(IllegalSetting):
-        assert isinstance(load_settings(environment=environment), Settings)
+        assert isinstance(load_settings(Settings, environment=environment), Settings)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,7 +47,7 @@ def test_any_file_is_settings_or_refused(tmp_path: Path, text: str | bytes) -> N
     file = tmp_path / "settings.toml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with suppress(IllegalSetting):
-        assert isinstance(load_settings(file, environment={}), Settings)
+        assert isinstance(load_settings(Settings, file, environment={}), Settings)
 
 
 @pytest.mark.parametrize("days", ["nan", "inf", "1e300"])
@@ -55,4 +55,4 @@ def test_retention_is_a_time_that_there_is(tmp_path: Path, days: str) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(f"[topics]\nretention_days = {days}\n")
     with pytest.raises(IllegalSetting, match="retention_days"):
-        load_settings(file, environment={})
+        load_settings(Settings, file, environment={})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers, release_marker
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -19,15 +19,14 @@ from reconsume.operations.record_address import RecordAddress
 
 TOPIC = "reconsume.QUARANTINE"
 COUNT, VALUE_BYTES = 1_000, 100_000
-SETTINGS = Settings(bootstrap_servers="nowhere:1")
+CLUSTER = Cluster(Settings(bootstrap_servers="nowhere:1"))
 
 
-def message(offset: int, headers: list[Header], value: bytes = b"") -> Message:
-    stored = (TIMESTAMP_LOG_APPEND_TIME, 1_000)
-    return Message(topic=TOPIC, partition=0, offset=offset, value=value, headers=cast("Any", headers), timestamp=stored)
+def message(offset: int, headers: list[Header], value: bytes = b"") -> ReadRecord:
+    return ReadRecord(TOPIC, 0, offset, None, value, headers, 1_000)
 
 
-def records(start: int) -> Iterator[Message]:
+def records(start: int) -> Iterator[ReadRecord]:
     """Two offsets apart, as transactions of one record leave them; of the first ten every other one was released."""
     headers = quarantine_headers([], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
     for offset in range(0, 2 * COUNT, 2):
@@ -42,19 +41,19 @@ def records(start: int) -> Iterator[Message]:
 @pytest.fixture(autouse=True)
 def topic(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = {(TOPIC, 0): (0, 2 * COUNT + 6)}
-    monkeypatch.setattr(quarantine, "_spans", lambda _settings, **_: spans)
+    monkeypatch.setattr(quarantine, "_spans", lambda _cluster, **_: spans)
     monkeypatch.setattr(
         quarantine,
         "_read",
-        lambda _settings, spans: records(min((first for first, _ in spans.values()), default=1 << 62)),
+        lambda _cluster, spans: records(min((first for first, _ in spans.values()), default=1 << 62)),
     )
 
 
 def test_reading_it_takes_the_memory_of_one_record() -> None:
     tracemalloc.start()
     try:
-        waiting = sum(not one.is_released for one in read_quarantine(SETTINGS))
-        counted = count_quarantined(SETTINGS)
+        waiting = sum(not one.is_released for one in read_quarantine(CLUSTER))
+        counted = count_quarantined(CLUSTER)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -76,11 +75,11 @@ def test_reading_it_takes_the_memory_of_one_record() -> None:
     ],
 )
 def test_one_is_found_by_its_place_with_what_became_of_it(place: RecordAddress, is_released: bool | None) -> None:
-    found = find_quarantined(SETTINGS, place)
+    found = find_quarantined(CLUSTER, place)
     assert (None if found is None else found.is_released) == is_released
 
 
 def test_what_is_given_back_together_is_bounded_in_records_and_in_bytes() -> None:
-    parts = list(quarantine._parts(read_quarantine(SETTINGS)))
+    parts = list(quarantine._parts(read_quarantine(CLUSTER)))
     assert sum(map(len, parts)) == COUNT
     assert max(sum(len(one.value or b"") for one in part) for part in parts) < 8 * 1024 * 1024 + VALUE_BYTES

@@ -13,9 +13,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.http.wsgi_thread import WORKERS
-from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.process.management import Management
+from reconsume.sidecar.settings import ProcessSettings
 from tests.support.waiting import wait_until
 
 _SECONDS = 60.0
@@ -23,17 +23,7 @@ _SECONDS = 60.0
 
 @contextmanager
 def serving(life: Life) -> Iterator[str]:
-    server = Management(
-        ManagementSettings(port=0),
-        CollectorRegistry(),
-        life,
-        checks=dict,
-        is_alive=lambda: True,
-        quiesce=life.quiesce,
-        token=None,
-        from_network=False,
-        log_level=None,
-    )
+    server = Management(ProcessSettings(management={"port": 0}), CollectorRegistry(), life, [])
     try:
         yield server.address
     finally:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from reconsume.bridge.http.listening import is_loopback
-from reconsume.bridge.process.settings import load_settings
+from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.api.models import Batch, NewMessage, RecordByValue, RecordToSendBack, SendBackBody
@@ -110,8 +110,8 @@ def test_every_error_of_ours_has_a_status() -> None:
 
 
 def test_of_several_one_that_may_be_tried_again_decides() -> None:
-    gone = Problem(404, "record-not-found", "t", "gone")
-    away = Problem(503, "kafka-away", "t", "away", 5)
+    gone = Problem("record-not-found", "gone")
+    away = Problem("kafka-away", "away")
     whole = of_several([{"outcome": "DELAYED"}, gone, away])
     assert (whole.status, whole.retry_after) == (503, 5)
     assert [part.get("status") for part in whole.body["records"]] == [None, 404, 503]
@@ -156,19 +156,19 @@ def test_settings_come_from_yaml_and_the_environment(tmp_path: Path) -> None:
     file.write_text("bootstrap_servers: kafka:9092\nsidecar:\n  listen: {port: 9}\n  limits: {body_mib: 1}\n")
     secret.write_text("0123456789abcdef\n")
     environment = {"RECONSUME_SIDECAR__TOKEN_FILE": str(secret), "RECONSUME_SIDECAR__GROUPS": "a b"}
-    settings = load_settings(file, environment, {"sidecar": {"listen": {"port": None}}}, ProcessSettings)
+    settings = load_settings(ProcessSettings, file, environment, {"sidecar": {"listen": {"port": None}}})
     assert (settings.sidecar.listen.port, settings.sidecar.groups) == (9, ["a", "b"])
     assert settings.sidecar.read_token() == "0123456789abcdef"
     assert "0123456789abcdef" not in repr(settings)
-    assert load_settings(file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
+    assert load_settings(Settings, file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
 
 
 def test_types_that_are_not_worth_a_retry_are_json_in_the_environment() -> None:
     environment = {"RECONSUME_SIDECAR__DEAD_LETTER_ON": '{"Departures": ["ParseError"]}'}
-    sidecar = load_settings(None, environment, {}, ProcessSettings).sidecar
+    sidecar = load_settings(ProcessSettings, None, environment, {}).sidecar
     assert sidecar.dead_letter_on == {"Departures": ("ParseError",)}
     with pytest.raises(IllegalSetting, match=r"this text is not JSON .*; write a table such as"):
-        load_settings(None, {"RECONSUME_SIDECAR__DEAD_LETTER_ON": "ParseError"}, {}, ProcessSettings)
+        load_settings(ProcessSettings, None, {"RECONSUME_SIDECAR__DEAD_LETTER_ON": "ParseError"}, {})
 
 
 @pytest.mark.parametrize(
@@ -188,4 +188,4 @@ def test_wrong_settings_are_told(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "sidecar.yml"
     file.write_text(text)
     with pytest.raises(IllegalSetting, match=said):
-        load_settings(file, {}, {}, ProcessSettings)
+        load_settings(ProcessSettings, file, {}, {})

@@ -8,6 +8,7 @@ from typing import Final
 
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.groups.groups_store import write_allowed_topics
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
@@ -28,7 +29,7 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
             if not follower.wait_until_loaded(stop):
                 return
             if follower.groups.allowed_real_topics != tuple(settings.allowed_real_topics):
-                write_allowed_topics(settings)
+                write_allowed_topics(Cluster(settings))
         except KafkaNotReachable as error:
             logger.warning("allowed_real_topics is not published yet: %s", error)
             stop.wait(_AGAIN_SECONDS)

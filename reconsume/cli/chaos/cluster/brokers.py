@@ -31,27 +31,39 @@ _START_SECONDS: Final = 180.0
 class Broker:
     """One broker and its proxy; the methods say what happens to it.
 
+    Args:
+        node: its id.
+        ports: four free ones.
+        voters: the controllers of the quorum.
+        brokers: how many there are.
+        version: of Kafka.
+        progress: told what is being fetched.
+        data: a folder for its data and its log, which is kept.
+
     Attributes:
         direct: port for those who are not under test.
         proxied: port of the proxy.
-        controller: port of the quorum.
     """
 
-    def __init__(self, version: str) -> None:
-        self._version = version
-        self.direct, self._behind, self.controller, self.proxied = free_ports(4)
-        self.proxy = Proxy(self.proxied, self._behind)
-        self.kafka = LocalKafka()
-
-    def make(self, node: int, voters: str, brokers: int, progress: Progress, data: Path | None) -> None:
-        """Prepare it as one of so many; a folder for its data and its log is kept."""
+    def __init__(
+        self,
+        node: int,
+        ports: list[int],
+        voters: str,
+        brokers: int,
+        version: str,
+        progress: Progress,
+        data: Path | None,
+    ) -> None:
+        self.direct, behind, controller, self.proxied = ports
+        self.proxy = Proxy(self.proxied, behind)
         replicas = str(brokers)
         safe = str(2 if brokers > 1 else 1)
         properties = {
             "node.id": str(node),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{self._behind},"
-            f"CONTROLLER://{_HOST}:{self.controller}",
+            "listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{behind},"
+            f"CONTROLLER://{_HOST}:{controller}",
             "advertised.listeners": f"PLAINTEXT://{_HOST}:{self.direct},PROXIED://{_HOST}:{self.proxied}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
@@ -78,9 +90,7 @@ class Broker:
             # But one that was killed may come back only when its last session is over.
             "broker.session.timeout.ms": "6000",
         }
-        self.kafka = LocalKafka(
-            self.direct, data_dir=data, properties=properties, version=self._version, progress=progress
-        )
+        self.kafka = LocalKafka(self.direct, data_dir=data, properties=properties, version=version, progress=progress)
 
     def start(self) -> None:
         """Start it, or start it again with its data."""
@@ -131,11 +141,14 @@ class ChaosCluster:
         version: str = KAFKA_VERSION,
     ) -> None:
         self.folders = [folder / f"broker-{node}" for node in range(1, brokers + 1)] if folder is not None else []
-        self.brokers = [Broker(version) for _ in range(brokers)]
         self._stack = ExitStack()
-        voters = ",".join(f"{node}@{_HOST}:{one.controller}" for node, one in enumerate(self.brokers, start=1))
-        for node, one in enumerate(self.brokers, start=1):
-            one.make(node, voters, brokers, progress, self.folders[node - 1] if self.folders else None)
+        free = free_ports(4 * brokers)
+        ports = {node: free[4 * node - 4 : 4 * node] for node in range(1, brokers + 1)}
+        voters = ",".join(f"{node}@{_HOST}:{controller}" for node, (_, _, controller, _) in ports.items())
+        self.brokers = [
+            Broker(node, four, voters, brokers, version, progress, self.folders[node - 1] if self.folders else None)
+            for node, four in ports.items()
+        ]
 
     def __enter__(self) -> Self:
         try:

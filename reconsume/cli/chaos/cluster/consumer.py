@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reconsume.cli.chaos.poison import GROUP_OF_POISON, ORIGIN_OF_POISON, Poison, poison_in, slip
-from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, PROCESSED, SESSION, failures_in
+from reconsume.cli.chaos.poison import GROUP_OF_POISON, ORIGIN_OF_POISON, poison_in, slip
+from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, SESSION, failures_in
+from reconsume.cli.judging.judge import MAX_RECONSUME_TIMES, Poison
 from reconsume.cli.logs import configure_logs
 from reconsume.cli.processing import Processing
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer

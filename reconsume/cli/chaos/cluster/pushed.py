@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from reconsume.cli.chaos.workload import GROUP, MAX_RECONSUME_TIMES, ORIGIN, PROCESSED, SESSION, failures_in
+from reconsume.cli.chaos.workload import GROUP, ORIGIN, PROCESSED, SESSION, failures_in
+from reconsume.cli.judging.judge import MAX_RECONSUME_TIMES
 from reconsume.cli.processing import Processing
 
 __all__ = ["app_command", "serve", "sidecar_command"]

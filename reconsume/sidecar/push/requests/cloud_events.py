@@ -9,42 +9,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any, Final, Self
+from urllib.parse import quote, unquote
 
 from reconsume.consumers.message import Message
-from reconsume.sidecar.push.requests.percent import header_value
 
 __all__ = [
-    "BATCH_TYPE",
     "OCTETS",
-    "STRUCTURED_TYPE",
+    "REQUIRED",
     "CloudEvent",
-    "binary_headers",
-    "carried",
     "content_type_of",
-    "guessed_type",
-    "is_json",
-    "is_structured",
-    "made",
+    "decoded",
+    "header_name",
+    "header_value",
     "parsed",
     "rfc3339",
-    "structured",
 ]
 
-STRUCTURED_TYPE: Final = "application/cloudevents+json"
-BATCH_TYPE: Final = "application/cloudevents-batch+json"
 OCTETS: Final = "application/octet-stream"
-_TYPE: Final = "reconsume.message"
 _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000
 REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
 _DATA: Final = frozenset({"data", "datacontenttype"})
 """No attributes of an event in Kafka's binary mode: value and `content-type` are."""
-_ATTRIBUTE: Final = re.compile(r"[a-z0-9]+", re.ASCII)
+_ATTRIBUTE: Final = re.compile(r"ce_[a-z0-9]+", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"[!-~][ -~]*", re.ASCII)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE | re.ASCII)
 _TEXT: Final = re.compile(r"(?:text/|application/(?:[\w.-]+\+)?xml\s*(?:;|$))", re.IGNORECASE | re.ASCII)
+_PLAIN: Final = re.compile(r"[!#$&-~]*", re.ASCII)
+_NOT_IN_VALUE: Final = re.compile(rb'[^!-~]|["%]')
+_NOT_IN_NAME: Final = re.compile(rb"[^0-9A-Za-z.-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +55,55 @@ class CloudEvent:
     content_type: str | None
     data: bytes | None
 
+    @classmethod
+    def carried(cls, message: Message) -> Self | None:
+        """The event that a record is in its `ce_` headers; None if it lacks a required attribute."""
+        attributes = {}
+        for name, value in message.headers:
+            if name.startswith(_PREFIX) and value is not None and _ATTRIBUTE.fullmatch(name):
+                attributes[name.removeprefix(_PREFIX)] = value.decode(errors="surrogateescape")
+        if not attributes.keys() >= REQUIRED:
+            return None
+        attributes = {name: value for name, value in attributes.items() if name not in _DATA}
+        return cls(attributes, content_type_of(message), message.body)
+
+    @classmethod
+    def made(cls, message: Message, group: str) -> Self:
+        """The event of an ordinary record; `source` and `id` are the same over all its deliveries."""
+        attributes = {
+            "specversion": "1.0",
+            "id": message.stored.origin_message_id,
+            "source": _source(message.topic),
+            "type": "reconsume.message",
+            "time": rfc3339(message.born_timestamp),
+            "retrygroup": group,
+            "reconsumetimes": str(message.reconsume_times),
+        }
+        if message.key is not None:
+            attributes["partitionkey"] = message.key.decode(errors="surrogateescape")
+        return cls(attributes, content_type_of(message), message.body)
+
+    def binary_headers(self) -> list[tuple[str, str]]:
+        """The attributes as `ce-` headers."""
+        return [("ce-" + name, header_value(value)) for name, value in self.attributes.items()]
+
+    def structured(self, more: Mapping[str, Any]) -> bytes:
+        """The event and more attributes in JSON; data that is JSON stands in it byte for byte.
+
+        Bytes that are no UTF-8 become `data_base64`; in an attribute they are percent-encoded.
+        """
+        attributes: dict[str, Any] = {name: _json_text(value) for name, value in self.attributes.items()}
+        content_type = self.content_type or _guessed_type(self.data)
+        if self.data is not None:
+            attributes["datacontenttype"] = content_type
+        head = json.dumps(attributes | dict(more))[:-1].encode()
+        return b"%s, %s}" % (head, _data(self.data, content_type))
+
 
 def rfc3339(moment_ms: float) -> str:
     """A moment in UTC with milliseconds; what no calendar has becomes the nearest that it has."""
-    return (
-        datetime.fromtimestamp(max(0, min(moment_ms, _LAST_MS)) / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
+    moment = datetime.fromtimestamp(max(0, min(moment_ms, _LAST_MS)) / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def content_type_of(message: Message) -> str | None:
@@ -80,73 +115,17 @@ def content_type_of(message: Message) -> str | None:
     return None
 
 
-def is_structured(content_type: str | None) -> bool:
-    """Whether the body is a whole CloudEvent, in whatever format."""
-    return content_type is not None and content_type.lower().startswith("application/cloudevents")
-
-
-def carried(message: Message) -> CloudEvent | None:
-    """The CloudEvent that a record is in its `ce_` headers; None if it lacks a required attribute."""
-    attributes = {}
-    for name, value in message.headers:
-        attribute = name[len(_PREFIX) :]
-        if (
-            name.startswith(_PREFIX)
-            and value is not None
-            and _ATTRIBUTE.fullmatch(attribute)
-            and attribute not in _DATA
-        ):
-            attributes[attribute] = value.decode(errors="surrogateescape")
-    if not attributes.keys() >= REQUIRED:
-        return None
-    return CloudEvent(attributes, content_type_of(message), message.body)
-
-
-def made(message: Message, group: str) -> CloudEvent:
-    """An event for an ordinary record; `source` and `id` are the same over all its deliveries."""
-    attributes = {
-        "specversion": "1.0",
-        "id": message.stored.origin_message_id,
-        "source": _source(message.topic),
-        "type": _TYPE,
-        "time": rfc3339(message.born_timestamp),
-        "retrygroup": group,
-        "reconsumetimes": str(message.reconsume_times),
-    }
-    if message.key is not None:
-        attributes["partitionkey"] = message.key.decode(errors="surrogateescape")
-    return CloudEvent(attributes, content_type_of(message), message.body)
-
-
 @cache
 def _source(topic: str) -> str:
     return f"/kafka/topics/{quote(topic)}"
 
 
-def binary_headers(event: CloudEvent) -> list[tuple[str, str]]:
-    """The attributes as `ce-` headers."""
-    return [("ce-" + name, header_value(value)) for name, value in event.attributes.items()]
-
-
-def structured(event: CloudEvent, more: Mapping[str, Any] | None = None) -> bytes:
-    """The event in JSON; data that is JSON stands in it byte for byte.
-
-    Bytes that are no UTF-8 become `data_base64`; in an attribute they are percent-encoded.
-    """
-    attributes: dict[str, Any] = {name: _json_text(value) for name, value in event.attributes.items()}
-    content_type = event.content_type or guessed_type(event.data)
-    if event.data is not None:
-        attributes["datacontenttype"] = content_type
-    head = json.dumps(attributes | dict(more or {}))[:-1].encode()
-    return b"%s, %s}" % (head, _data(event.data, content_type))
-
-
 def _data(data: bytes | None, content_type: str) -> bytes:
     if data is None:
         return b'"data": null'
-    if is_json(content_type) and parsed(data) is not _NO_JSON:
+    if _JSON.match(content_type) and parsed(data) is not _NO_JSON:
         return b'"data": ' + data
-    if is_json(content_type) or _TEXT.match(content_type):
+    if _JSON.match(content_type) or _TEXT.match(content_type):
         try:
             return b'"data": ' + json.dumps(data.decode()).encode()
         except UnicodeDecodeError:
@@ -169,12 +148,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def is_json(content_type: str) -> bool:
-    """Whether data of this type can stand in a JSON event as it is."""
-    return _JSON.match(content_type) is not None
-
-
-def guessed_type(data: bytes | None) -> str:
+def _guessed_type(data: bytes | None) -> str:
     """For data of which nobody says the type: an object or array in JSON, text, or anything."""
     if data is None:
         return OCTETS
@@ -193,3 +167,26 @@ def _json_text(value: str) -> str:
     except UnicodeEncodeError:
         return header_value(value)
     return value
+
+
+def header_value(value: str | bytes) -> str:
+    """Space, `"`, `%` and all but printable ASCII become `%XX`, byte by byte: for UTF-8 that is the binding's rule."""
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value):  # nearly all are, and each delivery has a dozen
+            return value
+        value = value.encode(errors="surrogateescape")
+    return _NOT_IN_VALUE.sub(_escaped, value).decode("ascii")
+
+
+def header_name(name: str) -> str:
+    """What may stand in a header's name; underscores go too, because common proxies drop headers with them."""
+    return _NOT_IN_NAME.sub(_escaped, name.encode(errors="surrogateescape")).decode("ascii")
+
+
+def decoded(value: str) -> str:
+    """One round of decoding; what is no UTF-8 becomes U+FFFD, so that an app's text never fails."""
+    return unquote(value, errors="replace")
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % match[0][0]

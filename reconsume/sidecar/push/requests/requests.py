@@ -5,29 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple
+from urllib.parse import quote, quote_from_bytes
 
 from reconsume.consumers.message import Message
+from reconsume.delay_levels.wire.properties import Header
 from reconsume.sidecar.push.requests.cloud_events import (
-    BATCH_TYPE,
     OCTETS,
     REQUIRED,
-    STRUCTURED_TYPE,
     CloudEvent,
-    binary_headers,
-    carried,
     content_type_of,
-    is_structured,
-    made,
+    header_name,
+    header_value,
     parsed,
     rfc3339,
-    structured,
 )
-from reconsume.sidecar.push.requests.message_headers import HttpHeaders, ReconsumeHeaders, kafka_headers, trace_headers
-from reconsume.sidecar.push.requests.percent import header_value
+from reconsume.sidecar.push.settings import Profile, PushSettings
 
-__all__ = ["AppRequest", "BatchRequests", "DaprRequests", "DaprRoute", "KnativeRequests", "NativeRequests", "Requests"]
+__all__ = [
+    "AppRequest",
+    "BatchRequests",
+    "DaprRequests",
+    "DaprRoute",
+    "HttpHeaders",
+    "KnativeRequests",
+    "NativeRequests",
+    "ReconsumeHeaders",
+    "Requests",
+    "requests_of",
+]
+
+HttpHeaders = list[tuple[str, str]]
+
+_TRACE: Final = ("traceparent", "tracestate", "baggage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,52 +54,96 @@ class AppRequest:
     body: bytes
 
 
+class ReconsumeHeaders:
+    """Headers `reconsume-*` of the requests of one subscription.
+
+    Args:
+        group: the consumer group.
+        max_times: gives how often a message may be sent back, as the group stands now.
+        deadline_ms: so long the app has for its answer.
+    """
+
+    def __init__(self, group: str, max_times: Callable[[], int], deadline_ms: int) -> None:
+        self.group = group
+        self._max_times = max_times
+        self._same = [("reconsume-group", header_value(group)), ("reconsume-deadline-ms", str(deadline_ms))]
+
+    def of_request(self) -> HttpHeaders:
+        """What holds for all messages of a request."""
+        return [*self._same, ("reconsume-max-times", str(self._max_times()))]
+
+    def of_message(self, message: Message) -> HttpHeaders:
+        """What holds for one message."""
+        headers = [
+            ("reconsume-topic", header_value(message.topic)),
+            ("reconsume-times", str(message.reconsume_times)),
+            ("reconsume-message-id", header_value(message.msg_id)),
+        ]
+        if message.is_retry:
+            headers.append(("reconsume-delay-level", str(message.delay_time_level)))
+            headers.append(("reconsume-due-time", rfc3339(message.kafka.timestamp)))
+            if (first_failed_ms := message.stored.first_failed_ms) is not None:
+                headers.append(("reconsume-first-failure-time", rfc3339(first_failed_ms)))
+        if message.body is None:
+            headers.append(("reconsume-tombstone", "true"))
+        return headers
+
+    def of_single(self, message: Message) -> HttpHeaders:
+        """All of a request with one message, and the record's own headers, in order and with duplicates.
+
+        A null value is an empty one. `ce_` headers are attributes of the event.
+        """
+        headers = [*self.of_request(), *self.of_message(message)]
+        for name, value in _users(message):
+            headers.append(("kafka-header-" + header_name(name), "" if value is None else header_value(value)))
+        return headers
+
+    def of_event(self, message: Message) -> dict[str, Any]:
+        """The same as attributes, for an event in a batch: a batch has one set of headers for all its events."""
+        attributes: dict[str, Any] = {name.replace("-", ""): value for name, value in self.of_message(message)}
+        if user := _users(message):
+            attributes["kafkaheaders"] = "&".join(_pair(name, value) for name, value in user)
+        return attributes
+
+
 @dataclass(frozen=True, slots=True)
 class NativeRequests:
     """CloudEvents in binary mode: the body is the record's value; a record that holds a whole event passes as it is."""
 
     own_headers: ReconsumeHeaders
     route: Callable[[str], str]
+    untyped: ClassVar[str | None] = OCTETS
+    """The content type where the event has none; None sends none."""
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """One message."""
         [message] = messages
         content_type = content_type_of(message)
         attributes: HttpHeaders = []
-        if not is_structured(content_type):
-            event = carried(message) or self._made(message)
-            attributes, content_type = binary_headers(event), event.content_type or self._untyped
+        if not _is_structured(content_type):
+            event = CloudEvent.carried(message) or self._made(message)
+            attributes, content_type = event.binary_headers(), event.content_type or self.untyped
         return AppRequest(
             self.route(message.topic),
             [
                 *([] if content_type is None else [("content-type", content_type)]),
                 *attributes,
-                *self.own_headers.of_request(),
-                *self.own_headers.of_message(message),
-                *kafka_headers(message, without_events=True),
-                *trace_headers(messages, trace),
+                *self.own_headers.of_single(message),
+                *_trace_headers(messages, trace),
             ],
             message.body or b"",
         )
 
-    @property
-    def _untyped(self) -> str | None:
-        """The content type where the event has none; None sends none."""
-        return OCTETS
-
     def _made(self, message: Message) -> CloudEvent:
         """The event of an ordinary record."""
-        return made(message, self.own_headers.group)
+        return CloudEvent.made(message, self.own_headers.group)
 
 
 class KnativeRequests(NativeRequests):
     """What Knative's Kafka source sends."""
 
     __slots__ = ()
-
-    @property
-    def _untyped(self) -> str | None:
-        return None
+    untyped = None
 
     def _made(self, message: Message) -> CloudEvent:
         first = message.origin
@@ -132,16 +187,14 @@ class DaprRequests:
         """One message."""
         [message] = messages
         route = self.routes.get(message.topic)
-        traced = trace_headers(messages, trace)
+        traced = _trace_headers(messages, trace)
         envelope: dict[str, Any] = {"topic": message.topic, "pubsubname": self.pubsub} | dict(traced)
         return AppRequest(
             self.otherwise(message.topic) if route is None else route.route,
             [
-                ("content-type", STRUCTURED_TYPE),
+                ("content-type", "application/cloudevents+json"),
                 *self._metadata(message),
-                *self.own_headers.of_request(),
-                *self.own_headers.of_message(message),
-                *kafka_headers(message, without_events=True),
+                *self.own_headers.of_single(message),
                 *traced,
             ],
             self._body(message, envelope, raw=route is not None and route.raw_payload),
@@ -149,24 +202,22 @@ class DaprRequests:
 
     def _body(self, message: Message, envelope: dict[str, Any], *, raw: bool) -> bytes:
         if raw:
-            event = self._wrapped(message)
-            return structured(replace(event, content_type=OCTETS), envelope)
+            return replace(self._wrapped(message), content_type=OCTETS).structured(envelope)
         whole = parsed(message.body) if message.body is not None else None
         if isinstance(whole, dict) and whole.keys() >= REQUIRED:
             return json.dumps(whole | envelope).encode()
-        return structured(carried(message) or self._wrapped(message), envelope)
+        return (CloudEvent.carried(message) or self._wrapped(message)).structured(envelope)
 
     def _wrapped(self, message: Message) -> CloudEvent:
-        event = made(message, self.own_headers.group)
+        event = CloudEvent.made(message, self.own_headers.group)
         return replace(event, attributes=dict(event.attributes) | {"type": "com.dapr.event.sent", "source": "Dapr"})
 
     def _metadata(self, message: Message) -> HttpHeaders:
-        kafka = message.kafka
         headers = [
             ("__topic", header_value(message.topic)),
             ("__partition", str(message.origin.partition)),
             ("__offset", str(message.origin.offset)),
-            ("__timestamp", str(message.born_timestamp if message.is_retry else kafka.timestamp)),
+            ("__timestamp", str(message.born_timestamp)),
         ]
         if message.key is not None:
             headers.append(("__key", header_value(message.key)))
@@ -182,21 +233,72 @@ class BatchRequests:
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
         """All of them in one request."""
-        same = self.own_headers.of_message(messages[0]) if len(messages) == 1 else []
+        own = self.own_headers.of_request()
+        if len(messages) == 1:
+            own += self.own_headers.of_message(messages[0])
         return AppRequest(
             self.route(messages[0].topic),
-            [("content-type", BATCH_TYPE), *self.own_headers.of_request(), *same, *trace_headers(messages, trace)],
+            [("content-type", "application/cloudevents-batch+json"), *own, *_trace_headers(messages, trace)],
             b"[" + b",\n".join(self._event(message) for message in messages) + b"]",
         )
 
     def _event(self, message: Message) -> bytes:
         attributes = self.own_headers.of_event(message)
-        if is_structured(content_type_of(message)) and message.body is not None:
+        if _is_structured(content_type_of(message)) and message.body is not None:
             whole = parsed(message.body)
             if isinstance(whole, dict):
                 return json.dumps(whole | attributes).encode()
-        return structured(carried(message) or made(message, self.own_headers.group), attributes)
+        event = CloudEvent.carried(message) or CloudEvent.made(message, self.own_headers.group)
+        return event.structured(attributes)
 
 
 Requests = NativeRequests | DaprRequests | BatchRequests
 """Makes the request for messages of one partition, in the order of their offsets, with headers of the current span."""
+
+
+def requests_of(settings: PushSettings, max_times: Callable[[], int], routes: Mapping[str, DaprRoute]) -> Requests:
+    """Those of a subscription.
+
+    Args:
+        settings: of the subscription.
+        max_times: gives how often a message may be sent back, as the group stands now.
+        routes: what an app of Dapr says.
+    """
+    template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
+
+    @cache
+    def route(topic: str) -> str:
+        return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
+
+    headers = ReconsumeHeaders(settings.group, max_times, round(settings.timeout.total_seconds() * 1000))
+    if settings.profile is Profile.DAPR:
+        return DaprRequests(headers, settings.pubsub, routes, route)
+    if settings.profile is Profile.ROCKETMQ_BATCH:
+        return BatchRequests(headers, route)
+    return (KnativeRequests if settings.profile is Profile.KNATIVE else NativeRequests)(headers, route)
+
+
+def _is_structured(content_type: str | None) -> bool:
+    """Whether the body is a whole CloudEvent, in whatever format."""
+    return content_type is not None and content_type.lower().startswith("application/cloudevents")
+
+
+def _users(message: Message) -> list[Header]:
+    return [one for one in message.headers if not one[0].startswith("ce_")]
+
+
+def _trace_headers(messages: Sequence[Message], current: HttpHeaders) -> HttpHeaders:
+    """The trace that the app goes on with: of the call that we are in, else that of a single message's headers."""
+    if current or len(messages) != 1:
+        return current
+    return [
+        (name, header_value(value))
+        for name in _TRACE
+        for key, value in messages[0].headers
+        if key == name and value is not None
+    ]
+
+
+def _pair(name: str, value: bytes | None) -> str:
+    encoded = quote_from_bytes(name.encode(errors="surrogateescape"), safe="")
+    return encoded if value is None else f"{encoded}={quote_from_bytes(value, safe='')}"

@@ -12,12 +12,11 @@ from reconsume.bridge.groups.groups import (
     SystemConfig,
     parse_group_config,
     parse_system_config,
-    parse_system_value,
 )
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.rules.retry_policies import exponential_policy
 
 
 @pytest.mark.rule("GP-01")
@@ -65,7 +64,7 @@ def test_a_group_may_have_a_policy_of_its_own() -> None:
     assert SubscriptionGroupConfig(group_name="g").policy(table) is table
     policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 8000, "multiplier": 2}}
     config = SubscriptionGroupConfig(group_name="g", group_retry_policy=policy)
-    assert config.policy(table) == ExponentialRetryPolicy(1000, 8000, 2)
+    assert config.policy(table) == exponential_policy(1000, 8000, 2)
 
 
 @pytest.mark.rule("BR-01", "BR-02")
@@ -113,7 +112,7 @@ def test_what_another_version_publishes_is_kept() -> None:
     """Rolling upgrades: a version changes the record that another one, which knows more or less, has written."""
     settings = '{"retentionDays": 3, "bulkPartitions": 2}'
     newer = f'{{"messageDelayLevel": "1s", "topicSettings": {settings}, "allowedTopics": ["a"]}}'
-    changed = parse_system_value(parse_system_config(newer).model_dump(by_alias=True) | {"messageDelayLevel": "2s"})
+    changed = parse_system_config(parse_system_config(newer).model_dump(by_alias=True) | {"messageDelayLevel": "2s"})
     published = json.loads(changed.publishing(TopicSettings(retention_days=9)).to_json())
     assert published["messageDelayLevel"] == "2s"
     assert published["topicSettings"] == {"retentionDays": 9.0, "bulkPartitions": 2}

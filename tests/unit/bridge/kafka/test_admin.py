@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconsume.bridge.kafka import futures, patient_client
+from reconsume.bridge.kafka import patient_client
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaRefused
@@ -107,7 +107,7 @@ def test_a_login_that_fails_is_told_at_once_but_not_to_a_process_that_asks_on_an
         def admin(self, settings: Mapping[str, Any]) -> AdminClient:
             return cast("AdminClient", LockedOut(settings))
 
-    monkeypatch.setattr(futures, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_GRACE_SECONDS", 0)
     monkeypatch.setattr(patient_client, "_REQUEST_SECONDS", 0.05)
     serve(ADDRESS, Locked())
     try:
@@ -128,7 +128,7 @@ def test_while_no_broker_is_in_use_it_asks_again(monkeypatch: pytest.MonkeyPatch
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
     client = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(brokers=answers.pop(0), timeout=timeout))
     monkeypatch.setattr(admin, "_client", client)
-    assert admin._patiently(admin._brokers) == [2, 1]
+    assert admin._brokers() == [2, 1]
     assert answers == []
 
 

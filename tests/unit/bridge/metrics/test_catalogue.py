@@ -19,8 +19,7 @@ from reconsume.consumers.listeners.circuit_metrics import CircuitMetrics
 from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.sidecar.metrics import SidecarMetrics
-from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.metrics import PushMetrics, SidecarMetrics
 from tests.support.source import modules
 
 OUTCOMES = ("delivered", "dead_lettered", "sent_back", "rolled", "quarantined", "dropped", "cancelled")

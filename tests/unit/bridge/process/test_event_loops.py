@@ -1,11 +1,14 @@
-"""Whether an event loop takes turns."""
+"""Event loops, asked and told from other threads."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
-from reconsume.bridge.process.event_loops import takes_turns
+import pytest
+
+from reconsume.bridge.process.event_loops import future_of, takes_turns
 from tests.support.waiting import wait_until
 
 
@@ -31,3 +34,30 @@ def test_a_loop_that_runs_hangs_goes_on_and_ends() -> None:
         thread.join(60)
         loop.close()
     assert not takes_turns(loop, 60)
+
+
+@pytest.mark.parametrize("result", ["done", ValueError("refused")])
+def test_a_call_tells_its_result_from_another_thread(result: str | Exception) -> None:
+    def begin(tell: Callable[[str | Exception], None]) -> None:
+        for _ in range(2):  # the second one comes too late
+            threading.Thread(target=tell, args=(result,)).start()
+
+    async def ask() -> str:
+        return await future_of(begin)
+
+    if isinstance(result, str):
+        assert asyncio.run(ask()) == result
+    else:
+        with pytest.raises(ValueError, match="refused"):
+            asyncio.run(ask())
+
+
+def test_a_result_that_comes_after_the_loop_has_ended_is_nobodys() -> None:
+    told: list[Callable[[str | Exception], None]] = []
+
+    async def ask() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(future_of(told.append), 0.01)
+
+    asyncio.run(ask())
+    told[0]("late")

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from reconsume.bridge.process.environment import read_environment
-from reconsume.bridge.process.settings import load_settings
+from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.delay_levels.errors import IllegalSetting
 
 
@@ -16,7 +16,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
     file = tmp_path / "reconsume.toml"
     file.write_text('bootstrap_servers = "file:1"\ntopic_prefix = "f."\n[scheduler]\nmax_batch_records = 7\n')
     environment = {"RECONSUME_BOOTSTRAP_SERVERS": "environment:1", "RECONSUME_TOPIC_PREFIX": "e."}
-    settings = load_settings(file, environment, {"bootstrap_servers": "line:1", "topic_prefix": None})
+    settings = load_settings(Settings, file, environment, {"bootstrap_servers": "line:1", "topic_prefix": None})
     assert (settings.bootstrap_servers, settings.topic_prefix) == ("line:1", "e.")
     assert settings.scheduler.max_batch_records == 7
 
@@ -25,7 +25,7 @@ def test_librdkafkas_settings_come_from_all_three_places(tmp_path: Path) -> None
     file = tmp_path / "reconsume.toml"
     file.write_text('[kafka]\n"security.protocol" = "SASL_SSL"\n"socket.keepalive.enable" = true\n')
     environment = {"RECONSUME_KAFKA_SASL_USERNAME": "app"}
-    settings = load_settings(file, environment, {"kafka": {"client.rack": "a"}})
+    settings = load_settings(Settings, file, environment, {"kafka": {"client.rack": "a"}})
     assert settings.client_settings() == {
         "security.protocol": "SASL_SSL",
         "socket.keepalive.enable": "true",
@@ -48,7 +48,7 @@ def test_librdkafkas_settings_come_from_all_three_places(tmp_path: Path) -> None
     ],
 )
 def test_a_variable_is_the_name_that_librdkafka_knows(variable: str, name: str, value: str) -> None:
-    settings = load_settings(environment={f"RECONSUME_KAFKA_{variable}": value}).client_settings()
+    settings = load_settings(Settings, environment={f"RECONSUME_KAFKA_{variable}": value}).client_settings()
     assert settings[name] == value
     Producer(settings).close()  # librdkafka refuses a name that it does not know
 
@@ -56,11 +56,13 @@ def test_a_variable_is_the_name_that_librdkafka_knows(variable: str, name: str, 
 def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("hunter2\n")
-    settings = load_settings(environment={"RECONSUME_KAFKA_SASL_PASSWORD_FILE": str(secret)})
+    settings = load_settings(Settings, environment={"RECONSUME_KAFKA_SASL_PASSWORD_FILE": str(secret)})
     assert settings.client_settings()["sasl.password"] == "hunter2"
     assert "hunter2" not in repr(settings)
     with pytest.raises(IllegalSetting) as wrong:
-        load_settings(environment={"RECONSUME_KAFKA_SASL_PASSWORD": "hunter2", "RECONSUME_SCHEDULER__DELIVERY": "x"})
+        load_settings(
+            Settings, environment={"RECONSUME_KAFKA_SASL_PASSWORD": "hunter2", "RECONSUME_SCHEDULER__DELIVERY": "x"}
+        )
     assert "hunter2" not in str(wrong.value)
 
 
@@ -87,7 +89,7 @@ def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_is_told_what_where_and_what_is_allowed(environment: dict[str, str], said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):
-        load_settings(environment=environment)
+        load_settings(Settings, environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +104,9 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "reconsume.toml"
     file.write_text(text)
     with pytest.raises(IllegalSetting, match=said):
-        load_settings(file, {})
+        load_settings(Settings, file, {})
     with pytest.raises(IllegalSetting, match="cannot be read"):
-        load_settings(tmp_path / "missing.toml", {})
+        load_settings(Settings, tmp_path / "missing.toml", {})
 
 
 def test_the_variables_of_a_kubernetes_service_are_not_settings() -> None:
@@ -116,9 +118,9 @@ def test_the_variables_of_a_kubernetes_service_are_not_settings() -> None:
         "RECONSUME_SCHEDULER_SERVICE_HOST": "10.0.0.1",
     }
     assert read_environment(services) == {}
-    assert load_settings(environment=services | {"RECONSUME_MANAGEMENT__PORT": "9"}).management.port == 9
+    assert load_settings(Settings, environment=services | {"RECONSUME_MANAGEMENT__PORT": "9"}).management.port == 9
 
 
 def test_patterns_are_parted_by_spaces_in_the_environment() -> None:
-    settings = load_settings(environment={"RECONSUME_ALLOWED_REAL_TOPICS": r"orders\..* payments"})
+    settings = load_settings(Settings, environment={"RECONSUME_ALLOWED_REAL_TOPICS": r"orders\..* payments"})
     assert settings.allowed_real_topics == [r"orders\..*", "payments"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from reconsume.bridge.kafka.admin import Commit, Partition
-from reconsume.bridge.reading.known_offsets import Answer, KnownOffsets
+from reconsume.bridge.kafka.group_consumer import Answer
+from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 LANE = ("reconsume.DELAY.1s", 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
@@ -12,6 +12,20 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.reading.stale_records import StaleRecords
 
 FLIGHTS = TopicPartition("flights", 0)
+NO_ANSWER = pytest.mark.parametrize(
+    "refusal",
+    [KafkaException(KafkaError(KafkaError._TIMED_OUT)), KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)],
+    ids=["no answer", "an open transaction holds the offset back"],
+)
+
+
+class Unknown(NamedTuple):
+    """What is said of one partition; an error cannot be set on a real `TopicPartition`."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: KafkaError
 
 
 @dataclass
@@ -19,15 +33,18 @@ class Group:
     """Answers as `Consumer.committed` and `Consumer.seek` do."""
 
     offset: int
-    refusals: list[KafkaException] = field(default_factory=list)
+    refusals: list[KafkaException | KafkaError] = field(default_factory=list)
     cannot_seek: bool = False
     asked: int = 0
     sought: list[int] = field(default_factory=list)
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         self.asked += 1
-        if self.refusals:
-            raise self.refusals.pop()
+        refusal = self.refusals.pop() if self.refusals else None
+        if isinstance(refusal, KafkaException):
+            raise refusal
+        if refusal is not None:
+            return [cast("Any", Unknown(one.topic, one.partition, OFFSET_INVALID, refusal)) for one in partitions]
         return [TopicPartition(one.topic, one.partition, self.offset) for one in partitions]
 
     def seek(self, to: TopicPartition) -> None:
@@ -132,16 +149,18 @@ def test_where_nothing_was_passed_over_it_does_not_go_back(committed: int, *, fr
     assert group.sought == []
 
 
-def test_while_nobody_answers_it_does_not_go_back() -> None:
-    group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))])
+@NO_ANSWER
+def test_while_nobody_answers_it_does_not_go_back(refusal: KafkaException | KafkaError) -> None:
+    group = Group(38, [refusal])
     stale = group.stale(from_end=True)
     stale.nothing_comes(cast("Any", group))
     assert group.sought == []
     assert stale.unchecked
 
 
-def test_where_nobody_answers_the_record_is_read_again() -> None:
-    group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))])
+@NO_ANSWER
+def test_where_nobody_answers_the_record_is_read_again(refusal: KafkaException | KafkaError) -> None:
+    group = Group(38, [refusal])
     stale = group.stale()
     assert group.is_stale(stale, 38)
     assert group.sought == [38]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from reconsume.cli.chaos.faults import FaultKind, kinds_for, schedule
-from reconsume.cli.chaos.judging.judge import ChaosJudge
-from reconsume.cli.chaos.judging.recovery import Inflicted, Recovery, lateness, recoveries, summary
-from reconsume.cli.chaos.poison import MIXES, Poison, poison_in
-from reconsume.cli.chaos.workload import DEAD, body_of, failures_in
+from reconsume.cli.chaos.poison import MIXES, poison_in
+from reconsume.cli.chaos.recovery import Inflicted, Recovery, lateness, recoveries, summary
+from reconsume.cli.chaos.workload import body_of, failures_in
+from reconsume.cli.judging.judge import DEAD, Poison, TopicsJudge
 
 
 def test_a_seed_is_a_schedule() -> None:
@@ -45,7 +45,7 @@ def test_thirty_of_a_hundred_messages_fail_and_five_of_them_die() -> None:
     assert failures.count(DEAD) == 5
 
 
-def all_is_well(judge: ChaosJudge, place: int = 1) -> None:
+def all_is_well(judge: TopicsJudge, place: int = 1) -> None:
     """A message that fails twice, then succeeds."""
     judge.produced(place, 2, 1_000)
     judge.sent_back(place, 1, 1_100, 1_000, "delay-0@1")
@@ -55,15 +55,15 @@ def all_is_well(judge: ChaosJudge, place: int = 1) -> None:
     judge.processed(place, 4_400)
 
 
-def dies(judge: ChaosJudge, place: int = 2) -> None:
+def dies(judge: TopicsJudge, place: int = 2) -> None:
     judge.produced(place, DEAD, 0)
     for times in range(1, DEAD + 1):
         judge.sent_back(place, times, times * 1_000, 0 if times == DEAD else 1_000, f"delay-0@{times}")
         judge.moved(place, times, (times + 1) * 1_000, f"retry-0@{times}", dead=times == DEAD)
 
 
-def figures(*told: Callable[[ChaosJudge], None]) -> tuple[int, int, int]:
-    judge = ChaosJudge()
+def figures(*told: Callable[[TopicsJudge], None]) -> tuple[int, int, int]:
+    judge = TopicsJudge()
     for tell in told:
         tell(judge)
     verdict = judge.verdict()
@@ -119,11 +119,11 @@ def test_a_message_that_succeeds_and_one_that_dies_are_well() -> None:
         ),
     ],
 )
-def test_what_went_wrong_is_found(told: list[Callable[[ChaosJudge], None]], found: tuple[int, int, int]) -> None:
+def test_what_went_wrong_is_found(told: list[Callable[[TopicsJudge], None]], found: tuple[int, int, int]) -> None:
     assert figures(*told) == found
 
 
-def poisoned(poison: Poison, judge: ChaosJudge, *, delivered: bool = False, quarantined: bool = False) -> None:
+def poisoned(poison: Poison, judge: TopicsJudge, *, delivered: bool = False, quarantined: bool = False) -> None:
     """A message of a poisoned group, which fails once."""
     judge.produced(1, 1, 1_000, poison)
     judge.sent_back(1, 1, 1_100, 1_000, "delay-0@1")
@@ -140,7 +140,7 @@ DELIVERED = [Poison.SMALL, Poison.SLIP]
 
 @pytest.mark.parametrize("poison", REFUSED)
 def test_what_its_retry_topic_refuses_belongs_into_the_quarantine(poison: Poison) -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(poison, judge)
     assert not judge.complete
     judge.quarantined(1, 1, 2_100, "quarantine-0@1: why")
@@ -152,17 +152,17 @@ def test_what_its_retry_topic_refuses_belongs_into_the_quarantine(poison: Poison
 
 @pytest.mark.parametrize("poison", REFUSED)
 def test_what_its_retry_topic_refuses_was_not_delivered(poison: Poison) -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(poison, judge, delivered=True)
     assert judge.verdict().lost == 1
 
 
 @pytest.mark.parametrize("poison", DELIVERED)
 def test_what_can_be_delivered_is_delivered(poison: Poison) -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(poison, judge, delivered=True)
     assert judge.verdict().ok
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(poison, judge, quarantined=True)
     assert judge.verdict().wrongly_quarantined == 1
     assert judge.verdict().examples[0].startswith("QUARANTINED: 1/0 ")
@@ -173,14 +173,14 @@ def test_what_can_be_delivered_is_delivered(poison: Poison) -> None:
 def test_the_poisoned_groups_records_may_be_in_the_quarantine_when_the_right_to_write_was_taken(
     poison: Poison, taken: tuple[float, float], wrong: int
 ) -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(poison, judge, quarantined=True)
     assert judge.complete
     assert judge.verdict([taken]).wrongly_quarantined == wrong
 
 
 def test_a_healthy_groups_record_never_belongs_into_the_quarantine() -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     judge.produced(1, 1, 0)
     judge.sent_back(1, 1, 100, 1_000, "delay-0@1")
     judge.quarantined(1, 1, 1_200, "quarantine-0@1: why")
@@ -191,13 +191,13 @@ def test_a_healthy_groups_record_never_belongs_into_the_quarantine() -> None:
 
 @pytest.mark.parametrize("poison", Poison)
 def test_a_record_is_delivered_or_quarantined_and_not_both(poison: Poison) -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(poison, judge, delivered=True, quarantined=True)
     assert judge.verdict([(0, 9_000)]).duplicates == 1
 
 
 def test_a_record_is_quarantined_once_and_not_before_it_is_due() -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(Poison.LARGE, judge, quarantined=True)
     judge.quarantined(1, 1, 2_099, "quarantine-0@2: why")
     verdict = judge.verdict()
@@ -205,7 +205,7 @@ def test_a_record_is_quarantined_once_and_not_before_it_is_due() -> None:
 
 
 def test_how_late_poisoned_groups_are_does_not_count() -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     poisoned(Poison.SMALL, judge, delivered=True)
     assert list(judge.late(-1)) == []
     assert list(judge.deliveries()) == []
@@ -245,7 +245,7 @@ def test_a_fault_without_deliveries_has_no_lateness() -> None:
 
 
 def test_it_says_where_both_copies_stand() -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     all_is_well(judge)
     judge.sent_back(1, 2, 2_300, 2_000, "delay-1@7")
     (said,) = judge.verdict().examples
@@ -254,7 +254,7 @@ def test_it_says_where_both_copies_stand() -> None:
 
 
 def test_late_steps_are_those_of_schedulers_and_of_consumers() -> None:
-    judge = ChaosJudge()
+    judge = TopicsJudge()
     judge.produced(1, 1, 0)
     judge.sent_back(1, 1, 5_000, 1_000, "t-0@9")  # the consumer took 5 s
     judge.moved(1, 1, 9_000, "t-0@16", dead=False)  # the scheduler was 3 s late

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.commands.topics import show_acls
 from reconsume.cli.common import Here
@@ -14,7 +15,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 
 def test_json_and_commands_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     def shown(*, as_json: bool) -> str:
-        here = Here(Settings(), as_json=as_json)
+        here = Here(Cluster(Settings()), as_json=as_json)
         show_acls(here, "consumer", group="departures", topic=["flights"], exactly_once=True)
         return capsys.readouterr().out
 
@@ -31,12 +32,12 @@ def test_json_and_commands_say_the_same(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_a_role_that_cannot_be_printed_says_why(role: str, said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):
-        show_acls(Here(Settings(), as_json=False), role)
+        show_acls(Here(Cluster(Settings()), as_json=False), role)
 
 
 def test_a_pattern_that_acls_cannot_say_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(allowed_real_topics=[r"orders\.(eu|us)", r"bills\..*"])
-    show_acls(Here(settings, as_json=False), "scheduler")
+    show_acls(Here(Cluster(settings), as_json=False), "scheduler")
     printed = capsys.readouterr()
     assert "orders" in printed.err
     assert "bills" not in printed.err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from reconsume.bridge.reading.counting import Count
 from reconsume.delay_levels.errors import (
     IllegalSetting,
     KafkaNotReachable,
@@ -99,7 +101,7 @@ def test_the_overview_is_refreshed_only_where_the_address_asks(browser: Browser)
 
 def test_estimates_and_the_quarantine_are_told(browser: Browser, cluster: FakeCluster) -> None:
     assert "reconsume quarantine list" not in browser.get("/").text
-    cluster.report |= {"quarantined": 501, "quarantined_exact": False}
+    cluster.report = replace(cluster.report, quarantined=Count(501, exact=False))
     page = browser.get("/").seen.words
     assert "~501" in page
     assert "estimated from offsets" in page

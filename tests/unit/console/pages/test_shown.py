@@ -154,11 +154,14 @@ def test_a_moment_that_is_none(text: str) -> None:
 
 
 def test_a_filter_stands_in_the_address_as_it_was_typed() -> None:
-    query = {"text": "Timeout", "key": " k ", "message_id": "t/0/1", "since": "2h", "until": "1h", "other": "x"}
+    query = {"text": "Timeout", "key": " k ", "message_id": "t/0/1", "since": "2h", "until": "1h"}
+    query |= {"state": "OPEN", "label": "KeyError", "other": "x"}
     form = FilterForm.of(query)
     assert form.query == {name: query[name] for name in FIELDS}
-    assert form.wanted(NOW) == Filter("Timeout", " k ", "t/0/1", NOW - 7_200_000, NOW - 3_600_000)
+    assert form.wanted(NOW) == Filter("Timeout", " k ", "t/0/1", NOW - 7_200_000, NOW - 3_600_000, "OPEN", "KeyError")
     assert FilterForm.of({"text": "  "}).wanted(NOW) == Filter()
+    with pytest.raises(IllegalSetting, match="state 'DEAD': use OPEN, RESENT, RESOLVED, SUPERSEDED"):
+        FilterForm.of({"state": "DEAD"}).wanted(NOW)
 
 
 @pytest.mark.parametrize("text", ["", "0", "0/", "/1", "-1/2", "0/1/2", "x/1", f"{2**31}/0", f"0/{2**63}", "0/1\n"])

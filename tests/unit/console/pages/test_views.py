@@ -15,7 +15,7 @@ from reconsume.console.web.faults import status_of
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
-from reconsume.delay_levels.rules.retry_policies import ExponentialRetryPolicy
+from reconsume.delay_levels.rules.retry_policies import exponential_policy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.operations.resend import new_replay_id
 from tests.unit.console.fake_cluster import NOW, letter, status_of_groups
@@ -25,7 +25,7 @@ NAMES = TopicNames()
 
 def test_groups_that_need_a_human_stand_first() -> None:
     report = status_of_groups(quiet=0, few=1, many=9, lagging=0)
-    report["groups"][3]["retry_lag"] = 50
+    report.groups[3] = replace(report.groups[3], retry_lag=Count(50, exact=True))
     assert [one.group for one in overview_of(report).groups] == ["many", "few", "lagging", "quiet"]
 
 
@@ -39,7 +39,7 @@ def test_a_filter_narrows_the_table_and_not_the_totals() -> None:
 def test_what_is_estimated_says_so_in_the_total_too() -> None:
     report = status_of_groups(departures=2, arrivals=600)
     assert overview_of(report).is_exact
-    report["groups"][1]["dead_letters_exact"] = False
+    report.groups[1] = replace(report.groups[1], dead_letters=Count(600, exact=False))
     found = overview_of(report)
     assert [str(one.dead_letters) for one in found.groups] == ["~600", "2"]
     assert (str(found.dead_letters), found.is_exact) == ("~602", False)
@@ -58,7 +58,7 @@ def test_the_ladder_of_the_default_table() -> None:
 
 
 def test_the_ladder_of_an_own_policy_ends_with_the_retries_and_is_never_long() -> None:
-    policy = ExponentialRetryPolicy(1_000, 60_000, 2)
+    policy = exponential_policy(1_000, 60_000, 2)
     assert [one.wait_ms for one in ladder(policy, 8, NAMES)] == [1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 60e3, 60e3]
     assert ladder(policy, 0, NAMES) == []
     assert len(ladder(policy, 10**9, NAMES)) == 40

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from reconsume.console.web.checks import host_is_allowed, is_from_another_site, same_secret, token_of_forms, user_of
-from reconsume.console.web.language import choose_language
+from reconsume.console.web.rendering import choose_language
 
 TOKEN = "0123456789abcdef"
 

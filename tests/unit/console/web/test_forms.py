@@ -36,6 +36,7 @@ def test_resending_asks_first_and_sends_once(
     assert "it was sent again since it died" in again.seen.words
     assert cluster.sent == [("departures", [RecordAddress(0, 2)], replay_id), ("departures", [], replay_id)]
     lines = [one.getMessage() for one in caplog.records if one.name.startswith("reconsume.console")]
+    assert cluster.by == ["-", "-"]
     assert lines[0] == f"resend by -: 1 of 2 dead letters of group 'departures' were sent again, replay {replay_id}"
     assert 'reconsume_console_resent_records_total{outcome="send"}' in browser.probe("/metrics").text
 
@@ -115,7 +116,7 @@ def test_a_read_only_console_sends_nothing(cluster: FakeCluster) -> None:
             assert page.seen.places == []
             assert not [name for form in page.seen.forms for name in form.buttons if form.method == "post"]
             assert "Resend" not in page.seen.words
-        for path in ("/groups/departures/resend", "/groups/departures/resend/run"):
+        for path in (f"/groups/departures/{what}" for what in ("resend", "resend/run", "resolve")):
             refused = browser.post(path, [("place", "0/1"), ("replay_id", "x")])
             assert (refused.status, "read-only" in refused.text) == (403, True)
     assert cluster.sent == []
@@ -140,3 +141,36 @@ def test_the_log_names_who_has_sent(cluster: FakeCluster, caplog: pytest.LogCapt
     assert [one.getMessage().partition(":")[0] for one in caplog.records if "resend by" in one.getMessage()] == [
         "resend by an?na"
     ]
+
+
+def test_a_dead_letter_is_resolved_with_a_reason_and_opened_again(browser: Browser) -> None:
+    place = LETTERS + "/0/1"
+    done = browser.send(browser.get(place).seen.form("/resolve"), ("why", " the flight was cancelled "))
+    assert done.status == 200
+    assert "Changed: 1 of 1." in done.seen.words
+    page = browser.get(place).seen
+    assert "the flight was cancelled" in page.words
+    assert [one.action for one in page.forms if one.action.endswith("/resolve")] == ["/groups/departures/resolve"]
+    again = browser.send(page.form("/resolve"), ("reopen", "1"))
+    assert "Changed: 1 of 1." in again.seen.words
+    assert "the flight was cancelled" not in browser.get(place).seen.words
+
+
+def test_resolving_needs_a_reason_and_leaves_alone_what_is_not_open(browser: Browser) -> None:
+    token = dict(browser.get(LETTERS).seen.form("/resend").fields)["form_token"]
+    fields = [("form_token", token), ("place", "0/1")]
+    for why in ([], [("why", "  ")]):
+        refused = browser.post("/groups/departures/resolve", [*fields, *why])
+        assert (refused.status, "the reason is missing" in refused.text) == (400, True)
+    for changed in (1, 0):
+        done = browser.post("/groups/departures/resolve", [*fields, ("why", "x")])
+        assert f"Changed: {changed} of 1." in done.seen.words
+    refused = browser.post("/groups/departures/resolve", [("place", "0/1"), ("why", "x")])
+    assert (refused.status, "started again since" in refused.text) == (403, True)
+
+
+def test_the_list_filters_by_state(browser: Browser) -> None:
+    browser.send(browser.get(LETTERS + "/0/1").seen.form("/resolve"), ("why", "x"))
+    assert browser.get(LETTERS + "?state=RESOLVED").seen.places == ["0/1"]
+    assert browser.get(LETTERS + "?state=OPEN").seen.places == ["0/2"]
+    assert browser.get(LETTERS + "?state=LOST").status == 400

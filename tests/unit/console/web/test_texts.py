@@ -10,6 +10,7 @@ import pytest
 
 from reconsume import console
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
+from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.operations.resend import REASONS, SEND
 
 HERE = Path(console.__path__[0])
@@ -38,7 +39,7 @@ def test_chinese_is_chinese() -> None:
 
 def test_the_pages_use_all_words_and_no_others() -> None:
     used = {name for file in TEMPLATES for name in re.findall(r"\bw\.(\w+)", file.read_text(encoding="utf-8"))}
-    assert used | BY_NUMBER | IN_CODE | (set(REASONS) - {SEND}) == set(WORDS["en"])
+    assert used | BY_NUMBER | IN_CODE | set(STATES) | (set(REASONS) - {SEND}) == set(WORDS["en"])
 
 
 @pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: file.name)

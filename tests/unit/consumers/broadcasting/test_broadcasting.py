@@ -13,6 +13,7 @@ from reconsume.consumers.broadcasting.broadcasting import BroadcastSender, DropC
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.unit.consumers.doubles import Clock, chunk_of, service_of
 
@@ -30,10 +31,10 @@ def test_what_fails_or_times_out_is_dropped_counted_and_logged(
 ) -> None:
     dropped, clock = DropCounter(), Clock()
     offsets = LocalOffsets.open(tmp_path)
-    sender = BroadcastSender(offsets, dropped)
+    sender = BroadcastSender(log=SendBackLog("departures"), offsets=offsets, dropped=dropped)
     service, queue = failing(sender, clock), ProcessQueue("flights", 0)
     late = chunk_of(1, queue=queue, start=0)
-    queue.start(late.messages, 0)
+    queue.start(late, 0)
     clock.now = timedelta(hours=1).total_seconds() * 1000
     service.expire(queue, timedelta(minutes=15).total_seconds() * 1000)
     service.consume(chunk_of(1, queue=queue, start=1))
@@ -48,8 +49,9 @@ def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refuse
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = LocalOffsets.open(tmp_path)
-    sender, queue = BroadcastSender(offsets, DropCounter()), ProcessQueue("flights", 0)
-    for message in chunk_of(2, queue=queue).messages:
+    sender = BroadcastSender(log=SendBackLog("departures"), offsets=offsets, dropped=DropCounter())
+    queue = ProcessQueue("flights", 0)
+    for message in chunk_of(2, queue=queue):
         queue.finish(message)
     (tmp_path / "offsets.new").mkdir()
     sender.commit([queue])

@@ -10,7 +10,7 @@ import pytest
 from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
-from reconsume.delay_levels.wire.uniq_key import make_uniq_key, withdrawable_until_ms
+from reconsume.delay_levels.wire.withdrawals import make_uniq_key, withdrawable_until_ms
 
 NOW = 1_700_000_000_000
 AT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)

@@ -21,7 +21,7 @@ def of(*args: Any, **more: Any) -> DropInSettings:
         "dead_letter_on": (),
     }
     kwargs = more.pop("kwargs", {})
-    return DropInSettings.of(args, kwargs, **(ours | more))
+    return DropInSettings.of(args, kwargs, ours | more)
 
 
 def test_keywords_win_over_the_dictionary_and_default_topic_config_over_both() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener
-from reconsume.consumers.listeners.listener_pool import Chunk, cut_off
+from reconsume.consumers.listeners.listener_pool import cut_off
 from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import Chunk
 from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, safe_offset, service_of
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS

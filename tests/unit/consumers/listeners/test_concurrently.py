@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import NoReturn
 
 import pytest
@@ -17,6 +17,7 @@ from tests.unit.consumers.doubles import (
     RecordingWriter,
     chunk_of,
     given_again,
+    loop_on,
     safe_offset,
     service_of,
 )
@@ -131,8 +132,10 @@ def test_every_call_gets_a_new_context() -> None:
 def test_the_context_shows_where_the_batch_was_read() -> None:
     contexts: list[ConsumeConcurrentlyContext] = []
     service = service_of(returning(SUCCESS, contexts.append), RecordingWriter(), Clock())
-    service.consume(chunk_of(1))
-    service.consume(chunk_of(1, queue=ProcessQueue(RETRY_TOPIC, 2)))
+    loop, _ = loop_on(object())
+    loop.partitions.assigned([("flights", 0), (RETRY_TOPIC, 2)])
+    for queue in loop.partitions.queues.values():
+        service.consume(chunk_of(1, queue=queue))
     assert contexts[0].message_queue == MessageQueue("flights", 0)
     assert contexts[1].message_queue == MessageQueue("%RETRY%departures", 2)
 
@@ -146,7 +149,9 @@ def test_the_list_handed_to_the_listener_cannot_be_changed() -> None:
         return SUCCESS
 
     consumed(listener)
-    assert isinstance(given[0], tuple)
+    assert not isinstance(given[0], MutableSequence)
+    with pytest.raises(TypeError):
+        given[0][0] = given[0][1]  # type: ignore[index]
 
 
 @pytest.mark.rule("SB-02", "SB-03", "BR-12")
@@ -197,7 +202,7 @@ def test_its_listener_is_called_again_after_exactly_5000_ms() -> None:
     assert given_again(local.service) == []
     local.clock.now = 5_000
     again = given_again(local.service)
-    assert [message.kafka.offset for chunk in again for message in chunk.messages] == [1]
+    assert [message.kafka.offset for chunk in again for message in chunk] == [1]
     assert given_again(local.service) == [], "once"
 
 

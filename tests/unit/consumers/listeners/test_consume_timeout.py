@@ -9,6 +9,7 @@ import pytest
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus
 from reconsume.consumers.listeners.concurrently import TIMEOUT_LEVEL
 from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import chunks_of
 from reconsume.delay_levels.errors import SendBackFailed
 from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, given_again, safe_offset, service_of
 
@@ -70,7 +71,7 @@ def test_the_late_result_of_a_message_that_timed_out_is_ignored(status: ConsumeC
 def test_exactly_the_timeout_is_in_time() -> None:
     clock, writer, chunk = Clock(), RecordingWriter(), chunk_of(1)
     service = service_of(succeeds, writer, clock)
-    chunk.queue.start(chunk.messages, 0)
+    chunk.queue.start(chunk, 0)
     clock.now = TIMEOUT_MS
     service.expire(chunk.queue, TIMEOUT_MS)
     assert writer.requests == []
@@ -83,7 +84,8 @@ def test_exactly_the_timeout_is_in_time() -> None:
 def test_one_look_finds_every_message_that_timed_out() -> None:
     clock, writer, chunk = Clock(), RecordingWriter(), chunk_of(100)
     service = service_of(succeeds, writer, clock)
-    chunk.queue.start(chunk.messages[1:], 0)
+    for one in list(chunks_of(chunk.queue, chunk, 1))[1:]:
+        chunk.queue.start(one, 0)
     clock.now = TIMEOUT_MS + 1
     service.expire(chunk.queue, TIMEOUT_MS)
     assert len(writer.requests) == 99

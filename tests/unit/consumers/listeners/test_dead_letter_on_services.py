@@ -14,7 +14,6 @@ from reconsume.consumers.listener import (
     SendBack,
 )
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
-from reconsume.consumers.listeners.circuit_gate import CircuitGate
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
@@ -41,12 +40,16 @@ def hopeless(*offsets: int) -> Raise:
 class Concurrent:
     """A service with a listener that raises as told, and what it was called for."""
 
-    def __init__(self, fail: Raise, gate: CircuitGate | None = None) -> None:
+    def __init__(self, fail: Raise, breaker: CircuitBreaker | None = None) -> None:
         self.calls: list[list[int]] = []
         self.clock, self.writer = Clock(), RecordingWriter()
         self.fail = fail
         self.service = service_of(
-            self._listener, self.writer, self.clock, dead_letter_on=(ValueError, KeyError), gate=gate
+            self._listener,
+            self.writer,
+            self.clock,
+            dead_letter_on=(ValueError, KeyError),
+            circuit_breaker=breaker,
         )
 
     def _listener(
@@ -134,11 +137,10 @@ def test_a_partition_that_goes_meanwhile_takes_its_messages_with_it() -> None:
 
 
 def test_a_listener_that_judges_its_messages_does_not_open_the_circuit() -> None:
-    gate = CircuitGate("departures", CircuitBreaker(minimum_calls=1), Clock())
-    one = Concurrent(hopeless(0, 1, 2, 3), gate)
+    one = Concurrent(hopeless(0, 1, 2, 3), CircuitBreaker(minimum_calls=1))
     for offset in range(4):
         one.service.consume(chunk_of(1, start=offset))
-    assert not gate.is_shut(ProcessQueue("flights", 0))
+    assert not one.service.is_suspended(ProcessQueue("flights", 0))
     assert {level for _, level in one.sent_back} == {-1}
 
 

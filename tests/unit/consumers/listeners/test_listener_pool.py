@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from reconsume.consumers.listener import ConsumeConcurrentlyContext, is_async
-from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk, ListenerPool, ThreadListenerPool
+from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, ListenerPool, ThreadListenerPool
 from reconsume.consumers.message import Message
+from reconsume.consumers.partitions.process_queue import Chunk
 from tests.support.waiting import wait_until
 from tests.unit.consumers.doubles import chunk_of
 

@@ -19,10 +19,10 @@ from reconsume.consumers.listener import (
 )
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.listeners.listener_call import Called
-from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, Chunk
+from reconsume.consumers.listeners.listener_pool import AsyncListenerPool
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
-from reconsume.consumers.listeners.listener_pool import Chunk
 from reconsume.consumers.observing.consumer_metrics import OTHER_TOPICS, ConsumerMetrics
+from reconsume.consumers.partitions.process_queue import Chunk
 from reconsume.delay_levels.errors import SendBackFailed
 from tests.unit.consumers.doubles import RETRY_TOPIC, RecordingWriter, chunk_of, message_at
 from tests.unit.consumers.hooked import World, answering, chunk_with, consumed_in_order, retry_chunk

@@ -46,10 +46,10 @@ def test_before_and_after_tell_group_queue_and_messages() -> None:
     assert (before.group, before.message_queue, before.messages) == (
         "departures",
         MessageQueue("flights", 0),
-        chunk.messages,
+        tuple(chunk),
     )
     assert (before.success, before.status, before.return_type, before.acknowledged) == (False, None, None, 0)
-    assert hook.after[0].messages == chunk.messages
+    assert hook.after[0].messages == tuple(chunk)
     with pytest.raises(FrozenInstanceError):
         before.success = True  # type: ignore[misc]
 
@@ -173,7 +173,7 @@ def test_a_send_back_tells_where_the_rule_takes_it(
     groups = Groups(
         SystemConfig(message_delay_level="1s 5s 10s 30s", auto_create_subscription_group=False), GROUPS.by_name
     )
-    [message] = retry_chunk(times=times).messages
+    [message] = retry_chunk(times=times)
     request = SendBackRequest(group, message.all_headers, message.stored, wish, maximum)
     assert way_of(request, groups)[:3] == (target, level, count)
 
@@ -187,7 +187,7 @@ def test_a_send_back_is_told_when_it_has_ended(error: SendBackFailed | None) -> 
     world.clock.now += 40
     world.writer.waiting[0](error)
     [context] = hook.sent_back
-    assert (context.group, context.message, context.error) == ("departures", chunk.messages[0], error)
+    assert (context.group, context.message, context.error) == ("departures", chunk[0], error)
     assert (context.target, context.delay_level, context.reconsume_times) == (SendBackTarget.RETRY, 3, 1)
     assert context.elapsed_ms == 40
     assert context.cause is not None
@@ -197,7 +197,7 @@ def test_a_send_back_is_told_when_it_has_ended(error: SendBackFailed | None) -> 
 def test_a_timeout_and_an_exhausted_message_of_an_orderly_listener_are_send_backs() -> None:
     hook, chunk = Recording(), chunk_of(1)
     world = World([hook], writer=RecordingWriter(answers=[None, None, None]), groups=GROUPS)
-    chunk.queue.start(chunk.messages, world.clock())
+    chunk.queue.start(chunk, world.clock())
     world.clock.now += TIMEOUT_MS + 1
     world.concurrently(answering(SUCCESS)).expire(chunk.queue, TIMEOUT_MS)
     consumed_in_order(world, None, maximum=0)

@@ -16,9 +16,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
-from reconsume.consumers.listeners.listener_pool import Chunk, cut_off
+from reconsume.consumers.listeners.listener_pool import cut_off
 from reconsume.consumers.observing import otel
 from reconsume.consumers.observing.otel import OpenTelemetryHook
+from reconsume.consumers.partitions.process_queue import Chunk
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.properties import Header
 from tests.unit.consumers.doubles import RETRY_TOPIC, RecordingWriter, message_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import cast
 
 import pytest
@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.consumers.partitions.batch import PolledBatch, Reading, bytes_of, sorted_offsets
-from reconsume.consumers.partitions.process_queue import BatchPart, ProcessQueue, parts_of
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
 from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
 
@@ -26,10 +26,10 @@ def batch_at(offsets: Iterable[int]) -> PolledBatch:
     return PolledBatch(polled, Reading(RETRY_TOPIC, ""))
 
 
-def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[BatchPart]]:
+def begun(*offsets: int, size: int | None = None) -> tuple[ProcessQueue, list[Chunk]]:
     queue, batch = ProcessQueue("flights", 0), batch_at(offsets)
     assert queue.begin(batch) is batch
-    return queue, list(parts_of(batch, size or len(batch), queue))
+    return queue, list(chunks_of(queue, batch, size or len(batch)))
 
 
 FLIGHTS, OTHER, RETRY = ("flights", 0), ("flights", 1), (RETRY_TOPIC, 0)
@@ -75,10 +75,11 @@ def test_it_is_a_sequence_of_messages_that_stay_the_same() -> None:
 
 @given(st.sets(st.integers(0, 40), min_size=1), st.integers(1, 9))
 def test_its_parts_are_all_of_it_in_order(offsets: set[int], size: int) -> None:
-    parts = list(parts_of(batch_at(sorted(offsets)), size, ProcessQueue("flights", 0)))
+    read = batch_at(sorted(offsets))
+    parts = list(chunks_of(ProcessQueue("flights", 0), read, size))
     assert [message.offset for part in parts for message in part] == sorted(offsets)
     assert all(len(part) == size for part in parts[:-1])
-    polled = [one for part in reversed(parts) for one in part.batch.polled[part.start : part.end]]
+    polled = [one for part in reversed(parts) for one in read.polled[part.start : part.end]]
     assert sorted_offsets(polled) == sorted(offsets)
     assert bytes_of(polled) == sum(one % 7 for one in offsets)
 
@@ -89,11 +90,11 @@ def test_offsets_without_a_gap_are_a_range() -> None:
 
 
 def test_threads_that_take_parts_share_them_without_loss() -> None:
-    parts = parts_of(batch_at(range(2_000)), 1, ProcessQueue("flights", 0))
+    parts = chunks_of(ProcessQueue("flights", 0), batch_at(range(2_000)), 1)
     line = threading.Barrier(4)
-    taken: list[list[BatchPart]] = [[] for _ in range(4)]
+    taken: list[list[Chunk]] = [[] for _ in range(4)]
 
-    def take(mine: list[BatchPart]) -> None:
+    def take(mine: list[Chunk]) -> None:
         line.wait(10)
         mine.extend(parts)
 
@@ -117,28 +118,26 @@ def test_a_dropped_queue_starts_no_batch_and_takes_no_success() -> None:
 
 
 @pytest.mark.rule("CC-17", "EX-03", "EX-05", "T-27")
-def test_a_batch_that_ran_too_long_is_decided_by_message_and_its_late_success_counts_for_the_others() -> None:
+def test_a_batch_that_ran_too_long_is_decided_as_a_whole_and_its_late_success_changes_nothing() -> None:
     queue, (batch,) = begun(7, 8, 9)
     assert queue.start(batch, 1_000)
     assert queue.expired(1_000) == [], "not yet: exactly the timeout is in time"
-    assert queue.expired(1_001) == list(batch)
-    assert queue.claim(batch[1])
+    assert queue.expired(1_001) == [batch]
     queue.succeed(batch)
-    assert (queue.size, safe_offset(queue)) == (1, 8)
+    assert (queue.size, safe_offset(queue)) == (3, 7)
     assert queue.expired(1e15) == []
-    queue.finish(batch[1])
+    for message in batch:
+        queue.finish(message)
     assert (queue.size, safe_offset(queue)) == (0, 10)
     assert not queue.is_full(1, 1, 1), "no bytes are left"
 
 
 @pytest.mark.rule("CC-06", "T-13")
-def test_the_messages_of_a_batch_that_is_taken_apart_are_decided_one_by_one() -> None:
+def test_the_messages_of_a_batch_that_is_taken_are_finished_one_by_one() -> None:
     queue, (batch,) = begun(7, 8)
     queue.start(batch, 0)
-    queue.take_apart(batch)
-    assert queue.claim(batch[0])
-    assert not queue.claim(batch[0])
-    assert queue.expired(1) == [batch[1]]
+    assert queue.take(batch)
+    assert queue.expired(1) == []
     queue.finish(batch[0])
     assert (queue.size, safe_offset(queue)) == (1, 8)
 
@@ -149,7 +148,7 @@ def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_me
     done: set[int] = set()
     line = threading.Barrier(5)
 
-    def work(mine: list[BatchPart]) -> None:
+    def work(mine: list[Chunk]) -> None:
         line.wait(30)
         for part in mine:
             assert queue.start(part, 0)
@@ -162,10 +161,9 @@ def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_me
     line.wait(30)
     last = 0
     while any(thread.is_alive() for thread in threads) or queue.size:
-        for message in queue.expired(1):
-            if queue.claim(message):
-                done.add(message.offset)
-                queue.finish(message)
+        for message in chain.from_iterable(queue.expired(1)):
+            done.add(message.offset)
+            queue.finish(message)
         offset = safe_offset(queue)
         assert offset is not None
         assert offset >= last
@@ -196,10 +194,11 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
     def start(self, start: int) -> None:
         self.queue = ProcessQueue("flights", 0)
         self.next = start
-        self.waiting: list[BatchPart] = []
-        self.running: list[BatchPart] = []
+        self.waiting: list[Chunk] = []
+        self.running: list[Chunk] = []
         self.unfinished: set[int] = set()
-        self.claimed: set[int] = set()
+        self.late: set[Chunk] = set()
+        self.decided: set[int] = set()
 
     @rule(gaps=st.lists(st.integers(0, 2), min_size=1, max_size=8), size=st.integers(1, 4))
     def begin(self, gaps: list[int], size: int) -> None:
@@ -210,7 +209,7 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
         read = batch_at(offsets)
         assert self.queue.begin(read) is read
         self.unfinished.update(offsets)
-        self.waiting += parts_of(read, size, self.queue)
+        self.waiting += chunks_of(self.queue, read, size)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
@@ -224,36 +223,38 @@ class BatchesAgainstAModel(RuleBasedStateMachine):
     def succeed(self, data: st.DataObject) -> None:
         batch = self._taken(self.running, data)
         self.queue.succeed(batch)
-        self.unfinished -= {one.offset for one in batch} - self.claimed
+        if batch in self.late:
+            self.late.remove(batch)
+        else:
+            self.unfinished -= {one.offset for one in batch}
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         batch = self._taken(self.running, data)
-        self.queue.take_apart(batch)
-        self._claim(one.offset for one in batch)
+        assert self.queue.take(batch) == (batch not in self.late)
+        if batch in self.late:
+            self.late.remove(batch)
+        else:
+            self.decided.update(one.offset for one in batch)
 
     @precondition(lambda self: self.running)
     @rule()
     def run_too_long(self) -> None:
-        self._claim(one.offset for one in self.queue.expired(1))
+        expired = self.queue.expired(1)
+        assert set(expired) == set(self.running) - self.late
+        self.late.update(expired)
+        self.decided.update(one.offset for batch in expired for one in batch)
 
-    def _claim(self, offsets: Iterable[int]) -> None:
-        for offset in offsets:
-            undecided = offset in self.unfinished and offset not in self.claimed
-            assert self.queue.claim(message_at(offset, body=b"x" * (offset % 7))) == undecided
-            if undecided:
-                self.claimed.add(offset)
-
-    @precondition(lambda self: self.claimed)
+    @precondition(lambda self: self.decided)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        offset = data.draw(st.sampled_from(sorted(self.claimed)))
+        offset = data.draw(st.sampled_from(sorted(self.decided)))
         self.queue.finish(message_at(offset, body=b"x" * (offset % 7)))
-        self.claimed.remove(offset)
+        self.decided.remove(offset)
         self.unfinished.remove(offset)
 
-    def _taken(self, batches: list[BatchPart], data: st.DataObject) -> BatchPart:
+    def _taken(self, batches: list[Chunk], data: st.DataObject) -> Chunk:
         return batches.pop(data.draw(st.integers(0, len(batches) - 1)))
 
     @invariant()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from reconsume.consumers import ConsumeFromWhere, PushConsumer
 from reconsume.consumers.partitions.consume_from import ConsumeFrom
-from reconsume.consumers.partitions.offset_reset import OffsetsForTimes, first_offset
-from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused
+from reconsume.delay_levels.errors import IllegalSetting
 from tests.unit.consumers.doubles import Clock
 
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -72,35 +69,3 @@ def test_a_text_that_is_no_moment_is_refused_with_the_form(text: str) -> None:
 def test_a_timestamp_that_nothing_asks_for_is_refused(where: ConsumeFromWhere | None) -> None:
     with pytest.raises(IllegalSetting, match="consume_timestamp is for consume_from_where=CONSUME_FROM_TIMESTAMP"):
         ConsumeFrom.of(where, "20261121093000", None)
-
-
-def answering(answer: TopicPartition | KafkaError) -> OffsetsForTimes:
-    def offsets_for_times(asked: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        assert [(one.topic, one.partition, one.offset) for one in asked] == [("flights", 1, 5_000)]
-        if isinstance(answer, KafkaError):
-            raise KafkaException(answer)
-        return [answer]
-
-    return offsets_for_times
-
-
-@pytest.mark.parametrize(
-    ("where", "answer", "offset"),
-    [
-        (FIRST, None, OFFSET_BEGINNING),
-        (LAST, None, OFFSET_END),
-        (MOMENT, TopicPartition("flights", 1, 7), 7),
-        (MOMENT, TopicPartition("flights", 1, OFFSET_END), OFFSET_END),
-        (MOMENT, KafkaError(KafkaError._TIMED_OUT), OFFSET_STORED),
-    ],
-)
-def test_the_first_offset_is_that_of_the_moment_and_asked_for_again_when_nobody_answers(
-    where: ConsumeFromWhere, answer: Any, offset: int
-) -> None:
-    assert first_offset("flights", 1, ConsumeFrom(where, 5_000), answering(answer)).offset == offset
-
-
-def test_a_refusal_is_not_asked_for_again() -> None:
-    refusal = answering(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(KafkaRefused, match="looking where flights-1 was at the moment to start from: no right"):
-        first_offset("flights", 1, ConsumeFrom(MOMENT, 5_000), refusal)

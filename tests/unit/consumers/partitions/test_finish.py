@@ -10,16 +10,17 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
-from reconsume.consumers.listeners.listener_pool import Chunk
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
+from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.senders import PlainSender
 from tests.unit.consumers import doubles
 from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, service_of
 
-FLIGHTS = TopicPartition("flights", 0)
-NEW = TopicPartition("flights", 1)
+FLIGHTS = ("flights", 0)
+NEW = ("flights", 1)
 LATER = "commit, to be answered"
 
 
@@ -65,7 +66,7 @@ class Group:
         return True
 
     def submit(self, chunk: Chunk) -> None:
-        self.events += [f"begin {one.offset}" for one in chunk.messages]
+        self.events += [f"begin {one.offset}" for one in chunk]
 
     def stop(self) -> None:
         self.events.append("stop")
@@ -88,13 +89,18 @@ class Written:
         return 0
 
 
+def sending(group: Group) -> dict[str, Any]:
+    consumer = GroupConsumer({}, lambda _settings: cast("Any", group))
+    return {"log": SendBackLog("departures"), "writer": Written(), "consumer": consumer}
+
+
 def loop_of(group: Group, await_seconds: float = 60) -> ConsumeLoop:
     service = service_of(lambda _messages, _context: None, RecordingWriter(), Clock())
     service.pool = cast("Any", group)
-    sender = PlainSender(cast("Any", Written()), cast("Any", group))
+    sender = PlainSender(**sending(group))
     limits = Limits(1_000, 1_000_000, 2_000, 900_000, await_seconds)
     loop = doubles.loop_of(group, service, sender, limits=limits)
-    loop.partitions.assigned(cast("Any", group), [FLIGHTS])
+    loop.partitions.assigned([FLIGHTS])
     return loop
 
 
@@ -135,7 +141,7 @@ def test_what_is_read_meanwhile_is_not_begun() -> None:
 def test_a_partition_that_comes_meanwhile_is_not_read() -> None:
     group = Group(runs_for=3)
     loop = loop_of(group)
-    group.on_poll = lambda: loop.partitions.assigned(cast("Any", group), [NEW]) if group.runs_for == 1 else None
+    group.on_poll = lambda: loop.partitions.assigned([NEW]) if group.runs_for == 1 else None
     loop.finish()
     assert group.events.count("pause flights-1") == 1
 
@@ -164,7 +170,7 @@ def test_the_consumer_is_closed_even_if_the_last_commit_fails() -> None:
 
     group = Group()
     loop = loop_of(group)
-    loop._sender = loop.partitions.sender = Broken(cast("Any", Written()), cast("Any", group))
+    loop._sender = loop.partitions.sender = Broken(**sending(group))
     with pytest.raises(RuntimeError, match="no commit"):
         loop.end()
     assert group.events[-1] == "close"
@@ -175,7 +181,7 @@ def test_all_is_committed_before_a_rebalance_goes_on(ends_with: str) -> None:
     """A member that waits for its group cannot commit, and may be killed meanwhile."""
     group = Group()
     loop = loop_of(group)
-    loop.partitions.assigned(cast("Any", group), [NEW])
+    loop.partitions.assigned([NEW])
     done(loop, 7)
-    getattr(loop.partitions, ends_with)(cast("Any", group), [NEW] if ends_with == "revoked" else [])
+    getattr(loop.partitions, ends_with)([NEW] if ends_with == "revoked" else [])
     assert group.events == [LATER]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -64,10 +63,8 @@ class Bench:
         self.now = 0.0
         self.loop, begun = loop_on(self.coordinator)
         self.begun = begun.messages
-        self.loop.partitions.fresh._clock = lambda: self.now
-        self.loop.partitions.assigned(
-            cast("Any", self.coordinator), [TopicPartition("flights", one) for one in range(2)]
-        )
+        self.loop.partitions.kept_progress._clock = lambda: self.now
+        self.loop.partitions.assigned([("flights", one) for one in range(2)])
 
     def reads(self, partition: int, *offsets: int) -> None:
         messages = [message_at(offset, partition=partition) for offset in offsets]
@@ -80,7 +77,7 @@ class Bench:
             self.loop.partitions.pause_and_resume()
 
     def loses(self, partition: int) -> None:
-        self.loop.partitions.lost(cast("Any", self.coordinator), [TopicPartition("flights", partition)])
+        self.loop.partitions.lost([("flights", partition)])
 
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

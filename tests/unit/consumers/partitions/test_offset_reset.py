@@ -18,9 +18,10 @@ from confluent_kafka import (
 )
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.offset_reset import OffsetReset
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.consumers.partitions.partition_starts import OffsetReset
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from tests.unit.consumers.doubles import RETRY_TOPIC
 
 LAST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
@@ -34,12 +35,18 @@ class Asked:
     Attributes:
         committed_offset: None if nobody answers.
         end: of the partition; None if nobody answers.
+        at_the_moment: the offset that has this timestamp, or how the question failed; None for the timestamp itself.
     """
 
     committed_offset: int | None
     end: int | None = 100
+    at_the_moment: int | None = None
 
-    def committed(self, partitions: Collection[Partition], _seconds: float) -> dict[Partition, Commit | ReconsumeError]:
+    def reset(self, consume_from: ConsumeFrom) -> OffsetReset:
+        consumer = GroupConsumer({}, lambda _settings: cast("Any", self))
+        return OffsetReset(consumer, RETRY_TOPIC, consume_from, self.told)
+
+    def told(self, partitions: Collection[Partition], _seconds: float) -> dict[Partition, Commit | ReconsumeError]:
         if self.committed_offset is None:
             return dict.fromkeys(partitions, KafkaNotReachable("away"))
         return dict.fromkeys(partitions, Commit(self.committed_offset, ""))
@@ -50,7 +57,12 @@ class Asked:
         return 3, self.end
 
     def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        return partitions
+        if self.at_the_moment in (KafkaError._TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            raise KafkaException(KafkaError(self.at_the_moment))
+        return [
+            TopicPartition(one.topic, one.partition, one.offset if self.at_the_moment is None else self.at_the_moment)
+            for one in partitions
+        ]
 
 
 @pytest.mark.rule("TN-06")
@@ -82,22 +94,45 @@ class Asked:
     ],
 )
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
-    start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST, asked.committed).start_of(topic, 0, had_none=False)
-    assert (start.where.offset, start.is_made_again) == (offset, is_made_again)
+    start = asked.reset(LAST).start_of((topic, 0), had_none=False)
+    assert (start.offset, start.is_made_again) == (offset, is_made_again)
 
 
 @pytest.mark.parametrize(("consume_from", "as_configured"), [(LAST, 100), (MOMENT, 5_000)], ids=["last", "moment"])
 def test_a_partition_that_is_seen_later_starts_at_its_beginning(consume_from: ConsumeFrom, as_configured: int) -> None:
     asked = Asked(OFFSET_INVALID)
     since = replace(consume_from, known={"flights": 1})
-    reset = OffsetReset(cast("Any", asked), RETRY_TOPIC, since, asked.committed)
-    assert reset.start_of("flights", 0, had_none=True).where.offset == as_configured
-    assert reset.start_of("flights", 1, had_none=True).where.offset == 3
-    assert reset.start_of("trains", 0, had_none=True).where.offset == 3
+    reset = asked.reset(since)
+    assert reset.start_of(("flights", 0), had_none=True).offset == as_configured
+    assert reset.start_of(("flights", 1), had_none=True).offset == 3
+    assert reset.start_of(("trains", 0), had_none=True).offset == 3
 
 
 @pytest.mark.parametrize("topic", ["flights", RETRY_TOPIC])
 def test_an_offset_that_the_coordinator_has_found_again_is_the_start(topic: str) -> None:
     asked = Asked(42)
-    start = OffsetReset(cast("Any", asked), RETRY_TOPIC, LAST, asked.committed).start_of(topic, 0, had_none=True)
-    assert (start.where.offset, start.is_made_again) == (42, False)
+    start = asked.reset(LAST).start_of((topic, 0), had_none=True)
+    assert (start.offset, start.is_made_again) == (42, False)
+
+
+@pytest.mark.parametrize(
+    ("where", "answer", "offset"),
+    [
+        (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, 5_000, 3),
+        (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 5_000, 100),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 7, 7),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, OFFSET_END, 100),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, KafkaError._TIMED_OUT, OFFSET_STORED),
+    ],
+)
+def test_a_new_group_starts_as_configured_and_asks_again_when_nobody_tells_of_a_moment(
+    where: ConsumeFromWhere, answer: int, offset: int
+) -> None:
+    asked = Asked(OFFSET_INVALID, at_the_moment=answer)
+    assert asked.reset(ConsumeFrom(where, 5_000)).start_of(("flights", 1), had_none=True).offset == offset
+
+
+def test_a_refusal_is_not_asked_for_again() -> None:
+    asked = Asked(OFFSET_INVALID, at_the_moment=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaRefused, match="looking where flights-1 was at the moment to start from: no right"):
+        asked.reset(MOMENT).start_of(("flights", 1), had_none=True)

@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.consumers.message import Message
-from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
 from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import message_at, safe_offset
 
@@ -45,24 +45,27 @@ def test_there_is_nothing_to_commit_before_something_was_read() -> None:
 
 
 @pytest.mark.rule("CC-17", "EX-05", "T-27", "T-30")
-def test_only_the_first_may_decide_what_becomes_of_a_message() -> None:
+def test_only_the_first_may_decide_what_becomes_of_a_chunk() -> None:
     queue, messages = queue_of(7)
-    assert queue.claim(messages[7])
-    assert not queue.claim(messages[7])
-    queue.finish(messages[7])
-    assert not queue.claim(messages[7])
+    chunk = Chunk(queue, [messages[7]])
+    assert not queue.take(chunk), "no listener has it"
+    assert queue.start(chunk, 0)
+    assert queue.take(chunk)
+    assert not queue.take(chunk)
 
 
-def test_of_many_threads_that_claim_at_once_one_wins() -> None:
+def test_of_many_threads_that_take_a_chunk_at_once_one_wins() -> None:
     queue, messages = queue_of(*range(50))
+    chunks = list(chunks_of(queue, list(messages.values()), 1))
+    assert all(queue.start(chunk, 0) for chunk in chunks)
     line = threading.Barrier(4)
     won: list[int] = []
 
-    def claim_all() -> None:
+    def take_all() -> None:
         line.wait(10)
-        won.extend(offset for offset, message in messages.items() if queue.claim(message))
+        won.extend(chunk[0].offset for chunk in chunks if queue.take(chunk))
 
-    threads = [threading.Thread(target=claim_all) for _ in range(4)]
+    threads = [threading.Thread(target=take_all) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,72 +76,68 @@ def test_of_many_threads_that_claim_at_once_one_wins() -> None:
 @pytest.mark.rule("CC-12")
 def test_a_message_whose_send_back_failed_may_be_decided_again() -> None:
     queue, messages = queue_of(7)
-    assert queue.claim(messages[7])
-    assert queue.release(messages[7])
-    assert safe_offset(queue) == 7
-    assert queue.claim(messages[7])
+    for _ in range(2):
+        chunk = Chunk(queue, [messages[7]])
+        assert queue.start(chunk, 0)
+        assert queue.take(chunk)
+        assert safe_offset(queue) == 7
 
 
 @pytest.mark.rule("CC-15", "T-29")
 def test_a_dropped_queue_calls_no_listener_and_takes_no_result() -> None:
     queue, messages = queue_of(7, 8)
-    assert queue.start([messages[7]], 0)
+    running, other = chunks_of(queue, list(messages.values()), 1)
+    assert queue.start(running, 0)
     queue.drop()
     assert queue.dropped
-    assert not queue.start([messages[8]], 0)
-    assert not queue.claim(messages[7])
+    assert not queue.start(other, 0)
+    assert not queue.take(running)
 
 
 @pytest.mark.rule("CC-15")
 def test_a_send_back_that_was_on_its_way_still_counts_after_the_drop() -> None:
     queue, messages = queue_of(7, 8)
-    assert queue.claim(messages[7])
+    chunk = Chunk(queue, [messages[7]])
+    queue.start(chunk, 0)
+    assert queue.take(chunk)
     queue.drop()
     queue.finish(messages[7])
     assert safe_offset(queue) == 8
-    assert not queue.release(messages[8]), "nobody may try it again here"
 
 
 @pytest.mark.rule("CC-16")
 def test_an_empty_list_changes_nothing() -> None:
     queue, _ = queue_of(7)
-    queue.start([], 0)
+    assert list(chunks_of(queue, [], 1)) == []
     assert (safe_offset(queue), queue.size, queue.expired(1e9)) == (7, 1, [])
 
 
 @pytest.mark.rule("EX-03")
 def test_expired_is_what_a_listener_has_had_for_longer_than_the_timeout() -> None:
     queue, messages = queue_of(7, 8, 9)
-    queue.start([messages[7], messages[8]], 1_000)
-    queue.start([messages[9]], 1_001)
+    first, second = chunks_of(queue, list(messages.values()), 2)
+    queue.start(first, 1_000)
+    queue.start(second, 1_001)
     assert queue.expired(1_000) == [], "not yet: exactly the timeout is in time"
-    assert queue.expired(1_001) == [messages[7], messages[8]]
-    assert queue.expired(1_002) == [messages[7], messages[8], messages[9]]
+    assert queue.expired(1_001) == [first]
+    assert queue.expired(1_002) == [second], "each once"
 
 
 @pytest.mark.rule("EX-02", "EX-03", "EX-08")
 def test_what_waits_for_a_listener_never_expires() -> None:
     queue, messages = queue_of(7, 8)
-    queue.start([messages[8]], 0)
-    assert queue.expired(1e15) == [messages[8]], "and the one before it does not hide it"
+    _waiting, running = chunks_of(queue, list(messages.values()), 1)
+    queue.start(running, 0)
+    assert queue.expired(1e15) == [running], "and the one before it does not hide it"
 
 
 @pytest.mark.rule("EX-03")
 def test_what_was_decided_expires_no_more() -> None:
     queue, messages = queue_of(7)
-    queue.start([messages[7]], 0)
-    queue.claim(messages[7])
+    chunk = Chunk(queue, [messages[7]])
+    queue.start(chunk, 0)
+    queue.take(chunk)
     assert queue.expired(1e15) == []
-
-
-@pytest.mark.rule("EX-05", "CC-17")
-def test_a_message_that_was_finished_meanwhile_goes_to_no_listener() -> None:
-    """Its timeout could not send it back, so it was to be tried again; then the late listener succeeded."""
-    queue, messages = queue_of(7, 8)
-    queue.finish(messages[7])
-    assert not queue.start([messages[7]], 0)
-    assert queue.start([messages[7], messages[8]], 0)
-    assert queue.expired(1) == [messages[8]]
 
 
 @pytest.mark.rule("FC-02")
@@ -170,25 +169,27 @@ def test_a_queue_is_full_when_one_stuck_message_is_far_behind() -> None:
     assert not queue.is_full(1_000, 1_000, 100)
 
 
-def test_a_batch_that_succeeds_leaves_out_what_somebody_else_has_decided() -> None:
+def test_the_late_success_of_a_chunk_that_somebody_else_has_decided_changes_nothing() -> None:
     queue = ProcessQueue("flights", 0)
-    messages = queue.begin([message_at(offset) for offset in range(4)])
-    assert queue.start(messages, 0)
-    assert queue.claim(messages[1]), "it timed out"
-    queue.succeed(messages)
-    assert (queue.size, safe_offset(queue)) == (1, 1)
-    assert queue.expired(1) == []
-    queue.finish(messages[1])
+    first, second = chunks_of(queue, queue.begin([message_at(offset) for offset in range(4)]), 2)
+    queue.start(first, 0)
+    queue.start(second, 1)
+    assert queue.expired(1) == [first]
+    queue.succeed(first)
+    queue.succeed(second)
+    assert (queue.size, safe_offset(queue)) == (2, 0)
+    for message in first:
+        queue.finish(message)
     assert (queue.size, safe_offset(queue)) == (0, 4)
     assert not queue.is_full(1, 1, 1), "no bytes are left"
 
 
 def test_a_batch_that_succeeds_after_its_partition_was_dropped_changes_nothing() -> None:
     queue = ProcessQueue("flights", 0)
-    messages = queue.begin([message_at(0)])
-    queue.start(messages, 0)
+    chunk = Chunk(queue, queue.begin([message_at(0)]))
+    queue.start(chunk, 0)
     queue.drop()
-    queue.succeed(messages)
+    queue.succeed(chunk)
     assert safe_offset(queue) == 0
 
 

@@ -12,7 +12,7 @@ from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, Syst
 from reconsume.consumers.listener import ConsumeOrderlyContext
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
-from reconsume.consumers.sending.send_backs import ListenerSendBacks
+from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.properties import Header
@@ -67,10 +67,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def send_back(writer: RecordingWriter, one: SendBackRequest, clock: Clock | None = None) -> None:
-    send_backs = ListenerSendBacks(writer, SendBackLog("departures", clock or Clock()), lambda: GROUPS)
+    writer.log, writer.groups = SendBackLog("departures", clock or Clock()), lambda: GROUPS
     past: list[Header] = [("RETRY_TOPIC", b"flights"), ("RECONSUME_TIME", b"%d" % one.stored.reconsume_times)]
     message, queue = message_at(42, topic=RETRY_TOPIC, headers=past), ProcessQueue(RETRY_TOPIC, 0)
-    send_backs.send(queue, message, one.delay_level, one.cause, one.max_reconsume_times, lambda _error: None)
+    writer.send_back(
+        FailedMessage(queue, message, one.delay_level, one.cause, one.max_reconsume_times, lambda _error: None)
+    )
 
 
 @pytest.mark.parametrize(

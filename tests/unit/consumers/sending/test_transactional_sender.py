@@ -12,6 +12,7 @@ import pytest
 
 from reconsume.bridge.writing.exactly_once import Failed, Offsets, OutcomeUnknown
 from reconsume.consumers.partitions.process_queue import ProcessQueue
+from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
@@ -103,11 +104,20 @@ def kafka() -> Iterator[Kafka]:
 @pytest.fixture
 def sender(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[TransactionalSender]:
     monkeypatch.setattr("reconsume.consumers.sending.transactional_sender._AGAIN_SECONDS", 0.05)
-    one = TransactionalSender(cast("Any", kafka), kafka.metadata, cast("Any", kafka))
+    one = sender_of(kafka, kafka.metadata)
     with polled(one):
         yield one
         kafka.open.set()
     one.close()
+
+
+def sender_of(kafka: Kafka, group_metadata: Callable[[], Any]) -> TransactionalSender:
+    return TransactionalSender(
+        log=SendBackLog("departures"),
+        writer=cast("Any", kafka),
+        group_metadata=group_metadata,
+        known=cast("Any", kafka),
+    )
 
 
 @contextmanager
@@ -138,14 +148,13 @@ def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int) -> Res
     results = Results(queue)
     for offset in offsets:
         message = message_at(offset, partition=queue.partition, body=b"%d" % offset)
-        assert queue.claim(message)
 
         def done(error: SendBackFailed | None, message: Any = message) -> None:
             results.told[message.kafka.offset] = error
             if error is None:
                 queue.finish(message)
 
-        sender.send_back(queue, message, SendBackRequest("departures", [], message.stored), done)
+        sender.write(queue, message, SendBackRequest("departures", [], message.stored), done)
     return results
 
 
@@ -222,7 +231,7 @@ def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committ
         one.forget([gone])
 
     kafka.lost = goes
-    one = TransactionalSender(cast("Any", kafka), kafka.metadata, cast("Any", kafka))
+    one = sender_of(kafka, kafka.metadata)
     first, second = fail(one, gone, 0), fail(one, kept, 0)
     with polled(one):
         wait_until(lambda: second.told, what="the one that is still ours is sent back")
@@ -356,7 +365,7 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
             one.forget([queue])
         return 1
 
-    one = TransactionalSender(cast("Any", kafka), metadata, cast("Any", kafka))
+    one = sender_of(kafka, metadata)
     with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)

@@ -13,8 +13,8 @@ from reconsume.delay_levels.errors import IllegalDelayLevels
 from reconsume.delay_levels.rules.durations import LONGEST_MS
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import (
-    ExponentialRetryPolicy,
     RetryPolicy,
+    exponential_policy,
     parse_retry_policy,
     spell_waits,
 )
@@ -83,7 +83,7 @@ def test_customized_is_rocketmqs_formula(next_ms: list[int], sent_back: int) -> 
 )
 def test_exponential_doubles_from_5_seconds_to_2_hours(sent_back: int, seconds: int) -> None:
     assert automatic_seconds(parse_retry_policy(exponential()), sent_back) == seconds
-    assert automatic_seconds(ExponentialRetryPolicy(), sent_back) == seconds
+    assert automatic_seconds(exponential_policy(), sent_back) == seconds
 
 
 @pytest.mark.rule("GP-04", "GP-05")
@@ -101,12 +101,12 @@ def test_exponential_is_rocketmqs_formula_without_its_overflow(
 
 @pytest.mark.rule("GP-05")
 def test_a_huge_multiplier_waits_the_maximum_from_the_second_retry_on() -> None:
-    policy = ExponentialRetryPolicy(initial_ms=5_000, max_ms=7_200_000, multiplier=2**31 - 1)
+    policy = exponential_policy(initial_ms=5_000, max_ms=7_200_000, multiplier=2**31 - 1)
     assert [automatic_seconds(policy, sent_back) for sent_back in (0, 1, 2, 3, 32)] == [5, 7200, 7200, 7200, 7200]
 
 
 def test_exponential_levels_stand_for_the_retries() -> None:
-    policy = ExponentialRetryPolicy()
+    policy = exponential_policy()
     assert [policy.delay_ms(level) for level in (1, 2, 3)] == [5_000, 10_000, 20_000]
     assert policy.capped(999) == policy.max_level == 33
     assert policy.distinct_delays_ms()[0] == 5_000
@@ -118,7 +118,7 @@ def test_exponential_levels_stand_for_the_retries() -> None:
 @pytest.mark.parametrize("level", [-1, 0, 34])
 def test_an_exponential_policy_has_no_other_levels(level: int) -> None:
     with pytest.raises(IllegalDelayLevels, match=f"delay level {level}: an exponential policy has levels 1 to 33"):
-        ExponentialRetryPolicy().delay_ms(level)
+        exponential_policy().delay_ms(level)
 
 
 @pytest.mark.rule("GP-07")
@@ -225,7 +225,7 @@ def test_anything_is_a_policy_or_refused(policy: dict[Any, object], sent_back: i
         (DEFAULT, 0, ""),
         (DelayLevels.parse("1s"), 2**31, "1s ×2,147,483,648"),
         (DelayLevels.parse("9s 9s 1s 1s 5s 5s"), 5, "1s ×2 5s ×3"),
-        (ExponentialRetryPolicy(1_000, 4_000, 2), 100, "1s 2s 4s ×98"),
+        (exponential_policy(1_000, 4_000, 2), 100, "1s 2s 4s ×98"),
     ],
 )
 def test_the_waits_of_a_group_are_spelled(policy: RetryPolicy, max_times: int, waits: str) -> None:

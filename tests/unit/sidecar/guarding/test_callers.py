@@ -17,7 +17,7 @@ OWN = "reconsume."
 
 def settings(file: Path, text: str) -> ProcessSettings:
     file.write_text(text)
-    return load_settings(file, {}, None, ProcessSettings)
+    return load_settings(ProcessSettings, file, {}, None)
 
 
 @pytest.fixture

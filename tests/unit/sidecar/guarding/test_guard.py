@@ -8,10 +8,12 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from reconsume.sidecar.guarding.callers import Caller, Callers
 from reconsume.sidecar.guarding.guard import ApiGuard
-from reconsume.sidecar.guarding.memory import BODY_TIMES, Memory
+from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares
+from reconsume.sidecar.metrics import SidecarMetrics
 
 Message = MutableMapping[str, Any]
 
@@ -71,7 +73,7 @@ async def until_all_wait() -> None:
         await asyncio.sleep(0)
 
 
-def guarded(app: App, memory: Memory, callers: Callers | None = None) -> ApiGuard:
+def guarded(app: App, memory: Shares, callers: Callers | None = None) -> ApiGuard:
     return ApiGuard(
         app,
         callers=callers or Callers({}),
@@ -79,20 +81,20 @@ def guarded(app: App, memory: Memory, callers: Callers | None = None) -> ApiGuar
         memory=memory,
         rate=None,
         clock=lambda: 0.0,
-        on_answered=lambda *_: None,
+        metrics=SidecarMetrics(CollectorRegistry()),
     )
 
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_bodies_in_hand_take_memory_until_they_are_answered(declared: bool) -> None:
     async def run() -> None:
-        app, memory = App(), Memory(2 * BODY_TIMES * BODY, has_one_owner=True)
+        app, memory = App(), Shares(2 * BODY_TIMES * BODY, has_one_owner=True)
         guard, chunks = guarded(app, memory), [b"x" * 600, b"x" * 400]
         first = [Asked(chunks, declared=declared) for _ in range(2)]
         tasks = [asyncio.ensure_future(guard(one.scope, one.receive, one.send)) for one in first]
         await until_all_wait()
         assert len(app.read) == 2
-        assert not memory.of_request("another").take(1)
+        assert not Held(memory, "another").take(1)
         third = Asked(chunks, declared=declared)
         await guard(third.scope, third.receive, third.send)
         assert (third.status, third.told["type"]) == (503, "urn:reconsume:problem:too-many-waiting")
@@ -102,7 +104,7 @@ def test_bodies_in_hand_take_memory_until_they_are_answered(declared: bool) -> N
         app.may_answer.set()
         await asyncio.gather(*tasks)
         assert [one.status for one in first] == [200, 200]
-        everything = memory.of_request("another")
+        everything = Held(memory, "another")
         assert everything.take(2 * BODY_TIMES * BODY)
         everything.give_back()
         again = Asked(chunks, declared=declared)
@@ -114,7 +116,7 @@ def test_bodies_in_hand_take_memory_until_they_are_answered(declared: bool) -> N
 
 def test_one_group_leaves_memory_for_others() -> None:
     async def run() -> list[int | None]:
-        app, memory = App(), Memory(16 * BODY_TIMES * BODY)
+        app, memory = App(), Shares(16 * BODY_TIMES * BODY)
         guard = guarded(app, memory)
         slow = [Asked([b"x" * BODY], declared=True) for _ in range(50)]
         tasks = [asyncio.ensure_future(guard(one.scope, one.receive, one.send)) for one in slow]
@@ -134,7 +136,7 @@ def test_a_token_tells_who_calls_and_a_wrong_one_reaches_nothing() -> None:
     async def run() -> tuple[list[Caller], list[int | None]]:
         app, shop = App(), Caller("shop", ["a"], ["b"])
         app.may_answer.set()
-        guard = guarded(app, Memory(1_000_000), Callers({"0123456789abcdef": shop}))
+        guard = guarded(app, Shares(1_000_000), Callers({"0123456789abcdef": shop}))
         asked = [Asked([b"{}"], declared=True, token=token) for token in ("0123456789abcdef", "0123456789abcdeX", "")]
         for one in asked:
             await guard(one.scope, one.receive, one.send)

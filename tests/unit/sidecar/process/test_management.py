@@ -7,27 +7,17 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.process.management import Management
+from reconsume.sidecar.settings import ProcessSettings
 
 TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture(params=[TOKEN, None])
 def management(request: pytest.FixtureRequest) -> Iterator[Management]:
-    life = Life()
-    one = Management(
-        ManagementSettings(port=0),
-        CollectorRegistry(),
-        life,
-        checks=dict,
-        is_alive=lambda: True,
-        quiesce=life.quiesce,
-        token=request.param,
-        from_network=False,
-        log_level=None,
-    )
+    settings = ProcessSettings(management={"port": 0}, sidecar={"token": request.param})
+    one = Management(settings, CollectorRegistry(), Life(), [])
     yield one
     one.close()
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconsume.sidecar.push.answers.answers import AppAnswer, Meaning, NoAnswer, meaning_of
-from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.sidecar.metrics import PushMetrics
+from reconsume.sidecar.push.answers import AppAnswer, Meaning, NoAnswer, judge
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
 PAGE = (Path(__file__).parents[4] / "docs" / "sidecar-push.md").read_text(encoding="utf-8")
+TABLE = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
 WORDS = {
     "ack": Meaning.ACK,
     "retry": Meaning.RETRY,
@@ -62,7 +64,7 @@ def test_the_answer_table_is_what_happens(row: list[str]) -> None:
     answer, native, dapr, knative = row
     assert examples(answer)
     for one in examples(answer):
-        found = {profile: meaning_of(one, profile)[1] for profile in Profile}
+        found = {profile: judge(one, profile, size=1, now_ms=0, policy=lambda: TABLE).meaning for profile in Profile}
         # What is dropped is a dead letter unless the settings say otherwise.
         found = {profile: Meaning.DEAD_LETTER if it is Meaning.DROP else it for profile, it in found.items()}
         assert found[Profile.NATIVE] is found[Profile.ROCKETMQ_BATCH] is meaning(native, "")

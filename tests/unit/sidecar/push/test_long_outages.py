@@ -11,12 +11,11 @@ from reconsume.bridge.kafka.clients import clock_of
 from reconsume.consumers import PushConsumer
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.delivery import ConcurrentDelivery, OrderlyDelivery
-from reconsume.sidecar.push.http.app_client import AppClient
-from reconsume.sidecar.push.metrics import PushMetrics
-from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
-from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests
+from reconsume.sidecar.metrics import PushMetrics
+from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
+from reconsume.sidecar.push.delivery import PushDelivery
+from reconsume.sidecar.push.http_client import AppClient
+from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests, ReconsumeHeaders
 from reconsume.sidecar.push.settings import Order, PushSettings
 from reconsume.testing import InMemoryKafka
 
@@ -52,16 +51,16 @@ def test_an_app_that_is_down_for_ten_minutes_costs_its_messages_no_attempt(
     settings = PushSettings(group="departures", topics={"flights": "*"}, order=order)
     requests = NativeRequests(ReconsumeHeaders("departures", lambda: 16, 30_000), lambda topic: f"/events/{topic}")
     with InMemoryKafka() as kafka:
-        more = (
+        delivery = PushDelivery(
             *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
             *(PushMetrics(CollectorRegistry()), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
         )
         consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=0)
         consumer.subscribe("flights")
         if order is Order.NONE:
-            consumer.register_message_listener(ConcurrentDelivery(*more))
+            consumer.register_message_listener(delivery)
         else:
-            consumer.register_message_listener(OrderlyDelivery(*more), orderly=True, per_key=order is Order.KEY)
+            consumer.register_message_listener(delivery, orderly=True, per_key=order is Order.KEY)
         consumer.start()
         for number in range(MESSAGES):
             kafka.produce("flights", str(number), key=str(number % 7))

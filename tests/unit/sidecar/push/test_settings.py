@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.life_cycle import Life
-from reconsume.sidecar.push.answers.answers import AppAnswer
+from reconsume.sidecar.metrics import PushMetrics
+from reconsume.sidecar.push.answers import AppAnswer
 from reconsume.sidecar.push.dapr import routes_of
-from reconsume.sidecar.push.http.app_client import Token, answer_of
-from reconsume.sidecar.push.metrics import PushMetrics
+from reconsume.sidecar.push.http_client import Token, answer_of
 from reconsume.sidecar.push.requests.requests import DaprRoute
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.sidecar.push.subscription import PushSubscription
@@ -42,6 +42,7 @@ def test_the_defaults() -> None:
         ({"url": "http://127.0.0.1.example"}, "allow_remote_app"),
         ({"url": "ftp://127.0.0.1"}, "http:// or https://"),
         ({"url": "http://"}, "http:// or https://"),
+        ({"url": "http://a..localhost"}, "label empty"),
         ({"url": "http://127.0.0.1/?x=1"}, "without query"),
         ({"url": "http://me:secret@127.0.0.1"}, "token_file"),
         ({"ca_file": "ca"}, "https://"),

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import WantedTopic
 from reconsume.bridge.scheduler.targets.deletions import DeletedTopics
 from reconsume.bridge.scheduler.targets.look_ups import LookUps, LookUpsSpent
 from reconsume.bridge.scheduler.targets.targets import ListedTopics, Targets, Undeliverable
-from reconsume.bridge.topics.topics import NamedTopic, WantedTopic
+from reconsume.bridge.topics.topics import NamedTopic
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from reconsume.delay_levels.rules.lane_budgets import BURST

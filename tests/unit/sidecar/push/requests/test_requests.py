@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.sidecar.push.requests.message_headers import ReconsumeHeaders
-from reconsume.sidecar.push.requests.percent import decoded, header_name, header_value
+from reconsume.sidecar.push.requests.cloud_events import decoded, header_name, header_value
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,
     BatchRequests,
@@ -23,6 +22,7 @@ from reconsume.sidecar.push.requests.requests import (
     DaprRoute,
     KnativeRequests,
     NativeRequests,
+    ReconsumeHeaders,
 )
 from tests.unit.consumers.doubles import APPENDED_MS, RETRY_TOPIC, message_at
 

@@ -1,0 +1,1 @@
+"""The registry of measurements, the runner, and the forms of a result: JSON, Markdown, SVG."""

@@ -1,0 +1,178 @@
+"""Reconcile and replay with Spark, against a count that reads the headers and a copy from topic to topic.
+
+Both sides run in the same Spark. Each size has a Spark of its own, so that its peak of memory is its own. The run of a
+replay is compared, which sends; its plan, which reads the dead letters and decides, is made once, when nobody waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from benchmarks.harness.registry import RATE, Place, Sample, measurement
+from benchmarks.installation import fill, install, make_stamped, resident_mib
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.cli.spark.session import local_session
+from reconsume.spark_connectors import read_kinds, reconcile
+from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_replay
+from reconsume.spark_connectors.source import TopicSource
+
+LARGE_SIZES: Final = (1_000_000, 2_000_000, 4_000_000)
+TURNS: Final = 3
+GROUPS: Final = 8
+Headers = list[tuple[str, bytes]]
+
+
+def _attempts(count: int) -> Iterator[tuple[str, Headers]]:
+    """Yield send-backs: each message is sent back three times."""
+    for number in range(count):
+        origin, tries = divmod(number, 3)
+        group = f"group-{origin % GROUPS}"
+        yield (
+            group,
+            [
+                ("trace", b"00-0af7651916cd43dd8448eb211c80319c"),
+                ("RETRY_TOPIC", b"flights"),
+                ("ORIGIN_MESSAGE_ID", f"flights/{origin % 12}/{origin}".encode()),
+                ("RECONSUME_TIME", str(tries + 1).encode()),
+                ("DELAY", b"1"),
+                ("REAL_TOPIC", f"%RETRY%{group}".encode()),
+                ("REAL_QID", b"0"),
+                ("BORN_TIMESTAMP", b"1700000000000"),
+            ],
+        )
+
+
+def _history(settings: Settings, count: int) -> None:
+    """Write send-backs, then their deliveries, which are due by then."""
+    names = settings.names
+    maker = TopicMaker(KafkaAdmin(settings.client_settings()), names, settings.topics)
+    for number in range(GROUPS):
+        maker.make(maker.retry_topic(f"group-{number}", Groups()))
+    value = b"x" * 200
+    producer = Producer(settings.client_settings() | {"linger.ms": 20, "compression.type": "lz4"})
+    for deliver in (False, True):
+        for group, headers in _attempts(count):
+            topic = names.retry(group) if deliver else names.delay(1_000)
+            while True:
+                try:
+                    producer.produce(topic, value, b"key", headers=cast("Any", headers))
+                except BufferError:
+                    producer.poll(0.1)
+                else:
+                    break
+            producer.poll(0)
+        if producer.flush(120):
+            raise RuntimeError("the brokers do not keep up")
+        time.sleep(1.5)
+
+
+@measurement("spark", rounds=1)
+def spark(place: Place) -> Iterator[Sample]:
+    """Reconcile and replay of 200,000 records (with --large 1, 2 and 4 million), as ratios to a count and to a copy."""
+    for work in _WORKS:
+        for records in LARGE_SIZES if place.large else (place.size(200_000, 20_000),):
+            command = [sys.executable, "-m", "benchmarks.spark", work, place.bootstrap_servers, str(records)]
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+            for figure, unit, value in json.loads(told):
+                yield Sample(f"{work} of {records:,} records", figure, unit, value)
+
+
+def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int) -> list[tuple[float, float]]:
+    """Measure a history of so many records, two for each attempt."""
+    settings = install(bootstrap_servers, "1s")
+    _history(settings, records // 2)
+
+    def count() -> None:
+        frame = read_kinds(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix)
+        frame.selectExpr("count(*)", "sum(size(headers))").first()
+
+    def run() -> None:
+        found = reconcile(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix)
+        wrong = found.findings.where("kind <> 'LATE'").count()
+        found.close()
+        if wrong:
+            raise RuntimeError(f"{wrong} findings in a clean history")
+
+    return _in_turns(count, run)
+
+
+def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[tuple[float, float]]:
+    """Measure so many dead letters."""
+    settings = install(bootstrap_servers)
+    dead, copy = settings.names.dead_letter("bench"), settings.names.retry("copy")
+    make_stamped(settings, [dead, copy], partitions=4)
+    fill(settings, [dead], records)
+    source = TopicSource.of(spark, bootstrap_servers).raw([dead]).select("key", "value", "headers")
+    sink = {"kafka.bootstrap.servers": bootstrap_servers, "topic": copy}
+
+    def plan(folder: str) -> ReplayPlan:
+        """Plan for an installation of its own, on whose lane there is nothing yet: it sends all."""
+        prefix = install(bootstrap_servers).topic_prefix
+        return plan_replay(spark, bootstrap_servers, folder, topics=[dead], topic_prefix=prefix)
+
+    with tempfile.TemporaryDirectory() as folder:
+        plans = [plan(f"{folder}/{number}") for number in range(TURNS + 1)]
+
+        def run() -> None:
+            if run_replay(spark, bootstrap_servers, plans.pop()).sent != records:
+                raise RuntimeError("a run has not sent everything")
+
+        return _in_turns(lambda: source.write.format("kafka").options(**sink).save(), run)
+
+
+_WORKS: Final = {"reconcile": (_reconcile, "a count that reads the headers"), "replay": (_replay, "a copy")}
+
+
+def _in_turns(baseline: Callable[[], None], work: Callable[[], None]) -> list[tuple[float, float]]:
+    """Return seconds of both; each ran once before, because the first compiles what the others use."""
+    baseline()
+    work()
+    return [(_timed(baseline), _timed(work)) for _ in range(TURNS)]
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _peak_of_spark() -> float:
+    """Return the peak resident memory of the child that runs Spark, in MiB (Linux)."""
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
+            return resident_mib(int(child))[1]
+    raise RuntimeError("Spark's JVM is no child of this process")
+
+
+def _main(work: str, bootstrap_servers: str, records: int) -> None:
+    """Measure one size; print the figures as the last line."""
+    session = local_session(
+        lambda line: print(line, file=sys.stderr),
+        master="local[2]",
+        settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "8"},
+    )
+    run, baseline = _WORKS[work]
+    told: list[tuple[str, str, float]] = []
+    for other, own in run(session, bootstrap_servers, records):
+        told += [(f"rate to {baseline}", RATE, other / own), (work, "s", own), (baseline, "s", other)]
+    told.append(("peak of Spark's JVM", "MiB", _peak_of_spark()))
+    session.stop()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,215 @@
+"""The Kafka consumer of a group's member, in values of our own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.errors import is_rebalance, translate
+from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.delay_levels.errors import ReconsumeError
+
+__all__ = ["BEGINNING", "COMMITTED", "END", "Answer", "GroupConsumer", "PartitionOwner", "names_of"]
+
+logger = logging.getLogger(__name__)
+
+BEGINNING: Final[int] = OFFSET_BEGINNING
+END: Final[int] = OFFSET_END
+COMMITTED: Final[int] = OFFSET_STORED
+"""To start where the group has committed."""
+
+Answer = Commit | ReconsumeError
+"""What the group has committed of a partition, a negative offset where that is nothing; or why it is not known."""
+
+
+class PartitionOwner(Protocol):
+    """Is told of a consumer's partitions, in its polls."""
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        """These are ours now."""
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        """These are given away; they are still ours."""
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """Somebody else has these already."""
+
+    def committed(self, answers: Mapping[Partition, Answer]) -> None:
+        """The answer to a commit that nobody waited for."""
+
+
+class GroupConsumer:
+    """For the thread that polls alone.
+
+    Args:
+        settings: librdkafka's.
+        make: makes the client.
+
+    Attributes:
+        owner: is told of partitions; whoever subscribes sets it before.
+    """
+
+    owner: PartitionOwner
+
+    def __init__(
+        self, settings: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Consumer] = make_consumer
+    ) -> None:
+        self._consumer = make({**settings, "on_commit": self._committed})
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Take part in the group with these topics."""
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=lambda _consumer, given: self.owner.assigned(_places(given)),
+            on_revoke=lambda _consumer, given: self.owner.revoked(_places(given)),
+            on_lost=lambda _consumer, given: self.owner.lost(_places(given)),
+        )
+
+    def follow(self) -> None:
+        """Called before each poll: take note of what is to be read now."""
+
+    def poll(self, seconds: float) -> Message | None:
+        """One record or error."""
+        return self._consumer.poll(seconds)
+
+    def consume(self, count: int) -> list[Message]:
+        """What there is without a wait."""
+        return self._consumer.consume(count, 0)
+
+    def start(self, offsets: Mapping[Partition, int]) -> None:
+        """Read these too, each from its offset, or from `BEGINNING`, `END` or `COMMITTED`."""
+        self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in offsets.items()])
+
+    def restart(self, where: Partition, offset: int) -> None:
+        """Read a partition on from there. A seek does not work while librdkafka does not know where to begin."""
+        self._consumer.incremental_unassign([TopicPartition(*where)])
+        self.start({where: offset})
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Read nothing more of these."""
+        if wanted := [TopicPartition(*where) for where in partitions]:
+            self._consumer.pause(wanted)
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Read these on."""
+        if wanted := [TopicPartition(*where) for where in partitions]:
+            self._consumer.resume(wanted)
+
+    def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
+        """What the group has committed of each.
+
+        Raises:
+            ReconsumeError: nobody tells.
+        """
+        doing = "asking what the group has committed"
+        try:
+            found = self._consumer.committed([TopicPartition(*where) for where in partitions], seconds)
+        except KafkaException as error:
+            raise translate(error, doing) from error
+        return {
+            (one.topic, one.partition): Commit(one.offset, metadata_of(one) or "")
+            if one.error is None
+            else translate(one.error, f"{doing} of {one.topic}-{one.partition}")
+            for one in found
+        }
+
+    def commit(self, points: Mapping[Partition, Commit], *, wait: bool) -> Collection[Partition]:
+        """Commit; gives what was refused. What is not committed is never lost: its messages come again."""
+        if not points:
+            return ()
+        offsets = [TopicPartition(*where, *point) for where, point in points.items()]
+        try:
+            answers = self._consumer.commit(offsets=offsets, asynchronous=not wait) or ()  # type: ignore[call-overload]
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                logger.warning("%s", translate(error, "committing offsets"))
+            return points.keys()
+        refused = {(one.topic, one.partition): one.error for one in answers if one.error is not None}
+        for where, refusal in refused.items():
+            logger.warning("%s", translate(refusal, f"committing offsets of {names_of([where])}"))
+        return refused.keys()
+
+    def restore(self, points: Mapping[Partition, Commit]) -> None:
+        """Commit again what the group's coordinator has lost.
+
+        Who was put out of the group cannot: it learns that in its next poll, so it must not try again without one.
+
+        Raises:
+            ReconsumeError: it failed otherwise.
+        """
+        try:
+            self._consumer.commit(
+                offsets=[TopicPartition(*where, *point) for where, point in points.items()], asynchronous=False
+            )
+        except KafkaException as error:
+            failure = translate(error, f"restoring offsets of {names_of(points)}")
+            if not is_rebalance(error.args[0]):
+                raise failure from error
+            logger.warning("%s", failure)
+
+    def first_and_end(self, where: Partition, seconds: float) -> tuple[int, int]:
+        """The first offset of a partition that is kept, and its end.
+
+        Raises:
+            ReconsumeError: nobody tells.
+        """
+        try:
+            return self._consumer.get_watermark_offsets(TopicPartition(*where), seconds)
+        except KafkaException as error:
+            raise translate(error, f"asking where {names_of([where])} begins and ends") from error
+
+    def offset_at(self, where: Partition, timestamp_ms: int, seconds: float) -> int:
+        """The first offset with that timestamp or a later one; `END` where there is none.
+
+        Raises:
+            ReconsumeError: nobody tells, or rights are missing.
+        """
+        try:
+            [found] = self._consumer.offsets_for_times([TopicPartition(*where, timestamp_ms)], seconds)
+            error = found.error
+        except KafkaException as raised:
+            error = raised.args[0]
+        if error is not None:
+            raise translate(error, f"looking where {names_of([where])} was at the moment to start from")
+        return found.offset
+
+    def group_metadata(self) -> Any:
+        """What makes a transaction fail once this member has lost a partition (KIP-447)."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _committed(self, error: KafkaError | None, offsets: Iterable[TopicPartition]) -> None:
+        self.owner.committed(
+            {
+                (one.topic, one.partition): Commit(one.offset, one.metadata or "")
+                if (refusal := error or one.error) is None
+                else translate(refusal, f"committing offsets of {one.topic}-{one.partition}")
+                for one in offsets
+            }
+        )
+
+
+def names_of(partitions: Iterable[Partition]) -> str:
+    """Partitions for the log."""
+    return ", ".join(f"{topic}-{partition}" for topic, partition in partitions) or "none"
+
+
+def _places(given: Iterable[TopicPartition]) -> list[Partition]:
+    return [(one.topic, one.partition) for one in given]

@@ -1,0 +1,66 @@
+"""Write single records at once: to compacted topics, and as a probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Message
+
+from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.clients import make_producer
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.errors import translate, translated
+from reconsume.delay_levels.errors import TopicNotReady
+
+__all__ = ["write_at_once", "write_records"]
+
+_SECONDS: Final = 15.0
+
+
+def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str | None]]) -> None:
+    """Write keys with their values, or with None to remove them, and wait until they are acknowledged.
+
+    Raises:
+        TopicNotReady: the topic does not exist.
+        ReconsumeError: the brokers refuse a record, or do not answer.
+    """
+    if topic not in cluster.admin.partitions([topic]):
+        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+    write_at_once(cluster, topic, topic, [{"key": key, "value": value} for key, value in records])
+
+
+def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Write records and wait until they are acknowledged; give when each was stored, in milliseconds.
+
+    Args:
+        cluster: where to.
+        client_id: shown in the brokers' logs.
+        topic: it exists.
+        records: each as `Producer.produce` takes it by keywords.
+
+    Raises:
+        ReconsumeError: the brokers refuse a record, or do not answer.
+    """
+    failed: list[KafkaError] = []
+    stored: list[int] = []
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+        else:
+            stored.append(message.timestamp()[1])
+
+    # Not idempotent: a second copy says the same, and a missing right is reported as such.
+    limit = {"message.timeout.ms": int(_SECONDS * 1000), "enable.idempotence": False}
+    producer = make_producer(producer_settings(cluster.base, client_id) | limit)
+    try:
+        with translated(f"writing to {topic}"):
+            for record in records:
+                producer.produce(topic, on_delivery=on_delivery, **record)
+            producer.flush()
+    finally:
+        producer.close()
+    if failed:
+        raise translate(failed[0], f"writing to {topic}")
+    return stored

@@ -1,0 +1,83 @@
+"""`reconsume scheduler`, `sidecar` and `console`: they run until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client import disable_created_metrics
+
+from reconsume.bridge.process.settings import Settings
+from reconsume.cli.common import keep_what_is_loaded, stop_at_signals
+from reconsume.cli.logs import RootLevel, configure_logs
+from reconsume.delay_levels.errors import IllegalSetting
+
+if TYPE_CHECKING:
+    from reconsume.console.settings import ConsoleProcessSettings
+    from reconsume.sidecar.settings import ProcessSettings
+
+__all__ = ["run_console", "run_scheduler", "run_sidecar"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Process(Protocol):
+    def run(self, stop: threading.Event) -> None: ...
+
+
+def run_scheduler(settings: Settings) -> None:
+    """Run one worker; the batch in hand is finished first."""
+    from reconsume.bridge.scheduler.service import SchedulerService
+
+    def told(address: str) -> None:
+        logger.info("management: http://%s", address)
+
+    _run("scheduler worker", settings, lambda level: SchedulerService(settings, told, level))
+
+
+def run_sidecar(settings: ProcessSettings) -> None:
+    """Run a sidecar; what is in hand is finished first."""
+    if not _has("fastapi", "uvicorn", "httptools", "uvloop"):
+        raise IllegalSetting(
+            "the sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout"
+        )
+    from reconsume.sidecar.process.process import Sidecar
+
+    scheme = "http" if settings.sidecar.tls is None else "https"
+
+    def told(api: str, management: str) -> None:
+        logger.info("API: %s://%s, management: http://%s", scheme, api, management)
+
+    _run("the sidecar", settings, lambda level: Sidecar(settings, told, level))
+
+
+def run_console(settings: ConsoleProcessSettings) -> None:
+    """Run a console."""
+    if not _has("httptools", "jinja2", "starlette", "uvicorn"):
+        raise IllegalSetting(
+            "the console needs Jinja2, Starlette, uvicorn and more: pip install '.[cli,console]' in the checkout"
+        )
+    from reconsume.console.process import Console
+
+    def told(pages: str, management: str) -> None:
+        logger.info("pages: http://%s, management: http://%s", pages, management)
+
+    _run("the console", settings, lambda level: Console(settings, told, level))
+
+
+def _has(*modules: str) -> bool:
+    return all(find_spec(module) is not None for module in modules)
+
+
+def _run(what: str, settings: Settings, make: Callable[[RootLevel], _Process]) -> None:
+    level = configure_logs(settings.logging.level, settings.logging.format)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    stop = stop_at_signals()
+    process = make(level)
+    keep_what_is_loaded()
+    logger.info("%s starts, Kafka at %s", what, settings.bootstrap_servers)
+    process.run(stop)
+    logger.info("%s has stopped", what)

@@ -1,0 +1,1 @@
+"""What became of every message of a demo or of a run of faults, from the topics alone."""

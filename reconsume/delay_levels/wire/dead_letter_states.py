@@ -1,0 +1,118 @@
+"""Records of the DEAD_LETTERS topic: what became of a dead letter. One without a record is open.
+
+The key is `<topic>/<partition>/<offset>/<stored>`, where `stored` is the append time in milliseconds: a topic that was
+made again has other ones, so its dead letters are open. The value is a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from reconsume.delay_levels.errors import MalformedProperty
+
+__all__ = [
+    "OPEN",
+    "RESENT",
+    "RESOLVED",
+    "STATES",
+    "SUPERSEDED",
+    "DeadLetterKey",
+    "DeadLetterState",
+    "decode_state",
+    "encode_state",
+    "parse_key",
+]
+
+OPEN: Final = "OPEN"
+RESENT: Final = "RESENT"
+RESOLVED: Final = "RESOLVED"
+SUPERSEDED: Final = "SUPERSEDED"
+STATES: Final = {
+    OPEN: "waits for a person",
+    RESENT: "was sent again",
+    RESOLVED: "was closed without being sent again",
+    SUPERSEDED: "the same message has a newer dead letter",
+}
+_KEY: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})/([0-9]{1,19})/(-?[0-9]{1,19})", re.ASCII)
+_LARGEST: Final = 2**63 - 1
+
+
+class DeadLetterKey(NamedTuple):
+    """Which dead letter it is.
+
+    Attributes:
+        topic: the Kafka topic.
+        stored_ms: its append time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    stored_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}/{self.stored_ms}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterState:
+    """What became of it.
+
+    Attributes:
+        state: a key of `STATES`, but not `OPEN`.
+        at_ms: when, by the clock of the program that wrote it.
+        by: who.
+        why: as a person says it; empty where nobody said anything.
+        job: the `REPLAY_ID` of a resend, else empty.
+        newer: of a superseded one, where the newer dead letter stands: `<partition>/<offset>`; else empty.
+    """
+
+    state: str
+    at_ms: int
+    by: str
+    why: str = ""
+    job: str = ""
+    newer: str = ""
+
+
+def parse_key(key: bytes | None) -> DeadLetterKey:
+    """The dead letter that a record is about.
+
+    Raises:
+        MalformedProperty: the key is something else.
+    """
+    match = _KEY.fullmatch((key or b"").decode(errors="replace"))
+    if match is None:
+        raise MalformedProperty(f"key {key!r} is no <topic>/<partition>/<offset>/<stored>")
+    return DeadLetterKey(match[1], int(match[2]), int(match[3]), int(match[4]))
+
+
+def encode_state(state: DeadLetterState) -> str:
+    """The value of a record."""
+    value: dict[str, Any] = {"state": state.state, "at": state.at_ms, "by": state.by}
+    value |= {name: text for name in ("why", "job", "newer") if (text := getattr(state, name))}
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode_state(value: bytes) -> DeadLetterState:
+    """The state that `encode_state` wrote; fields of later versions are ignored.
+
+    Raises:
+        MalformedProperty: the value is something else.
+    """
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+    state, at_ms = found.get("state"), found.get("at")
+    texts = [found.get(name, "") for name in ("by", "why", "job", "newer")]
+    if state not in (RESENT, RESOLVED, SUPERSEDED) or type(at_ms) is not int or not 0 <= at_ms <= _LARGEST:
+        raise MalformedProperty(f"value {value[:80]!r} needs a state (RESENT, RESOLVED, SUPERSEDED) and a time")
+    if not all(isinstance(one, str) for one in texts):
+        raise MalformedProperty(f"value {value[:80]!r} has a by, why, job or newer that is no text")
+    return DeadLetterState(state, at_ms, *texts)

@@ -1,0 +1,1 @@
+"""An index of dead letters that is rebuilt from Kafka at will."""

@@ -1,0 +1,64 @@
+"""Reduce the cause of a dead letter to a label, so that a thousand of one kind are counted together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from reconsume.delay_levels.errors import IllegalSetting
+
+__all__ = ["UNKNOWN_CAUSE", "CauseLabels"]
+
+UNKNOWN_CAUSE: Final = "(no cause)"
+_LONGEST: Final = 120
+_READ: Final = 500
+"""Characters of a cause that are looked at."""
+_PARTS: Final = (
+    (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<id>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]]+"), "<url>"),
+    (re.compile(r"\b[^\s@'\"<>(]+@[^\s@'\"<>)]+\.[a-zA-Z]{2,}\b"), "<address>"),
+    (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?(?![\w.])"), "<host>"),
+    (re.compile(r"(?<![\w.-])(?:[a-zA-Z0-9][a-zA-Z0-9-]*\.)+[a-zA-Z0-9-]*[a-zA-Z0-9]:\d{1,5}\b"), "<host>"),
+    (re.compile(r"(?<![\w.-])(?:[a-z0-9][a-z0-9-]*\.){2,}[a-z]{2,}(?![\w.-])"), "<host>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b"), "<id>"),
+    (re.compile(r"\d+(?:[.,:_/-]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+"""What differs from message to message, and what stands for it."""
+
+
+class CauseLabels:
+    """Gives each cause its label.
+
+    Args:
+        rules: labels by regular expressions, of which the first that is found in the class or the cause counts. What
+            none is found in is labelled by its class, and its text without ids, numbers and host names.
+
+    Raises:
+        IllegalSetting: an expression is none, or a label is blank.
+    """
+
+    def __init__(self, rules: Mapping[str, str] | None = None) -> None:
+        self._rules: list[tuple[re.Pattern[str], str]] = []
+        for pattern, label in (rules or {}).items():
+            try:
+                self._rules.append((re.compile(pattern), label))
+            except re.error as error:
+                raise IllegalSetting(f"cause_labels: {pattern!r} is no regular expression: {error}") from None
+            if not label.strip():
+                raise IllegalSetting(f"cause_labels: the label of {pattern!r} is blank; give it a name")
+
+    def label(self, exception_class: str | None, cause: str | None) -> str:
+        """Return the label of a cause, at most 120 characters."""
+        text = (cause or "")[:_READ]
+        said = ": ".join(filter(None, (exception_class, text)))
+        for pattern, label in self._rules:
+            if pattern.search(said):
+                return label[:_LONGEST]
+        name = (exception_class or "").rpartition(".")[2]
+        line = text.partition("\n")[0]
+        for pattern, stand_in in _PARTS:
+            line = pattern.sub(stand_in, line)
+        found = ": ".join(filter(None, (name, line.strip())))
+        return found[:_LONGEST] or UNKNOWN_CAUSE

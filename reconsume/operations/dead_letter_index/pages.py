@@ -1,0 +1,81 @@
+"""Pages of dead letters out of the index, as `dead_letters.read_page` gives them out of Kafka."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.record_address import RecordAddress
+
+__all__ = ["indexed_page", "is_index_cursor"]
+
+_CURSOR: Final = re.compile(r"i([0-9]{1,19}):([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
+
+
+def is_index_cursor(before: str) -> bool:
+    """Whether a page of the index ended there."""
+    return before.startswith("i")
+
+
+def indexed_page(
+    store: DeadLetterStore, group: str, topic: str, wanted: Filter, before: str | None, limit: int
+) -> Page:
+    """Return a page of a group's dead letters, without values, stack traces and headers.
+
+    Args:
+        store: the index.
+        group: whose.
+        topic: its dead-letter topic.
+        wanted: which; a text is looked for in causes and classes, not in stack traces.
+        before: `older` of the page before.
+        limit: of the page.
+
+    Raises:
+        IllegalSetting: `before` is not what a page gave.
+    """
+    key = None
+    if before is not None:
+        match = _CURSOR.fullmatch(before)
+        if match is None:
+            raise IllegalSetting(f"{before[:80]!r} is not where a page ended; begin again without it")
+        stored_ms, partition, offset = map(int, match.groups())
+        key = DeadLetterKey(topic, partition, offset, stored_ms)
+    conditions = LetterFilter(
+        group=group,
+        state=wanted.state,
+        label=wanted.label,
+        text=wanted.text,
+        key=None if wanted.key is None else wanted.key.encode(),
+        message_id=wanted.message_id,
+        since_ms=wanted.since_ms,
+        until_ms=wanted.until_ms,
+    )
+    found = store.find(conditions, limit=limit + 1, before=key)
+    records = [_record(one) for one in found[:limit]]
+    last = found[limit - 1].key if len(found) > limit else None
+    older = None if last is None else f"i{last.stored_ms}:{last.partition}:{last.offset}"
+    return Page(records, store.count(LetterFilter(group=group)), older, store.count(conditions))
+
+
+def _record(one: IndexedLetter) -> DeadLetterRecord:
+    letter = DeadLetterInfo(
+        group=one.group,
+        origin_message_id=one.message_id,
+        origin_topic=one.origin_topic,
+        attempt=one.attempt,
+        cause=one.cause,
+        exception_class=one.exception_class,
+        stacktrace=None,
+        born_ms=None,
+        first_failure_ms=None,
+        replay_id=None,
+        replay_times=one.replay_times,
+    )
+    place = RecordAddress(one.key.partition, one.key.offset)
+    return DeadLetterRecord(one.key.topic, place, one.record_key, None, [], one.key.stored_ms, letter, one.state)

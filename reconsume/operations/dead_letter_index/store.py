@@ -1,0 +1,289 @@
+"""What is known of dead letters, in SQLite: a cache that Kafka can fill again at any time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from reconsume.delay_levels.wire.dead_letter_states import OPEN, SUPERSEDED, DeadLetterKey, DeadLetterState
+from reconsume.operations.dead_letter_index.letters import (
+    MOST_OF_KEY,
+    Counted,
+    IndexedLetter,
+    IndexFull,
+    LetterFilter,
+    OpenLetters,
+    Progress,
+)
+
+__all__ = ["DeadLetterStore"]
+
+logger = logging.getLogger(__name__)
+
+_VERSION: Final = 1
+_SCHEMA: Final = f"""
+CREATE TABLE letters (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
+    "group" TEXT NOT NULL, message_id TEXT NOT NULL, origin_topic TEXT, key BLOB, label TEXT NOT NULL,
+    exception_class TEXT, cause TEXT, attempt INTEGER, replay_times INTEGER NOT NULL, size INTEGER NOT NULL,
+    headers TEXT NOT NULL, state TEXT NOT NULL DEFAULT '{OPEN}', at_ms INTEGER NOT NULL DEFAULT 0,
+    by TEXT NOT NULL DEFAULT '', why TEXT NOT NULL DEFAULT '', job TEXT NOT NULL DEFAULT '',
+    newer TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (topic, partition, offset)
+) WITHOUT ROWID;
+CREATE INDEX by_time ON letters (stored_ms);
+CREATE INDEX by_group ON letters ("group", stored_ms, state, label);
+CREATE INDEX by_message ON letters (message_id);
+CREATE INDEX by_key ON letters (key);
+CREATE TABLE progress (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, topic_id TEXT NOT NULL, next INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+PRAGMA user_version = {_VERSION};
+"""
+_LETTER: Final = (
+    'topic, partition, offset, stored_ms, "group", message_id, origin_topic, key, label, exception_class, cause, '
+    "attempt, replay_times, size, headers"
+)
+_FIELDS: Final = (
+    *("group", "message_id", "origin_topic", "record_key", "label", "exception_class", "cause", "attempt"),
+    *("replay_times", "size"),
+)
+_STATE: Final = "state, at_ms, by, why, job, newer"
+_SUPERSEDE: Final = (
+    'UPDATE letters SET state = ? WHERE message_id = ? AND "group" = ? AND state = ? AND EXISTS ('
+    "SELECT 1 FROM letters AS newer "
+    'WHERE newer.message_id = letters.message_id AND newer."group" = letters."group" AND '
+    "(newer.stored_ms, newer.partition, newer.offset) > (letters.stored_ms, letters.partition, letters.offset))"
+)
+_HOUR_MS: Final = 3_600_000
+_MOST_OF_HEADERS: Final = 4_096
+_MOST_OF_CAUSE: Final = 2_000
+
+
+class DeadLetterStore:
+    """One file, used by one process; several threads take turns. Use it as a context.
+
+    A file of another version, or one that is damaged, is made anew. While another process has the file, or where it
+    cannot be written, the store is in memory.
+
+    Args:
+        file: where it is; None keeps it in memory.
+        max_mib: its size at most.
+    """
+
+    def __init__(self, file: Path | None = None, max_mib: int = 1_024) -> None:
+        self._max_mib = max_mib
+        self._lock = threading.Lock()
+        self._alone: int | None = None
+        self._file = file
+        if file is not None:
+            try:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._alone = _lock_file(file)
+            except OSError as error:
+                self._file = None
+                logger.warning("index of dead letters is in memory file=%s: %s", file, error)
+        self._database = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._file is None:
+            return self._fresh(sqlite3.connect(":memory:", check_same_thread=False))
+        try:
+            database = sqlite3.connect(self._file, check_same_thread=False)
+            if database.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
+                return self._tuned(database)
+            database.close()
+        except sqlite3.DatabaseError:
+            pass
+        for part in ("", "-wal", "-shm"):
+            Path(f"{self._file}{part}").unlink(missing_ok=True)
+        return self._fresh(sqlite3.connect(self._file, check_same_thread=False))
+
+    def _tuned(self, database: sqlite3.Connection) -> sqlite3.Connection:
+        [page_bytes] = database.execute("PRAGMA page_size").fetchone()
+        database.execute(f"PRAGMA max_page_count = {self._max_mib * 1_048_576 // page_bytes}")
+        # What a crash takes is read from Kafka again.
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = OFF")
+        return database
+
+    def _fresh(self, database: sqlite3.Connection) -> sqlite3.Connection:
+        self._tuned(database).executescript(_SCHEMA)
+        return database
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._lock:
+            self._database.close()
+        if self._alone is not None:
+            os.close(self._alone)
+
+    def progress(self) -> dict[tuple[str, int], Progress]:
+        """How far each partition is read."""
+        rows = self._rows("SELECT topic, partition, topic_id, next FROM progress", ())
+        return {(topic, partition): Progress(topic_id, following) for topic, partition, topic_id, following in rows}
+
+    def add(
+        self,
+        letters: Iterable[IndexedLetter],
+        states: Mapping[DeadLetterKey, DeadLetterState | None],
+        read: Mapping[tuple[str, int], Progress],
+    ) -> None:
+        """Add what was read, and how far, both or neither.
+
+        Args:
+            letters: new ones; what became of them comes with `states`.
+            states: of letters that are known; None opens one again, and others are left out.
+            read: how far, by partition.
+
+        Raises:
+            IndexFull: there is no room; nothing was added.
+        """
+        added = list(letters)
+        try:
+            with self._lock, self._database as database:
+                self._add(database, added, states, read)
+        except sqlite3.OperationalError as error:
+            raise IndexFull(
+                f"the index of dead letters cannot grow ({error}): raise console.index_mib ({self._max_mib}), or make "
+                "room on its disk"
+            ) from error
+
+    @staticmethod
+    def _add(
+        database: sqlite3.Connection,
+        added: Sequence[IndexedLetter],
+        states: Mapping[DeadLetterKey, DeadLetterState | None],
+        read: Mapping[tuple[str, int], Progress],
+    ) -> None:
+        database.executemany(
+            f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
+            map(_row, added),
+        )
+        # The newest dead letter of a message counts, whoever has sent it again.
+        database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
+        database.executemany(
+            f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
+            "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",
+            (((OPEN, 0, "", "", "", "") if one is None else astuple(one)) + tuple(key) for key, one in states.items()),
+        )
+        database.executemany(
+            "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)",
+            ((*where, *progress) for where, progress in read.items()),
+        )
+
+    def forget(self, topic: str, partition: int, before: int | None) -> None:
+        """Remove the letters of a partition that stood before an offset; None removes all, and the progress."""
+        where, values = "topic = ? AND partition = ?", (topic, partition)
+        with self._lock, self._database as database:
+            if before is None:
+                database.execute(f"DELETE FROM letters WHERE {where}", values)  # noqa: S608
+                database.execute(f"DELETE FROM progress WHERE {where}", values)  # noqa: S608
+            else:
+                database.execute(f"DELETE FROM letters WHERE {where} AND offset < ?", (*values, before))  # noqa: S608
+
+    def find(
+        self, wanted: LetterFilter, *, limit: int = 50, before: DeadLetterKey | None = None
+    ) -> list[IndexedLetter]:
+        """Return dead letters, newest first, from behind one on."""
+        where, values = wanted.where()
+        if before is not None:
+            where += " AND (stored_ms, topic, partition, offset) < (?, ?, ?, ?)"
+            values += (before.stored_ms, before.topic, before.partition, before.offset)
+        rows = self._rows(
+            f"SELECT {_LETTER}, {_STATE} FROM letters WHERE {where} "  # noqa: S608
+            "ORDER BY stored_ms DESC, topic DESC, partition DESC, offset DESC LIMIT ?",
+            (*values, limit),
+        )
+        return [_letter(row) for row in rows]
+
+    def count(self, wanted: LetterFilter) -> int:
+        """Return how many there are."""
+        where, values = wanted.where()
+        return int(self._rows(f"SELECT count(*) FROM letters WHERE {where}", values)[0][0])  # noqa: S608
+
+    def open_by_group(self, now_ms: float) -> dict[str, OpenLetters]:
+        """Count the open dead letters of each group; groups without one are left out."""
+        rows = self._rows(
+            'SELECT "group", count(*), sum(stored_ms > ?), sum(stored_ms > ?), min(stored_ms) FROM letters '
+            'WHERE state = ? GROUP BY "group"',
+            (now_ms - _HOUR_MS, now_ms - 24 * _HOUR_MS, OPEN),
+        )
+        return {group: OpenLetters(*numbers) for group, *numbers in rows}
+
+    def count_by(self, column: str, wanted: LetterFilter, *, limit: int = 1_000) -> list[Counted]:
+        """Count by `group`, `label`, `state`, `origin_topic` or `hour`, the largest count first; `hour` by time."""
+        by = {
+            "group": '"group"',
+            "label": "label",
+            "state": "state",
+            "origin_topic": "coalesce(origin_topic, '')",
+            "hour": "stored_ms / 3600000 * 3600000",
+        }[column]
+        order = "1 DESC" if column == "hour" else "2 DESC, 1"
+        where, values = wanted.where()
+        rows = self._rows(
+            f"SELECT {by}, count(*), min(stored_ms), max(stored_ms) FROM letters WHERE {where} "  # noqa: S608
+            f"GROUP BY 1 ORDER BY {order} LIMIT ?",
+            (*values, limit),
+        )
+        return [Counted(str(value), *numbers) for value, *numbers in rows]
+
+    def _rows(self, query: str, values: Iterable[Any]) -> list[Any]:
+        with self._lock:
+            return self._database.execute(query, tuple(values)).fetchall()
+
+
+def _lock_file(file: Path) -> int | None:
+    """Keep other processes from a file; raises `OSError` where one has it."""
+    try:
+        import fcntl  # noqa: PLC0415 - Windows has none, and SQLite locks files itself
+    except ImportError:
+        return None
+    lock = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _row(one: IndexedLetter) -> tuple[Any, ...]:
+    return (
+        *(*one.key, one.group, one.message_id, one.origin_topic, one.record_key and one.record_key[:MOST_OF_KEY]),
+        *(one.label, one.exception_class, one.cause and one.cause[:_MOST_OF_CAUSE], one.attempt, one.replay_times),
+        *(one.size, _bounded(one.headers)),
+    )
+
+
+def _letter(row: Sequence[Any]) -> IndexedLetter:
+    state = DeadLetterState(*row[15:])
+    found: dict[str, Any] = dict(zip(_FIELDS, row[4:14], strict=True))
+    return IndexedLetter(
+        key=DeadLetterKey(*row[:4]),
+        headers=json.loads(row[14]),
+        state=None if state.state == OPEN else state,
+        **found,
+    )
+
+
+def _bounded(headers: Mapping[str, str]) -> str:
+    kept: dict[str, str] = {}
+    left = _MOST_OF_HEADERS
+    for name, text in headers.items():
+        left -= len(name) + len(text)
+        if left >= 0:
+            kept[name] = text
+    return json.dumps(kept, ensure_ascii=False)

@@ -1,0 +1,107 @@
+"""What became of dead letters: the topic of their states."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.bridge.writing.exclusive_writer import NewRecord
+from reconsume.delay_levels.errors import MalformedProperty, TopicNotReady
+from reconsume.delay_levels.wire.dead_letter_states import (
+    OPEN,
+    DeadLetterKey,
+    DeadLetterState,
+    decode_state,
+    encode_state,
+    parse_key,
+)
+
+__all__ = ["StatesReader", "resend_id", "state_name", "state_record", "states_topic"]
+
+logger = logging.getLogger(__name__)
+
+_ONLY_PARTITION: Final = 0
+_FIRST_STEP_MS: Final = 3_600_000
+
+
+class StatesReader:
+    """States of dead letters; reads backwards, no further than the oldest dead letter that is asked for needs.
+
+    A state is written after its dead letter, so what is older than a dead letter does not tell of it.
+
+    Args:
+        cluster: the installation.
+        to_the_last: wait for transactions that are open now.
+    """
+
+    def __init__(self, cluster: Cluster, *, to_the_last: bool = False) -> None:
+        self._cluster = cluster
+        self._to_the_last = to_the_last
+        self._where = cluster.names.dead_letter_states, _ONLY_PARTITION
+        self._states: dict[DeadLetterKey, DeadLetterState | None] = {}
+        self._start: int | None = None
+        self._since_ms = 0
+        self._step_ms = _FIRST_STEP_MS
+
+    def of(self, letter: DeadLetterKey) -> DeadLetterState | None:
+        """Return the state of a dead letter, None while it is open.
+
+        Raises:
+            KafkaNotReachable: no answer.
+            KafkaRefused: the right to read the topic is missing.
+        """
+        if self._start is None or letter.stored_ms < self._since_ms:
+            self._read_since(letter.stored_ms)
+        return self._states.get(letter)
+
+    def _read_since(self, stored_ms: int) -> None:
+        admin, where = self._cluster.admin, self._where
+        if not admin.partitions([where[0]]):
+            # An installation of an earlier version; `topics apply` makes it.
+            self._start, self._since_ms = 0, 0
+            return
+        since_ms = max(0, stored_ms - (self._step_ms if self._start is not None else 0))
+        start = admin.offsets_at([where], since_ms, uncommitted=True)[where]
+        end = self._start
+        if end is None:
+            end = admin.end_offsets([where], uncommitted=self._to_the_last)[where]
+        older: dict[DeadLetterKey, DeadLetterState | None] = {}
+        with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
+            for message in reader.records({where: (min(start, end), end)}):
+                try:
+                    key, value = parse_key(message.key), message.value
+                    older[key] = None if value is None else decode_state(value)
+                except MalformedProperty as error:
+                    logger.warning("record skipped topic=%s offset=%s: %s", where[0], message.offset, error)
+        self._states = older | self._states
+        self._start, self._since_ms, self._step_ms = min(start, end), since_ms, 2 * self._step_ms
+
+
+def state_name(state: DeadLetterState | None) -> str:
+    """Return its name, `OPEN` for None."""
+    return OPEN if state is None else state.state
+
+
+def resend_id(cluster: Cluster) -> str:
+    """Return the transactional id of all who change the state of dead letters."""
+    return f"{cluster.names.prefix}dlq-resend"
+
+
+def state_record(topic: str, key: DeadLetterKey, state: DeadLetterState | None) -> NewRecord:
+    """Return the record that writes a state down; None opens a dead letter."""
+    value = None if state is None else encode_state(state).encode()
+    return NewRecord(topic, value, str(key).encode(), _ONLY_PARTITION)
+
+
+def states_topic(cluster: Cluster) -> str:
+    """Return the topic.
+
+    Raises:
+        TopicNotReady: it does not exist.
+    """
+    topic = cluster.names.dead_letter_states
+    if not cluster.admin.partitions([topic]):
+        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
+    return topic

@@ -1,0 +1,71 @@
+"""Resolve dead letters that need no resend, and open them again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState
+from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
+from reconsume.operations.dead_letters import DeadLetterRecord, read_these
+from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.resend import MOST
+
+__all__ = ["Changed", "reopen", "resolve"]
+
+
+class Changed(NamedTuple):
+    """A dead letter that was to be resolved, or opened.
+
+    Attributes:
+        before: a key of `STATES`.
+        is_changed: what was sent again stays as it is, for example.
+    """
+
+    record: DeadLetterRecord
+    before: str
+    is_changed: bool
+
+
+def resolve(cluster: Cluster, group: str, places: Collection[RecordAddress], *, by: str, why: str) -> list[Changed]:
+    """Resolve those that are open, so that nobody sends them again.
+
+    Args:
+        cluster: the installation.
+        group: whose.
+        places: which.
+        by: who does it.
+        why: for those who look later.
+
+    Raises:
+        IllegalSetting: too many are named, or none.
+        RecordNotFound: one is not there.
+        TopicNotReady: the group has no dead-letter topic, or the topic of states is missing.
+        KafkaNotReachable: an answer did not come; the same call goes on.
+        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+    """
+    return _change(cluster, group, places, OPEN, DeadLetterState(RESOLVED, int(cluster.clock()), by, why))
+
+
+def reopen(cluster: Cluster, group: str, places: Collection[RecordAddress]) -> list[Changed]:
+    """Open those that were resolved; errors as those of `resolve`."""
+    return _change(cluster, group, places, RESOLVED, None)
+
+
+def _change(
+    cluster: Cluster, group: str, places: Collection[RecordAddress], wanted: str, state: DeadLetterState | None
+) -> list[Changed]:
+    if not places or len(places) > MOST:
+        raise IllegalSetting(f"{len(places)} dead letters: name between 1 and {MOST:,}")
+    topic = states_topic(cluster)
+    with ExclusiveWriter(cluster, resend_id(cluster), "changing the state of dead letters") as writer:
+        writer.take_over()
+        states = StatesReader(cluster, to_the_last=True)
+        found = [(one, state_name(states.of(one.key_of_state))) for one in read_these(cluster, group, places)]
+        done = [Changed(one, before, before == wanted) for one, before in found]
+        if changes := [state_record(topic, one.record.key_of_state, state) for one in done if one.is_changed]:
+            writer.write_records(changes)
+    return done

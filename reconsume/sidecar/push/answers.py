@@ -1,0 +1,309 @@
+"""What an app's answer means, by one table with a column for each profile, and what the app says more in it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Self
+
+from reconsume.consumers.listeners.concurrently import TIMEOUT_LEVEL
+from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.send_back_copy import Cause
+from reconsume.sidecar.push.requests.cloud_events import decoded
+from reconsume.sidecar.push.settings import Profile
+
+__all__ = ["AppAnswer", "Meaning", "NoAnswer", "PushVerdict", "Row", "judge", "was_cut_off"]
+
+_BAD_GATEWAY: Final = 502
+_BUSY: Final = frozenset({408, 409, 425, 429})
+_GATEWAY: Final = frozenset({502, 503, 504})
+_SUSPEND: Final = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+_TEXT: Final = 1_024
+_STACK: Final = 4_096
+_LARGEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AppAnswer:
+    """What came back.
+
+    Attributes:
+        headers: names in lower case.
+        body: its beginning, as far as anybody looks into it.
+        json: of the body, if it is an object.
+        cut_off: headers or body are not whole; the status is.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    json: Mapping[str, Any] | None = None
+    cut_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """No status came back.
+
+    Attributes:
+        reason: for people.
+        timed_out: the app had the request and took too long; False if it could not be asked.
+        cut_off: the connection ended after the request was sent.
+        repeated: this request alone was cut off again and again, while others were answered.
+    """
+
+    reason: str
+    timed_out: bool = False
+    cut_off: bool = False
+    repeated: bool = False
+
+
+class Meaning(enum.Enum):
+    """What is done."""
+
+    ACK = "ack"
+    RETRY = "retry"
+    DEAD_LETTER = "dead_letter"
+    DROP = "drop"
+    HOLD = "hold"
+    MISSING_ROUTE = "missing_route"
+    """Hold for a while, then DEAD_LETTER."""
+
+
+class Row(enum.Enum):
+    """The rows of the table, and what each means to a native app."""
+
+    native: Meaning
+
+    def __new__(cls, answer: str, native: Meaning) -> Self:
+        """Keep the meaning beside the row."""
+        one = object.__new__(cls)
+        one._value_, one.native = answer, native
+        return one
+
+    SUCCESS = "2xx with SUCCESS or without a status", Meaning.ACK
+    RETRY = "2xx with RETRY", Meaning.RETRY
+    DROP = "2xx with DROP", Meaning.DROP
+    UNKNOWN = "2xx with another status", Meaning.RETRY
+    CUT_OFF = "2xx that was cut off", Meaning.RETRY
+    REFUSED = "400, 401, 403 and all other 4xx", Meaning.DEAD_LETTER
+    NOT_FOUND = "404", Meaning.MISSING_ROUTE
+    BUSY = "408, 409, 425, 429", Meaning.RETRY
+    FAILED = "5xx of the app", Meaning.RETRY
+    AWAY = "5xx of a proxy, or no connection", Meaning.HOLD
+    TIMED_OUT = "no answer in time", Meaning.RETRY
+    ENDS_APP = "the connection ends again and again, with this message alone", Meaning.RETRY
+    REDIRECT = "3xx", Meaning.DEAD_LETTER
+
+
+_STATUSES: Final[dict[object, Row]] = {
+    **dict.fromkeys((None, "", "SUCCESS", "CONSUME_SUCCESS"), Row.SUCCESS),
+    **dict.fromkeys(("RETRY", "RECONSUME_LATER", _SUSPEND), Row.RETRY),
+    "DROP": Row.DROP,
+}
+_OTHERWISE: Final[dict[Profile, dict[Row, Meaning]]] = {
+    Profile.DAPR: {Row.REFUSED: Meaning.RETRY, Row.NOT_FOUND: Meaning.DEAD_LETTER, Row.REDIRECT: Meaning.RETRY},
+    Profile.KNATIVE: {Row.CUT_OFF: Meaning.ACK, Row.NOT_FOUND: Meaning.RETRY},
+}
+"""What other columns of the table have in place of the native one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushVerdict:
+    """What is done with the messages of a request.
+
+    Attributes:
+        level: of a retry.
+        acknowledged: so many messages from the front are done all the same.
+        suspend_ms: of a retry in an order: try again in place after so long, -1 for the default; None to send back.
+        cause: what a dead letter shows; None for an acknowledgement alone.
+        one_by_one: the messages are delivered again at once, each alone: only one that fails alone is a dead letter.
+    """
+
+    row: Row
+    meaning: Meaning
+    level: int = 0
+    acknowledged: int = 0
+    suspend_ms: int | None = None
+    cause: Cause | None = None
+    one_by_one: bool = False
+
+
+def judge(
+    answer: AppAnswer | NoAnswer,
+    profile: Profile,
+    *,
+    size: int,
+    now_ms: float,
+    policy: Callable[[], RetryPolicy],
+    dead_letter_on: Collection[str] = (),
+) -> PushVerdict:
+    """What becomes of a request.
+
+    Args:
+        answer: what came back.
+        profile: of the subscription.
+        size: messages in the request.
+        now_ms: for a `Retry-After` that is a date.
+        policy: gives the group's levels; most answers need none.
+        dead_letter_on: types of errors that are not worth a retry.
+    """
+    if profile is Profile.KNATIVE and isinstance(answer, AppAnswer):
+        answer = replace(answer, json=None)  # such an app says nothing in its bodies
+    row = _row_of(answer)
+    verdict = PushVerdict(row, _OTHERWISE.get(profile, {}).get(row, row.native))
+    if isinstance(answer, NoAnswer):
+        level = TIMEOUT_LEVEL if answer.timed_out else 0
+        return replace(verdict, level=level, cause=Cause(answer.reason, row.name))
+    if verdict.meaning is Meaning.ACK:
+        if profile is not Profile.ROCKETMQ_BATCH:
+            return verdict
+        verdict = _acknowledged(verdict, answer, size)
+    else:
+        verdict = replace(verdict, cause=_cause(answer, row))
+        if verdict.meaning is Meaning.RETRY:
+            verdict = _qualified(verdict, answer, now_ms, policy)
+    return _unless_hopeless(verdict, size, dead_letter_on)
+
+
+def was_cut_off(answer: AppAnswer | NoAnswer) -> bool:
+    """Whether the app, as far as anybody can tell, had the request and ended without an answer; a proxy says 502."""
+    if isinstance(answer, NoAnswer):
+        return answer.cut_off
+    return answer.status == _BAD_GATEWAY and not _app_spoke(answer)
+
+
+def _row_of(answer: AppAnswer | NoAnswer) -> Row:
+    if isinstance(answer, NoAnswer):
+        return Row.ENDS_APP if answer.repeated else Row.TIMED_OUT if answer.timed_out else Row.AWAY
+    status = answer.status
+    if 200 <= status < 300:  # noqa: PLR2004 - as HTTP numbers its answers
+        return _row_of_success(answer)
+    if 300 <= status < 400:  # noqa: PLR2004
+        return Row.REDIRECT
+    if 400 <= status < 500:  # noqa: PLR2004
+        if status == 404:  # noqa: PLR2004
+            return Row.NOT_FOUND
+        return Row.BUSY if status in _BUSY else Row.REFUSED
+    return Row.AWAY if status in _GATEWAY and not _app_spoke(answer) else Row.FAILED
+
+
+def _row_of_success(answer: AppAnswer) -> Row:
+    if answer.cut_off:  # its body may have said RETRY
+        return Row.CUT_OFF
+    status = (answer.json or {}).get("status")
+    return _STATUSES.get(status, Row.UNKNOWN) if isinstance(status, str | None) else Row.UNKNOWN
+
+
+def _app_spoke(answer: AppAnswer) -> bool:
+    """A proxy knows nothing of these headers."""
+    return "retry-after" in answer.headers or any(name.startswith("reconsume-") for name in answer.headers)
+
+
+def _acknowledged(verdict: PushVerdict, answer: AppAnswer, size: int) -> PushVerdict:
+    """A batch with an `ackIndex` may be done in part (RocketMQ: CC-06 to CC-09)."""
+    index = _number(answer, "reconsume-ack-index", "ackIndex")
+    if index is None or index >= size - 1:
+        return verdict
+    level = _level(answer) or 0
+    if index < -1:
+        cause = Cause(f"ackIndex {index}: -1 sends the whole batch back, {size - 1} acknowledges it", "ackIndex")
+    else:
+        said = _cause(answer, verdict.row)
+        cause = replace(said, message=f"ackIndex {index}: {said.message}")
+    meaning = Meaning.DEAD_LETTER if level < 0 else Meaning.RETRY
+    return PushVerdict(verdict.row, meaning, level, acknowledged=max(0, index + 1), cause=cause)
+
+
+def _qualified(
+    verdict: PushVerdict, answer: AppAnswer, now_ms: float, policy: Callable[[], RetryPolicy]
+) -> PushVerdict:
+    level = _level(answer)
+    if level is None:
+        seconds = _retry_after(answer.headers.get("retry-after"), now_ms)
+        level = 0 if seconds is None else _level_at_least(seconds, policy())
+    if level < 0:
+        return replace(verdict, meaning=Meaning.DEAD_LETTER, level=DEAD_LETTER_LEVEL)
+    suspend = _number(answer, "reconsume-suspend-ms")
+    if suspend is None and answer.json is not None and answer.json.get("status") == _SUSPEND:
+        suspend = _whole(answer.json.get("suspendCurrentQueueTimeMillis"))
+        suspend = -1 if suspend is None else suspend
+    return replace(verdict, level=level, suspend_ms=suspend)
+
+
+def _unless_hopeless(verdict: PushVerdict, size: int, dead_letter_on: Collection[str]) -> PushVerdict:
+    """No retry for a type that is listed, unless the app wishes for one; of several messages it may be any."""
+    kind = None if verdict.cause is None else verdict.cause.exception_class
+    has_wish = verdict.level != 0 or verdict.suspend_ms is not None
+    if verdict.meaning is not Meaning.RETRY or has_wish or not is_named(kind, dead_letter_on):
+        return verdict
+    if size - verdict.acknowledged > 1:
+        return replace(verdict, one_by_one=True)
+    return replace(verdict, meaning=Meaning.DEAD_LETTER, level=DEAD_LETTER_LEVEL)
+
+
+def _level(answer: AppAnswer) -> int | None:
+    return _number(answer, "reconsume-delay-level", "delayLevelWhenNextConsume")
+
+
+def _level_at_least(seconds: float, policy: RetryPolicy) -> int:
+    """The lowest level that waits as long; the highest one where none does."""
+    levels = range(1, policy.max_level)
+    return next((one for one in levels if policy.delay_ms(one) >= seconds * 1000), policy.max_level)
+
+
+def _retry_after(text: str | None, now_ms: float) -> float | None:
+    """Seconds; None where it is neither a number nor a date."""
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:10])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    # "-0000" and the old forms come without a zone; HTTP dates are in GMT.
+    return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - now_ms / 1000)
+
+
+def _number(answer: AppAnswer, header: str, key: str | None = None) -> int | None:
+    """What a header says, or else a key of the body."""
+    said = _whole(answer.headers.get(header))
+    return _whole((answer.json or {}).get(key)) if said is None and key is not None else said
+
+
+def _whole(said: object) -> int | None:
+    """A whole number, cut to what one may be; anything else counts as not said."""
+    if isinstance(said, str):
+        text = said.strip()
+        if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 11):  # noqa: PLR2004 - 2^31
+            return None
+        said = int(text)
+    return max(-_LARGEST, min(said, _LARGEST)) if isinstance(said, int) and not isinstance(said, bool) else None
+
+
+def _cause(answer: AppAnswer, row: Row) -> Cause:
+    """Why, as the app says it; else what it answered, with the beginning of the body."""
+    error = (answer.json or {}).get("error")
+    told: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
+    headers = answer.headers
+    kind = _text(headers.get("reconsume-error-type"), told.get("type"))
+    knative = "; ".join(f"{name[4:]}: {decoded(value)}" for name, value in headers.items() if name.startswith("kne-"))
+    message = _text(headers.get("reconsume-error-message"), told.get("message")) or knative[:_TEXT] or _text("", error)
+    if not message:
+        beginning = answer.body[:_TEXT].decode(errors="replace").strip()
+        message = f"the app answered {answer.status}" + (f": {beginning}" if beginning else "")
+    otherwise = "APP_DROP" if row is Row.DROP else f"HTTP {answer.status}"
+    stack = told.get("stack")
+    return Cause(message, kind or otherwise, stack[:_STACK] if isinstance(stack, str) else None)
+
+
+def _text(header: str | None, in_body: object) -> str | None:
+    if header:
+        return decoded(header)[:_TEXT]
+    return in_body[:_TEXT] if isinstance(in_body, str) and in_body else None

@@ -1,1 +1,0 @@
-"""What an application answers and what it means."""

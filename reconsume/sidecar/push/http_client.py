@@ -1,0 +1,319 @@
+"""HTTP/1.1 to the app, with keep-alive, over TCP, TLS or a Unix socket; answers are read by httptools."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import quote, urlsplit
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
+from reconsume.sidecar.push.requests.cloud_events import parsed
+from reconsume.sidecar.push.requests.requests import AppRequest, HttpHeaders
+from reconsume.sidecar.push.settings import Profile, PushSettings
+
+__all__ = ["BODY_LIMIT", "AppClient", "ConnectionEnded", "Http1Connection", "Token", "answer_of"]
+
+_CONNECT_SECONDS: Final = 5.0
+"""At most half of the time for an answer, or a dead host would look like a slow app."""
+_KEEP_ALIVE_SECONDS: Final = 4.0
+"""Less than the 5 s after which common servers hang up, which a request on its way would meet."""
+_IN_A_PATH: Final = "%/:;,@&=+$!*'()?~#[]"
+BODY_LIMIT: Final = 64 * 1024
+"""Nobody looks further into an app's answer; the rest of a longer one is not read."""
+_HEAD_LIMIT: Final = 64 * 1024
+_FIRST_FINAL: Final = 200
+
+
+class AppClient:
+    """Asks the app, in one event loop. Connections are made as they are needed, and used again while they are young.
+
+    On httptools alone, because a request costs a tenth of the CPU that it costs with aiohttp: docs/sizing.md.
+    """
+
+    def __init__(self, settings: PushSettings) -> None:
+        # A knative app is asked at the URL as it is, unless there is a route.
+        self._base = settings.url.rstrip("/") if settings.route_template else settings.url
+        self._url = urlsplit(self._base)
+        host = self._url.netloc.encode("idna").decode()
+        self._every = f"host: {host}\r\nuser-agent: reconsume\r\naccept-encoding: identity\r\n"
+        self._unix_socket = settings.unix_socket
+        self._tls = _tls_of(settings)
+        self._token = None if settings.token_file is None else Token(settings.token_file, settings.profile)
+        self._idle: deque[Http1Connection] = deque()
+
+    async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
+        """The app's answer, or why there is none within so long; redirects are answers. Raises nothing.
+
+        Once a status has come it is the answer, whatever becomes of the rest.
+        """
+        connection: Http1Connection | None = None
+        try:
+            head = self._head(method, request)
+            async with asyncio.timeout(seconds):
+                connection = self._take() or await self._connect(seconds)
+                answer = await connection.ask(head, request.body)
+        except TimeoutError:
+            begun = None if connection is None else connection.cut_off()
+            return begun or NoAnswer(f"consume timeout: no answer within {seconds:g} s", timed_out=True)
+        except ConnectionEnded as error:
+            return NoAnswer(f"{self._base}: {error}", cut_off=error.asked)
+        else:
+            if connection.reusable:
+                self._idle.append(connection)
+                connection = None
+            return answer
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take(self) -> Http1Connection | None:
+        """The youngest; those that nobody needed for long are closed."""
+        oldest = asyncio.get_running_loop().time() - _KEEP_ALIVE_SECONDS
+        while self._idle and (self._idle[0].idle_since < oldest or not self._idle[0].reusable):
+            self._idle.popleft().close()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    async def _connect(self, seconds: float) -> Http1Connection:
+        loop, within = asyncio.get_running_loop(), min(_CONNECT_SECONDS, seconds / 2)
+        host, port = self._url.hostname or "", self._url.port or (80 if self._tls is None else 443)
+        name = None if self._tls is None else host
+        try:
+            async with asyncio.timeout(within):
+                if self._unix_socket is not None:
+                    _, connection = await loop.create_unix_connection(
+                        Http1Connection, str(self._unix_socket), ssl=self._tls, server_hostname=name
+                    )
+                else:
+                    _, connection = await loop.create_connection(
+                        Http1Connection, host, port, ssl=self._tls, server_hostname=name
+                    )
+        except TimeoutError:
+            raise ConnectionEnded(f"no connection within {within:g} s", asked=False) from None
+        except OSError as error:
+            raise ConnectionEnded(f"no connection: {error}", asked=False) from None
+        return connection
+
+    def _head(self, method: str, request: AppRequest) -> bytes:
+        """The request line and headers.
+
+        Raises:
+            ConnectionEnded: a header would break out of its line; whoever made it has not encoded it.
+        """
+        target = quote(self._url.path + request.path, safe=_IN_A_PATH) or "/"
+        headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
+        if method != "GET":
+            lines.append(f"content-length: {len(request.body)}\r\n")
+        text = "".join(lines)
+        if text.count("\n") != len(lines) or text.count("\r") != len(lines):
+            raise ConnectionEnded("a header of the request has a line break", asked=False)
+        return f"{method} {target} HTTP/1.1\r\n{self._every}{text}\r\n".encode("latin-1")
+
+
+class ConnectionEnded(ConnectionError):
+    """There is no answer; the text says why, and never what was sent instead of one.
+
+    Attributes:
+        asked: whether the request was sent.
+    """
+
+    def __init__(self, why: str, *, asked: bool = True) -> None:
+        super().__init__(why)
+        self.asked = asked
+
+
+class Http1Connection(asyncio.Protocol):
+    """All of it in one event loop.
+
+    Attributes:
+        idle_since: of the loop's clock, when the last answer was complete.
+        reusable: whether another request may be sent.
+    """
+
+    def __init__(self) -> None:
+        self.idle_since = 0.0
+        self.reusable = True
+        self._transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[AppAnswer] | None = None
+
+    async def ask(self, head: bytes, body: bytes) -> AppAnswer:
+        """Send a request and wait for the answer; once its status is there, it is one, also if the rest is cut off.
+
+        Raises:
+            ConnectionEnded: no status came.
+        """
+        self._answer = self._loop.create_future()
+        self._parser = HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body = b""
+        self._head_bytes = 0
+        self._head_is_complete = False
+        if self._transport.is_closing():
+            raise ConnectionEnded("the app has hung up", asked=False)
+        self._transport.write(head + body)
+        return await self._answer
+
+    def cut_off(self) -> AppAnswer | None:
+        """What has come of an answer that is not waited for any longer; None without a status."""
+        status = self._parser.get_status_code()
+        return None if status < _FIRST_FINAL else answer_of(status, self._headers, self._body, cut_off=True)
+
+    def close(self) -> None:
+        """At once."""
+        self.reusable = False
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Of `asyncio.Protocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Of `asyncio.Protocol`."""
+        if self._answer is None or self._answer.done():
+            self.close()  # nobody has asked for it
+            return
+        if not self._head_is_complete:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not self._answer.done():
+                self._fail(f"no HTTP ({type(error).__name__})")
+            self.close()
+        else:
+            if self._head_bytes > _HEAD_LIMIT and not self._head_is_complete:
+                self._fail("the head of its answer is too large")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Of `asyncio.Protocol`."""
+        self.reusable = False
+        if self._answer is None or self._answer.done():
+            return
+        length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
+        if self._head_is_complete and exc is None and length is None and coding is None:
+            self._complete()  # such a body ends with its connection
+        else:
+            self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of httptools."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Of httptools."""
+        self._head_is_complete = self._parser.get_status_code() >= _FIRST_FINAL
+
+    def on_body(self, body: bytes) -> None:
+        """Of httptools."""
+        if len(self._body) < BODY_LIMIT:
+            self._body += body[: BODY_LIMIT - len(self._body)]
+            if len(self._body) >= BODY_LIMIT:
+                self._complete()
+                self.close()
+
+    def on_message_complete(self) -> None:
+        """Of httptools."""
+        if self._head_is_complete:
+            if not self._parser.should_keep_alive():
+                self.close()
+            self._complete()
+        else:  # 100 and the like come before the answer
+            self._headers = {}
+
+    def _complete(self) -> None:
+        if self._transport.get_write_buffer_size():
+            self.reusable = False  # the app has answered before it has read the request
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer_of(self._parser.get_status_code(), self._headers, self._body))
+        self.idle_since = self._loop.time()
+
+    def _fail(self, why: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            begun = self.cut_off()
+            if begun is None:
+                self._answer.set_exception(ConnectionEnded(why))
+            else:
+                self._answer.set_result(begun)
+        self.close()
+
+
+def answer_of(status: int, headers: Mapping[str, str], body: bytes, *, cut_off: bool = False) -> AppAnswer:
+    """An answer; a body that is a JSON object counts, whatever its type is said to be, as with Dapr.
+
+    Args:
+        status: of HTTP.
+        headers: names in lower case.
+        body: its beginning.
+        cut_off: the rest of it did not come.
+    """
+    value = parsed(body) if body.lstrip()[:1] == b"{" and len(body) < BODY_LIMIT else None
+    return AppAnswer(status, headers, body, value if isinstance(value, dict) else None, cut_off)
+
+
+class Token:
+    """The text of a file, read again when the file changes; an unreadable one keeps what was read.
+
+    Raises:
+        IllegalSetting: it cannot be read, or no HTTP header could carry it.
+    """
+
+    def __init__(self, file: Path, profile: Profile) -> None:
+        self._file = file
+        self._dapr = profile is Profile.DAPR
+        self._stamp: tuple[int, int] | None = None
+        self._headers: HttpHeaders = []
+        try:
+            self._read()
+        except (OSError, ValueError) as error:
+            raise IllegalSetting(f"token_file {file}: {error}") from None
+
+    def headers(self) -> HttpHeaders:
+        """For each request."""
+        with suppress(OSError, ValueError):  # a file that is just being replaced is read at the next request
+            self._read()
+        return self._headers
+
+    def _read(self) -> None:
+        stat = self._file.stat()
+        if (stat.st_mtime_ns, stat.st_size) == self._stamp:
+            return
+        token = self._file.read_text(encoding="ascii").strip()
+        if not token or not all("!" <= one <= "~" for one in token):
+            raise ValueError("must hold one token of printable ASCII")
+        self._headers = [("dapr-api-token", token)] if self._dapr else [("authorization", f"Bearer {token}")]
+        self._stamp = (stat.st_mtime_ns, stat.st_size)
+
+
+def _tls_of(settings: PushSettings) -> ssl.SSLContext | None:
+    """For https URLs, None for others.
+
+    Raises:
+        IllegalSetting: a file cannot be used.
+    """
+    if urlsplit(settings.url).scheme != "https":
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.cert_file is not None:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+    except OSError as error:
+        raise IllegalSetting(f"ca_file, cert_file, key_file: {error}") from None
+    return context

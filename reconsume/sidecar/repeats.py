@@ -1,0 +1,191 @@
+"""Calls that come again: each is carried out once, and what was answered a while ago is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
+from reconsume.sidecar.guarding.shares import Shares, too_many_waiting
+from reconsume.sidecar.problems import Problem
+
+__all__ = ["EarlierSendBacks", "Once", "Remembered"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MOST_ANSWERS: Final = 50_000
+"""95 MB of them."""
+_MOST_EARLIER: Final = 200_000
+"""90 MB of them."""
+_MOST_OF_A_GROUP: Final = 50_000
+"""So that one group's flood leaves room for the others."""
+
+
+class Remembered(Generic[T]):
+    """Keeps each value for a while, and at most so many; the oldest goes first. Pure; times in milliseconds.
+
+    Args:
+        keep_ms: how long after it was put.
+        most: how many at most.
+    """
+
+    def __init__(self, keep_ms: float, most: int) -> None:
+        self._keep_ms = keep_ms
+        self._most = most
+        self._kept: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
+
+    def get(self, key: Hashable, now_ms: float) -> T | None:
+        """The value that was put under this key, unless that is too long ago."""
+        value, until_ms = self._kept.get(key, (None, now_ms))
+        return value if now_ms < until_ms else None
+
+    def put(self, key: Hashable, value: T, now_ms: float) -> None:
+        """Remember it from now on, as the newest."""
+        self._kept.pop(key, None)
+        self._kept[key] = value, now_ms + self._keep_ms
+        while self._kept and (len(self._kept) > self._most or next(iter(self._kept.values()))[1] <= now_ms):
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class EarlierSendBacks:
+    """The send-backs that processes before this one have written; filled at the start, the newest first.
+
+    Args:
+        keep_ms: how long they are remembered after the last one.
+        has_one_group: whether one group may have all places.
+        most: how many of all groups.
+        most_of_a_group: how many of each, where there are several.
+    """
+
+    def __init__(
+        self, keep_ms: float, *, has_one_group: bool, most: int = _MOST_EARLIER, most_of_a_group: int = _MOST_OF_A_GROUP
+    ) -> None:
+        self._kept: dict[Attempt, RecentSendBack] = {}
+        self._keep_ms = keep_ms
+        self._until_ms = 0.0
+        self._most = most
+        self._most_of_a_group = most if has_one_group else most_of_a_group
+        self._of: Counter[str] = Counter()
+        self._left_out = 0
+
+    def get(self, attempt: Attempt, now_ms: float) -> RecentSendBack | None:
+        """What was written for an attempt, unless that is too long ago."""
+        if now_ms >= self._until_ms:
+            self._kept.clear()
+        return self._kept.get(attempt)
+
+    def add(self, attempt: Attempt, written: RecentSendBack, now_ms: float) -> None:
+        """Keep one more if there is room; a copy on a delay topic tells more than one in the inbox."""
+        self._until_ms = now_ms + self._keep_ms
+        if attempt in self._kept:
+            if not written.in_inbox:
+                self._kept[attempt] = written
+        elif len(self._kept) < self._most and self._of[attempt.group] < self._most_of_a_group:
+            self._of[attempt.group] += 1
+            self._kept[attempt] = written
+        else:
+            self._left_out += 1
+
+    def log(self, minutes: float) -> None:
+        """Say how many are known, and whether some are not."""
+        if self._left_out:
+            logger.warning(
+                "%d send-backs of the last %g minutes are not kept: memory is for %d of a group and %d in all; calls "
+                "that come again for them make a second copy",
+                *(self._left_out, minutes, self._most_of_a_group, self._most),
+            )
+        logger.info("%d send-backs of the last %g minutes are known", len(self._kept), minutes)
+
+
+class _Call(NamedTuple, Generic[T]):
+    subject: Hashable
+    answer: asyncio.Future[T]
+
+
+class Once(Generic[T]):
+    """All methods are for the thread of one event loop.
+
+    Guarantees: calls of one owner that Kafka does not answer leave places for the calls of others. A call that gave up
+    waiting leaves its send-back waiting for Kafka, and the next call of the same attempt joins it: an answer of 503
+    says nothing of whether it was stored. Test: tests/integration/test_sidecar_process.py.
+
+    Args:
+        keep_ms: how long an answer is remembered; an error is not.
+        most_running: how many calls may wait at a time.
+        clock: gives the time in milliseconds.
+        has_one_owner: whether all places are for one owner, because no other may call.
+    """
+
+    def __init__(self, keep_ms: float, most_running: int, clock: Clock, *, has_one_owner: bool = False) -> None:
+        self._running: dict[Hashable, _Call[T]] = {}
+        self._places = Shares(most_running, has_one_owner=has_one_owner)
+        self._done: Remembered[_Call[T]] = Remembered(keep_ms, _MOST_ANSWERS)
+        self._clock = clock
+
+    @property
+    def running(self) -> int:
+        """How many calls have begun and not ended, whether somebody waits for them or not."""
+        return len(self._running)
+
+    async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
+        """Begin, or join the call of the same key; a waiter that gives up ends nothing.
+
+        Args:
+            owner: the group or topic whose places it takes.
+            key: what is the same in a call that comes again.
+            subject: what a call is about; a key stands for one subject.
+            begin: gives a future that is not done yet.
+
+        Raises:
+            Problem: 409, the key was used for something else; 503, too many wait.
+            ReconsumeError: what the call ended with.
+        """
+        call = self._running.get(key) or self._done.get(key, self._clock())
+        if call is None:
+            call = self._begin(owner, key, subject, begin)
+        if call.subject != subject:
+            raise Problem(
+                "idempotency-key-reused",
+                "the header idempotency-key holds what an earlier call for another record or message had; take a new "
+                "one",
+            )
+        return await asyncio.shield(call.answer)
+
+    def _begin(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> _Call[T]:
+        self._take_place(owner)
+        try:
+            call = _Call(subject, begin())
+        except BaseException:
+            self._places.give_back(owner)
+            raise
+
+        def ended(answer: asyncio.Future[T]) -> None:
+            del self._running[key]
+            self._places.give_back(owner)
+            if not answer.cancelled() and answer.exception() is None:
+                self._done.put(key, call, self._clock())
+
+        self._running[key] = call
+        call.answer.add_done_callback(ended)
+        return call
+
+    def _take_place(self, owner: str) -> None:
+        if self._places.take(owner):
+            return
+        if self._places.free:
+            raise too_many_waiting(
+                f"{self._places.taken_by(owner)} calls for {owner} wait for Kafka; the {self._places.free} places that "
+                "are left of sidecar.limits.records_in_flight are kept for others"
+            )
+        raise too_many_waiting(
+            f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
+        )

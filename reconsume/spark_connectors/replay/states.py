@@ -1,0 +1,50 @@
+"""What became of dead letters, as Spark reads and writes the DEAD_LETTERS topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.wire.dead_letter_states import RESENT
+from reconsume.spark_connectors.source import TopicSource
+
+__all__ = ["read_states", "state_records"]
+
+_KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/([0-9]{1,18})$"
+
+
+def read_states(source: TopicSource) -> DataFrame:
+    """The last state of each dead letter: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`.
+
+    Dead letters that were opened again, and records that are malformed, are left out.
+    """
+    written = source.of_clients().raw([source.names.dead_letter_states])
+    key = F.col("key").cast("string")
+    last = written.groupBy(key.alias("key")).agg(F.max_by(F.col("value").cast("string"), "offset").alias("value"))
+
+    def part(number: int) -> Column:
+        return F.regexp_extract("key", _KEY, number)
+
+    return last.where(F.col("key").rlike(_KEY) & F.col("value").isNotNull()).select(
+        part(1).alias("kafka_topic"),
+        part(2).cast("int").alias("partition"),
+        part(3).cast("long").alias("offset"),
+        part(4).cast("long").alias("stored_ms"),
+        F.get_json_object("value", "$.state").alias("state"),
+    )
+
+
+def state_records(sent: DataFrame, plan_id: str, at_ms: int) -> DataFrame:
+    """Keys and values of the records that mark dead letters as sent again.
+
+    Args:
+        sent: rows of a plan.
+        plan_id: of the plan.
+        at_ms: when.
+    """
+    key = F.concat_ws("/", "kafka_topic", "partition", "offset", F.unix_millis("appended"))
+    state = {"state": F.lit(RESENT), "at": F.lit(at_ms), "by": F.lit("replay"), "job": F.lit(plan_id)}
+    value = F.to_json(F.struct(*(column.alias(name) for name, column in state.items())))
+    return sent.select(key.alias("key"), value.alias("value"))

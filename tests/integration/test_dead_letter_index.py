@@ -1,0 +1,153 @@
+"""The index of dead letters on a real Kafka: what is open, how old, and why; gone on with, and made anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.letters import LetterFilter
+from reconsume.operations.dead_letter_index.pages import indexed_page
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import Filter, read_page
+from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.resend import resend
+from reconsume.operations.resolve import reopen, resolve
+from tests.integration.installation import Installation, installation
+from tests.integration.test_dlq import headers_of, with_dead_letters
+from tests.support.consoles import console_settings, running_console
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+FIRST, SECOND, THIRD, FOURTH = (RecordAddress(0, number) for number in range(4))
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Iterator[Installation]:
+    with installation(bootstrap_servers) as one:
+        yield one
+
+
+@pytest.fixture
+def index(here: Installation) -> Iterator[DeadLetterIndex]:
+    with DeadLetterStore() as store:
+        yield DeadLetterIndex(here.cluster, store, CauseLabels())
+
+
+def stored(here: Installation, group: str) -> dict[RecordAddress, int]:
+    """When each dead letter of the group was stored."""
+    return {one.place: one.stored_ms for one in read_page(here.cluster, group).records}
+
+
+def open_of(index: DeadLetterIndex, group: str) -> tuple[int, int] | None:
+    """How many are open, and when the oldest was stored."""
+    index.look()
+    found = index.store.open_by_group(time.time() * 1_000).get(group)
+    return None if found is None else (found.number, found.oldest_ms)
+
+
+def test_a_dead_letter_is_open_until_it_is_sent_again_resolved_or_deleted(
+    here: Installation, index: DeadLetterIndex
+) -> None:
+    group, other = with_dead_letters(here, 5), with_dead_letters(here, 1)
+    assert not index.is_complete
+    at = stored(here, group)
+    assert open_of(index, group) == (5, at[FIRST])
+    assert index.is_complete
+    resend(here.cluster, group, [FIRST], replay_id="friday", by="alice")
+    assert open_of(index, group) == (4, at[SECOND])
+    resolve(here.cluster, group, [SECOND], by="bob", why="no such flight")
+    assert open_of(index, group) == (3, at[THIRD])
+    reopen(here.cluster, group, [SECOND])
+    assert open_of(index, group) == (4, at[SECOND])
+    topic = here.settings.names.dead_letter(group)
+    admin = AdminClient(here.settings.client_settings())
+    [deleted] = admin.delete_records([TopicPartition(topic, 0, FOURTH.offset)]).values()
+    deleted.result(30)
+    assert open_of(index, group) == (2, at[FOURTH])
+
+    # A message dies again, after it was sent again.
+    resend(here.cluster, group, [FOURTH], replay_id="saturday", by="alice")
+    headers = headers_of(group, 3, REPLAY_ID="saturday", REPLAY_TIMES="1")
+    here.produce(topic, b"value-3", key=b"key-3", headers=headers)
+    assert open_of(index, group) == (2, at[RecordAddress(0, 4)])
+    assert open_of(index, other) == (1, stored(here, other)[FIRST])
+
+
+def test_an_index_that_starts_later_or_goes_on_finds_the_same(here: Installation, tmp_path: Path) -> None:
+    group = with_dead_letters(here, 3)
+    resolve(here.cluster, group, [FIRST], by="bob", why="x")
+    found = []
+    for file in (tmp_path / "a.db", tmp_path / "a.db", None):
+        with DeadLetterStore(file) as store:
+            index = DeadLetterIndex(here.cluster, store, CauseLabels())
+            index.look()
+            found.append(store.find(LetterFilter(group=group)))
+    assert found[0] == found[1] == found[2]
+    assert [one.state and one.state.by for one in found[0]] == [None, None, "bob"]
+
+
+def test_a_topic_that_was_made_again_is_read_anew(here: Installation, index: DeadLetterIndex) -> None:
+    group = with_dead_letters(here, 2)
+    resolve(here.cluster, group, [FIRST, SECOND], by="bob", why="x")
+    assert open_of(index, group) is None
+    topic = here.settings.names.dead_letter(group)
+    here.delete(topic)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    here.produce(topic, b"new", headers=headers_of(group, 0))
+    assert open_of(index, group) == (1, stored(here, group)[FIRST])
+    here.delete(topic)
+    assert open_of(index, group) is None
+
+
+def test_pages_of_the_index_are_those_of_kafka(here: Installation, index: DeadLetterIndex) -> None:
+    group = with_dead_letters(here, 25, partitions=3)
+    topic = here.settings.names.dead_letter(group)
+    index.look()
+    every = read_page(here.cluster, group).records
+    for wanted in (Filter(), Filter(key="key-7"), Filter(message_id="flights/0/8"), Filter(text="TIMEOUT")):
+        from_kafka = [one.place for one in every if wanted.takes(one)]
+        from_index, before = [], None
+        while True:
+            page = indexed_page(index.store, group, topic, wanted, before, limit=4)
+            assert (page.found, page.looked_at) == (len(from_kafka), 25)
+            from_index += [one.place for one in page.records]
+            if page.older is None:
+                break
+            before = page.older
+        assert sorted(from_index) == sorted(from_kafka)
+    assert [(one.value, one.number) for one in index.store.count_by("label", LetterFilter(group=group))] == [
+        ("no dep_time", 13),
+        ("timeout", 12),
+    ]
+
+
+def test_a_console_shows_and_exports_it(here: Installation, tmp_path: Path) -> None:
+    group = with_dead_letters(here, 3)
+    resolve(here.cluster, group, [FIRST], by="bob", why="x")
+    stored_ms = stored(here, group)[SECOND]
+    wanted = f'reconsume_oldest_open_dead_letter_timestamp_seconds{{group="{group}"}} {stored_ms / 1000!r}'
+    with running_console(console_settings(here.settings, index_folder=tmp_path)) as browser:
+        wait_until(lambda: _has(browser.probe("/metrics").text, wanted), 60, wanted)
+        overview = browser.get(f"/?q={group}").seen
+        assert f"{group} 2 2 2" in overview.words
+        causes = browser.get(f"/groups/{group}").seen
+        assert "timeout 1 50 %" in causes.words
+        [link] = [one for one in causes.links if "label=timeout" in one]
+        letters = browser.get(link).seen
+        assert letters.places == ["0/1"]
+        assert "Dead letters that match: 1 of 3." in letters.words
+    assert [one.suffix for one in sorted(tmp_path.iterdir())] != []
+
+
+def _has(metrics: str, wanted: str) -> bool:
+    name, _, value = wanted.rpartition(" ")
+    found = [line.rpartition(" ")[2] for line in metrics.splitlines() if line.startswith(name)]
+    return [float(one) for one in found] == [float(value)]

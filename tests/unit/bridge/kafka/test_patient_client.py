@@ -1,0 +1,81 @@
+"""Questions whose answers may never come."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from reconsume.bridge.kafka import patient_client
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.clients import Clients, forget, serve
+from reconsume.bridge.kafka.patient_client import AdminRequest
+from reconsume.delay_levels.errors import KafkaNotReachable
+
+NOWHERE: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def unanswered(*, request_timeout: float) -> Mapping[str, Future[Any]]:
+    assert request_timeout
+    return {"flights": Future()}
+
+
+def test_the_client_lives_until_it_has_answered() -> None:
+    """One that is let go may not even say that it was; then what is raised says that librdkafka has not answered."""
+    request = AdminRequest(AdminClient(NOWHERE).list_offsets, {FLIGHTS: OffsetSpec.latest()}, seconds=0.5)
+    gc.collect()
+    with pytest.raises(KafkaException) as raised:
+        request.answer(FLIGHTS)
+    assert "librdkafka has not answered" not in raised.value.args[0].str()
+
+
+def test_an_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient_client, "_GRACE_SECONDS", 0)
+    request = AdminRequest(unanswered, seconds=0.05)
+    assert list(request) == ["flights"]
+    with pytest.raises(KafkaException) as raised:
+        request.answer("flights")
+    assert raised.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+class Silent:
+    """A client whose answers got lost, and then one that answers."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+    def list_offsets(self, _wanted: object, *, request_timeout: float, **_: object) -> Mapping[Any, Future[Any]]:
+        self.asked += 1
+        assert request_timeout
+        return {FLIGHTS: Future()}
+
+
+def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Silent] = []
+
+    class Made(Clients):
+        def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+            assert settings
+            made.append(Silent())
+            return cast("AdminClient", made[-1])
+
+    monkeypatch.setattr(patient_client, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(patient_client, "_REQUEST_SECONDS", 0.05)
+    serve("nobody:1", Made())
+    try:
+        admin = KafkaAdmin({"bootstrap.servers": "nobody:1"}, patience=0.5)
+        with pytest.raises(KafkaNotReachable, match=r"flights-0.*librdkafka has not answered"):
+            admin.end_offsets([("flights", 0)])
+    finally:
+        forget("nobody:1")
+    assert len(made) >= 3
+    assert {one.asked for one in made[:-1]} == {1}

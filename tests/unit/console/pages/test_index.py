@@ -1,0 +1,81 @@
+"""The pages with the index of dead letters: what is open, since when, and why."""
+
+from __future__ import annotations
+
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.operations.dead_letter_index.letters import IndexedLetter
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from tests.support.consoles import Browser
+from tests.unit.console.fake_cluster import LETTERS, NOW, FakeCluster, status_of_groups
+
+MINUTE_MS = 60_000
+
+
+def indexed(offset: int, stored_ms: int, label: str, group: str = "departures") -> IndexedLetter:
+    return IndexedLetter(
+        key=DeadLetterKey(f"reconsume.DLQ.{group}", 0, offset, stored_ms),
+        group=group,
+        message_id=f"flights/0/{offset}",
+        origin_topic="flights",
+        record_key=b"k",
+        label=label,
+        exception_class=None,
+        cause=label,
+        attempt=17,
+        replay_times=0,
+        size=3,
+        headers={},
+    )
+
+
+def fill(cluster: FakeCluster) -> None:
+    """50 of one cause since an hour and a half ago, two of another one, one of which is resolved."""
+    cluster.store = DeadLetterStore()
+    slow = [indexed(number, NOW - 90 * MINUTE_MS + number * MINUTE_MS, "TimeoutError") for number in range(50)]
+    rare = [indexed(50, NOW - 50 * 60 * MINUTE_MS, "KeyError"), indexed(51, NOW - 5 * MINUTE_MS, "KeyError")]
+    resolved = DeadLetterState("RESOLVED", NOW, "bob", "known")
+    cluster.store.add([*slow, *rare], {rare[1].key: resolved}, {})
+
+
+def test_the_overview_counts_open_letters_and_sorts_by_them(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.report = status_of_groups(arrivals=900, departures=52)
+    fill(cluster)
+    words = browser.get("/").seen.words
+    assert "open dead letters 51" in words
+    assert words.index("departures") < words.index("arrivals"), "only these wait for a person"
+    assert "departures 51 19 50 2d 2h ago 52" in words
+    assert "arrivals 0 0 0 900" in words
+
+
+def test_the_overview_says_that_the_index_is_being_filled(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.left = 1_234_567
+    words = browser.get("/").seen.words
+    assert "The index of dead letters is being filled, 1,234,567 records to go" in words
+    assert "new in 1 h" not in words
+
+
+def test_a_group_shows_the_share_of_each_cause_and_since_when(browser: Browser, cluster: FakeCluster) -> None:
+    fill(cluster)
+    page = browser.get("/groups/departures").seen
+    assert "Of 51 open dead letters" in page.words
+    assert "TimeoutError 50 98 % 2026-11-22 18:30:00 UTC (1h 30m ago) 41m ago" in page.words
+    [link] = [one for one in page.links if "label=TimeoutError" in one]
+    letters = browser.get(link).seen
+    assert "Dead letters that match: 50 of 52." in letters.words
+    assert letters.places == [f"0/{number}" for number in range(49, -1, -1)]
+
+
+def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: FakeCluster) -> None:
+    fill(cluster)
+    first = browser.get(LETTERS).seen
+    [older] = [one for one in first.links if "before=" in one]
+    second = browser.get(older).seen
+    assert len(first.places) == 50
+    assert second.places == ["0/0", "0/50"]
+    refused = browser.get(LETTERS + "?before=ix")
+    assert (refused.status, "is not where a page ended" in refused.text) == (400, True)
+
+
+def test_a_group_without_open_letters(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.store = DeadLetterStore()
+    assert "No dead letter of this group is open." in browser.get("/groups/departures").seen.words

@@ -1,0 +1,167 @@
+"""The index of dead letters: what is found, counted, and forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.operations.dead_letter_index.letters import IndexedLetter, IndexFull, LetterFilter, Progress
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+
+TOPIC = "reconsume.DLQ.departures"
+HOUR_MS = 3_600_000
+
+
+def letter(offset: int, **more: object) -> IndexedLetter:
+    one = IndexedLetter(
+        key=DeadLetterKey(TOPIC, 0, offset, 1_000 + offset),
+        group="departures",
+        message_id=f"flights/0/{offset}",
+        origin_topic="flights",
+        record_key=b"k%d" % offset,
+        label="TimeoutError: no answer",
+        exception_class="TimeoutError",
+        cause="no answer",
+        attempt=17,
+        replay_times=0,
+        size=300,
+        headers={"trace": f"t{offset}"},
+    )
+    return replace(one, **more)  # type: ignore[arg-type]
+
+
+def filled(store: DeadLetterStore, *letters: IndexedLetter) -> DeadLetterStore:
+    store.add(letters, {}, {(TOPIC, 0): Progress("id", len(letters))})
+    return store
+
+
+def offsets(store: DeadLetterStore, wanted: LetterFilter, **more: object) -> list[int]:
+    return [one.key.offset for one in store.find(wanted, **more)]  # type: ignore[arg-type]
+
+
+def test_letters_are_found_newest_first_page_by_page() -> None:
+    store = filled(DeadLetterStore(), *map(letter, range(5)))
+    first = store.find(LetterFilter(), limit=2)
+    assert [one.key.offset for one in first] == [4, 3]
+    assert offsets(store, LetterFilter(), before=first[-1].key) == [2, 1, 0]
+    assert store.find(LetterFilter(), limit=1) == [letter(4)]
+    assert store.count(LetterFilter()) == 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (LetterFilter(group="departures"), [2, 1, 0]),
+        (LetterFilter(group="arrivals"), []),
+        (LetterFilter(key=b"k1"), [1]),
+        (LetterFilter(message_id="flights/0/2"), [2]),
+        (LetterFilter(label="KeyError: 'gate'"), [0]),
+        (LetterFilter(text="NO ANSWER"), [2, 1]),
+        (LetterFilter(text="100%_"), []),
+        (LetterFilter(header=("trace", "t1")), [1]),
+        (LetterFilter(header=('a"b', "x")), []),
+        (LetterFilter(since_ms=1_001, until_ms=1_002), [1]),
+        (LetterFilter(state="RESENT"), []),
+    ],
+)
+def test_a_filter_takes_what_it_says(wanted: LetterFilter, found: list[int]) -> None:
+    first = letter(0, label="KeyError: 'gate'", exception_class="KeyError", cause="'gate'")
+    store = filled(DeadLetterStore(), first, letter(1), letter(2))
+    assert offsets(store, wanted) == found
+    assert store.count(wanted) == len(found)
+
+
+def test_states_close_letters_and_open_them_again() -> None:
+    store = filled(DeadLetterStore(), letter(0), letter(1))
+    resent = DeadLetterState("RESENT", 5_000, "alice", job="dlq-1")
+    store.add((), {letter(0).key: resent, letter(7).key: resent}, {})
+    assert store.find(LetterFilter(state="RESENT")) == [letter(0, state=resent)]
+    assert offsets(store, LetterFilter(state="OPEN")) == [1]
+    store.add((), {letter(0).key: None}, {})
+    assert offsets(store, LetterFilter(state="OPEN")) == [1, 0]
+
+
+def test_a_state_of_a_topic_that_was_made_again_is_not_taken_for_that_of_a_new_letter() -> None:
+    store = filled(DeadLetterStore(), letter(0))
+    store.add((), {letter(0).key._replace(stored_ms=1): DeadLetterState("RESENT", 5_000, "alice")}, {})
+    assert offsets(store, LetterFilter(state="OPEN")) == [0]
+
+
+def test_the_newest_letter_of_a_message_supersedes_the_others_in_whatever_order_they_come() -> None:
+    newer = letter(3, message_id="flights/0/0")
+    for order in ([letter(0), newer], [newer, letter(0)]):
+        store = filled(DeadLetterStore(), *order)
+        assert offsets(store, LetterFilter(state="OPEN")) == [3]
+        assert offsets(store, LetterFilter(state="SUPERSEDED")) == [0]
+    other_group = replace(newer, group="arrivals")
+    assert offsets(filled(DeadLetterStore(), letter(0), other_group), LetterFilter(state="OPEN")) == [3, 0]
+
+
+def test_open_letters_are_counted_by_group_and_all_by_cause() -> None:
+    now = 100 * HOUR_MS
+    times = [now - 30 * HOUR_MS, now - 2 * HOUR_MS, now - 1_000]
+    letters = [
+        letter(number, key=DeadLetterKey(TOPIC, 0, number, stored), label="a" if number else "b")
+        for number, stored in enumerate(times)
+    ]
+    store = filled(DeadLetterStore(), *letters)
+    assert store.open_by_group(now) == {"departures": (3, 1, 2, times[0])}
+    assert store.count_by("label", LetterFilter()) == [("a", 2, times[1], times[2]), ("b", 1, times[0], times[0])]
+    assert [one.value for one in store.count_by("hour", LetterFilter())] == [
+        str(stored // HOUR_MS * HOUR_MS) for stored in reversed(times)
+    ]
+    store.add((), {one.key: DeadLetterState("RESOLVED", 1, "bob") for one in letters}, {})
+    assert store.open_by_group(now) == {}
+
+
+def test_what_kafka_has_deleted_is_forgotten() -> None:
+    store = filled(DeadLetterStore(), *map(letter, range(4)))
+    store.forget(TOPIC, 0, before=2)
+    assert offsets(store, LetterFilter()) == [3, 2]
+    assert store.progress() == {(TOPIC, 0): ("id", 4)}
+    store.forget(TOPIC, 0, before=None)
+    assert (offsets(store, LetterFilter()), store.progress()) == ([], {})
+
+
+def test_a_file_is_gone_on_with_and_made_anew_where_it_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "index.db"
+    with DeadLetterStore(file) as store:
+        filled(store, letter(0))
+    with DeadLetterStore(file) as store:
+        assert offsets(store, LetterFilter()) == [0]
+        store._database.execute("PRAGMA user_version = 99")
+    with DeadLetterStore(file) as store:
+        assert (offsets(store, LetterFilter()), store.progress()) == ([], {})
+    file.write_bytes(b"no database" * 1_000)
+    with DeadLetterStore(file) as store:
+        assert store.progress() == {}
+
+
+def test_a_full_index_says_so_and_stays_as_it_is(tmp_path: Path) -> None:
+    with DeadLetterStore(tmp_path / "i", max_mib=1) as store:
+        first = filled(store, letter(0))
+        large = [letter(number, cause="c" * 2_000) for number in range(1, 2_000)]
+        with pytest.raises(IndexFull, match=r"raise console.index_mib \(1\)"):
+            store.add(large, {}, {(TOPIC, 0): Progress("id", 2_000)})
+        assert (offsets(first, LetterFilter()), store.progress()) == ([0], {(TOPIC, 0): ("id", 1)})
+
+
+def test_a_file_that_another_process_has_or_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+    with DeadLetterStore(tmp_path / "i") as first:
+        filled(first, letter(0))
+        with DeadLetterStore(tmp_path / "i") as second:
+            assert second.progress() == {}
+    (tmp_path / "no folder").write_text("")
+    with DeadLetterStore(tmp_path / "no folder" / "i") as store:
+        assert offsets(filled(store, letter(0)), LetterFilter()) == [0]
+
+
+def test_what_is_long_is_cut(tmp_path: Path) -> None:
+    long = letter(0, record_key=b"k" * 9_000, cause="c" * 9_000, headers={"a": "x", "long": "y" * 9_000})
+    store = filled(DeadLetterStore(tmp_path / "i"), long)
+    [found] = store.find(LetterFilter(key=b"k" * 9_000))
+    assert found.record_key is not None
+    assert (len(found.record_key), len(found.cause or ""), found.headers) == (512, 2_000, {"a": "x"})

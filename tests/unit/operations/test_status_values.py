@@ -1,0 +1,53 @@
+"""The status as values and as JSON, of a Kafka in memory. Rest: tests/integration/test_status.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
+from reconsume.consumers import ConsumeConcurrentlyStatus, PushConsumer
+from reconsume.operations.status import GroupStatus, collect_status
+from reconsume.testing import InMemoryKafka
+
+
+def test_what_waits_and_what_is_dead() -> None:
+    with InMemoryKafka() as kafka:
+        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=1)
+        consumer.subscribe("flights")
+        consumer.register_message_listener(lambda _messages, _context: ConsumeConcurrentlyStatus.RECONSUME_LATER)
+        consumer.start()
+        kafka.produce("flights", b"UA1545")
+        kafka.settle()
+        cluster = Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers))
+        assert cluster.clock() == kafka.now.timestamp() * 1_000, "the clock that holds where the settings lead"
+        assert cluster.admin is cluster.admin
+        status = collect_status(cluster)
+        [lane] = [one for one in status.waiting if one.waiting.number]
+        assert (lane.topic, lane.waiting, lane.overdue) == ("reconsume.DELAY.10s", Count(1, True), Count(0, True))
+        assert lane.next_due_ms == status.at_ms + 10_000
+        kafka.advance(timedelta(seconds=10))
+        status = collect_status(cluster)
+    assert [one for one in status.waiting if one.waiting.number] == []
+    assert status.groups == [GroupStatus("departures", Count(0, True), Count(1, True))]
+    assert status.is_exact
+    told = status.as_json()
+    assert list(told) == ["at_ms", "waiting", "groups", "quarantined", "quarantined_exact"]
+    assert told["groups"] == [
+        {
+            "group": "departures",
+            "retry_lag": 0,
+            "retry_lag_exact": True,
+            "dead_letters": 1,
+            "dead_letters_exact": True,
+        }
+    ]
+    assert told["waiting"][0] == {
+        "topic": "reconsume.SEND_BACK",
+        "waiting": 0,
+        "waiting_exact": True,
+        "overdue": 0,
+        "overdue_exact": True,
+        "next_due_ms": None,
+    }
