@@ -69,10 +69,10 @@ demo: setup ## The whole loop on this machine: Kafka, two schedulers, a consumer
 broker: setup ## A real Kafka on this machine, in the foreground
 	@$(BIN)/reconsume broker
 
-bench: setup ## All measurements in rounds, one table: Markdown, JSON and SVG in dist/benchmarks (an hour and a half)
+bench: setup ## All measurements in rounds, one table: Markdown, JSON and SVG in dist/benchmarks
 	@$(BIN)/python -m benchmarks
 
-bench-quick: setup ## Ratios of small sizes against benchmarks/results.json: under three minutes; fails on a regression
+bench-quick: setup ## Ratios of small sizes against benchmarks/results.json; fails on a regression
 	@$(BIN)/python -m benchmarks --quick
 
 bench-peers: setup ## RocketMQ, Spring Kafka and others beside this project, on this machine; needs mvn, a JDK and gcc

@@ -1,6 +1,6 @@
 """Measure this project, and peers, on this machine.
 
-    python -m benchmarks                     all measurements, an hour and a half
+    python -m benchmarks                     all measurements
     python -m benchmarks throughput fairness these
     python -m benchmarks --quick             ratios against benchmarks/results.json; exits 1 on a regression
     python -m benchmarks --peers             other products, and what they are compared with
@@ -43,6 +43,8 @@ def main() -> int:
     options = _options()
     kind = "quick" if options.quick else "peers" if options.peers else "full"
     chosen = _chosen(options.names, kind)
+    if options.quick and not options.record and "quick" not in read_runs(RECORDED):
+        sys.exit(f"{RECORDED} has no ratios to compare with; run: python -m benchmarks --quick --record")
 
     def rounds(one: Measurement) -> int:
         if options.quick:

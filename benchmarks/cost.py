@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Final, cast
 
@@ -157,7 +158,7 @@ def reconsume(load: Workload, know: Measured, assume: Assumed) -> Cost:
     shared = _shared_topics()
     record = _waiting_bytes(load.value_bytes) + _HEAD / assume.records_of_a_batch
     transaction = assume.bytes_of_a_transaction / assume.records_of_a_transaction
-    growth = max(0.0, know.worker_mib_200_groups - know.worker_mib) / 200
+    growth = max(know.worker_mib_200_groups - know.worker_mib, 0.0) / 200
     # A worker's producer is replaced when it has seen 1,000 topics, so more groups take no more.
     worker = know.worker_mib + growth * min(load.groups, 1_000)
     return Cost(
@@ -260,17 +261,11 @@ def _shared_topics() -> list[int]:
 
 
 def measured(results: Sequence[Result]) -> Measured:
-    """Take the model's values from recorded results.
-
-    Raises:
-        LookupError: a value is not recorded.
-    """
+    """Take the model's values from recorded results; one that is not recorded is not a number, nor is what needs it."""
     medians = {one.key: one.median for one in results}
 
     def value(*key: str) -> float:
-        if key not in medians:
-            raise LookupError(f"results.json has no {', '.join(key)}; run: python -m benchmarks {key[0]} --record")
-        return medians[key]
+        return medians.get(cast("tuple[str, str, str]", key), nan)
 
     late = "1 level, 1 worker, 1 group, late"
     return Measured(
@@ -294,7 +289,7 @@ def table(load: Workload, know: Measured, assume: Assumed) -> str:
         for product in PEERS:
             one = product(replace(load, groups=groups), know, assume)
             shown = f"{groups:,}" if product is reconsume else ""
-            memory = number(one.memory_mib) if one.memory_mib else "–"
+            memory = number(one.memory_mib or nan)
             lines.append(
                 f"| {shown} | {one.product} | {one.topics:,} | {one.partitions:,} | {number(one.log_bytes / GIB)} | "
                 f"{number(one.cpu_seconds)} | {memory} | {one.processes} |"
@@ -308,8 +303,8 @@ def checks(results: Sequence[Result], assume: Assumed) -> Iterator[tuple[str, fl
     case = "backlog of 100,000, values of 200 bytes"
     model = _waiting_bytes(len(PAYLOAD)) + _HEAD / assume.records_of_a_batch
     for topic in ("delay topic", "retry topic"):
-        yield f"bytes of a record in the {topic}", model, medians["bytes", case, topic]
-    consumers = medians["peer-spring", "backlog, setSeekAfterError(false)", "consumers"]
+        yield f"bytes of a record in the {topic}", model, medians.get(("bytes", case, topic), nan)
+    consumers = medians.get(("peer-spring", "backlog, setSeekAfterError(false)", "consumers"), nan)
     yield "consumers of Spring Kafka with one delay", 3, consumers
 
 
@@ -321,10 +316,10 @@ def on_paper(waiting: int, load: Workload, know: Measured, assume: Assumed) -> I
     yield "bytes in delay topics, one replica", f"{disk / GIB:,.0f} GiB"
     yield f"bytes with {load.replicas} replicas, retry topics included", f"{2 * load.replicas * disk / GIB:,.0f} GiB"
     yield "segments of 1 GiB in a partition, all on one level", f"{disk / GIB / partitions:,.0f}"
-    yield "memory of a worker, which does not depend on what waits", f"{know.worker_mib:,.0f} MiB"
+    yield "memory of a worker, which does not depend on what waits", f"{number(know.worker_mib)} MiB"
     hours = waiting / know.records_per_second / 3_600
-    yield "one worker delivers all of it, due at once, in", f"{hours:,.1f} h"
-    yield "CPU of the workers for it", f"{waiting / MILLION * know.scheduler_cpu / 3_600:,.1f} h of a core"
+    yield "one worker delivers all of it, due at once, in", f"{number(hours)} h"
+    yield "CPU of the workers for it", f"{number(waiting / MILLION * know.scheduler_cpu / 3_600)} h of a core"
     yield "records per second, if they become due evenly over a day", f"{waiting / SECONDS_OF_A_DAY:,.0f}"
 
 

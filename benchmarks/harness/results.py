@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -125,7 +126,9 @@ def table(results: Sequence[Result]) -> str:
 
 
 def number(value: float) -> str:
-    """Return three significant digits, and all digits before the point."""
+    """Return three significant digits, and all digits before the point; a dash for a value that is not known."""
+    if isnan(value):
+        return "–"
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"

@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from benchmarks.pages import PAGES as BENCHMARKS
 from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.settings_page import settings_page
 from reconsume.bridge.metrics.catalogue import BY_ROLE, MOST_GROUPS
@@ -70,4 +71,4 @@ def openapi_text() -> str:
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
-PAGES: Final = {"metrics.md": metrics_page, "openapi.json": openapi_text, "settings.md": settings_page}
+PAGES: Final = {"metrics.md": metrics_page, "openapi.json": openapi_text, "settings.md": settings_page, **BENCHMARKS}

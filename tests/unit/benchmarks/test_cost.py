@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.cost import PEERS, Assumed, Cost, Measured, Workload, measured, on_paper, record_bytes, table
-from benchmarks.harness.results import Result
+from benchmarks.harness.results import Result, number
 
 KNOW = Measured(
     scheduler_cpu=10,
@@ -90,9 +90,12 @@ def test_a_billion_waiting_records_take_no_more_memory_than_a_million() -> None:
     billion, million = (dict(on_paper(number, Workload(), KNOW, Assumed())) for number in (10**9, 10**6))
     memory = "memory of a worker, which does not depend on what waits"
     assert billion[memory] == million[memory] == "60 MiB"
-    assert billion["one worker delivers all of it, due at once, in"] == "5.6 h"
+    assert billion["one worker delivers all of it, due at once, in"] == "5.56 h"
 
 
-def test_a_value_that_is_not_recorded_is_named_with_the_command_that_records_it() -> None:
-    with pytest.raises(LookupError, match="run: python -m benchmarks throughput --record"):
-        measured([Result("memory", "1,000,000 waiting", "peak", "MiB", (60,))])
+def test_a_value_that_is_not_recorded_leaves_a_dash_and_topics_and_bytes_stay() -> None:
+    know = measured([Result("memory", "1,000,000 waiting", "peak", "MiB", (60, 70, 65))])
+    assert know.worker_mib == 65
+    row = table(Workload(), know, Assumed()).splitlines()[2].split(" | ")
+    assert row[1] == "reconsume"
+    assert row[4:7] == [number(costs(Workload())["reconsume"].log_bytes / 2**30), "–", "–"]

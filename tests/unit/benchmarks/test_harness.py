@@ -114,7 +114,8 @@ def test_the_table_has_a_line_for_each_figure_and_names_each_case_once() -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (0.634, "0.63"), (12.34, "12.3"), (123.4, "123"), (1_234_567.8, "1,234,568")]
+    ("value", "shown"),
+    [(0, "0"), (0.634, "0.63"), (12.34, "12.3"), (123.4, "123"), (1_234_567.8, "1,234,568"), (float("nan"), "–")],
 )
 def test_numbers_have_three_digits(value: float, shown: str) -> None:
     assert number(value) == shown
