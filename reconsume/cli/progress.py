@@ -19,7 +19,7 @@ from rich.text import Text
 
 from reconsume.delay_levels.human_text import visible
 
-__all__ = ["Progress", "progress_bars", "working"]
+__all__ = ["progress_bars", "working"]
 
 
 class _Description(ProgressColumn):
@@ -29,17 +29,10 @@ class _Description(ProgressColumn):
         return Text(visible(task.description))
 
 
-def progress_bars(*, transient: bool = False, quiet: bool = False) -> Progress:
-    """Bars with what is done, of how much, since when.
-
-    Args:
-        transient: they go away at the end.
-        quiet: there are none; neither are there where nobody looks, if they would go away.
-    """
-    console = Console(stderr=True)
+def progress_bars() -> Progress:
+    """Bars with what is done, of how much, since when."""
     columns = (SpinnerColumn(), _Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    disable = quiet or (transient and not console.is_terminal)
-    return Progress(*columns, console=console, transient=transient, disable=disable)
+    return Progress(*columns, console=Console(stderr=True))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name
 
-__all__ = ["check_session", "configure", "packages"]
+__all__ = ["configure", "packages"]
 
 _NEWEST_PATCHES: Final = {(4, 0): 4, (4, 1): 3, (4, 2): 0}
 """Of each Spark that reconsume is tested with: the newest patch whose connector is on Maven Central. PyPI has a patch
@@ -25,16 +25,6 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)", re.ASCII)
 _CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
 """The connector asks for them, 110 MB, and every Spark has them."""
-
-
-def check_session(spark: object) -> None:
-    """Check that an argument is a Spark session, also of Spark Connect, which has a class of its own.
-
-    Raises:
-        IllegalSetting: it is something else.
-    """
-    if not hasattr(spark, "createDataFrame"):
-        raise IllegalSetting(f"spark must be a SparkSession, got {type_name(type(spark))}")
 
 
 def packages(version: str | None = None) -> list[str]:

@@ -13,12 +13,14 @@ from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "KINDS",
+    "POSITION",
     "decoded_name",
     "delay_ms",
     "duration_of",
     "group_of_name",
     "kind_of",
     "kind_pattern",
+    "place_of",
     "rest_of",
     "shown_name",
 ]
@@ -31,6 +33,9 @@ KINDS: Final = {
     "quarantine": "QUARANTINE",
 }
 """Kinds of our topics, and what stands behind the prefix, as a regular expression."""
+
+POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
+"""A topic of Kafka, a partition, an offset."""
 
 _PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"
@@ -106,3 +111,9 @@ def delay_ms(topic: Column, prefix: str, duration: tuple[Column, Column] | None 
             shortest &= number % _NEXT_UNIT[name] != 0
         found = found.when((unit == name) & shortest, number * factor)
     return found
+
+
+def place_of(topic: str, partition: str, offset: str) -> Column:
+    """`<topic>/<partition>/<offset>` of three columns; null where there is no offset."""
+    place = F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
+    return F.when(F.col(offset).isNotNull(), place)

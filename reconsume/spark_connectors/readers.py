@@ -12,7 +12,15 @@ from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import DEFAULT_PREFIX, TopicSource
 
-__all__ = ["create_views", "read_dead_letters", "read_delays", "read_kinds", "read_messages", "read_retries"]
+__all__ = [
+    "create_views",
+    "dead_letters",
+    "read_dead_letters",
+    "read_delays",
+    "read_kinds",
+    "read_messages",
+    "read_retries",
+]
 
 
 def read_messages(
@@ -83,13 +91,21 @@ def read_dead_letters(
     Raises:
         IllegalSetting: both groups and topics are given.
     """
+    source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
+    return dead_letters(source, groups, topics, streaming=streaming)
+
+
+def dead_letters(
+    source: TopicSource, groups: Iterable[str] | None, topics: Iterable[str] | None, *, streaming: bool = False
+) -> DataFrame:
+    """The same of a source; see `read_dead_letters`."""
     if groups is not None and topics is not None:
         raise IllegalSetting("give either groups or topics: topics are read in place of the groups' own")
-    source, foreign = TopicSource.of(spark, bootstrap_servers, topic_prefix, options), topics is not None
+    foreign = topics is not None
     if groups is not None:
         topics = [source.names.dead_letter(group) for group in texts(groups, "groups", "['departures']")]
-    raw = source.raw(topics, kind_pattern(topic_prefix, "dead_letter"), streaming=streaming)
-    return typed(raw, topic_prefix, "dead_letter", foreign=foreign)
+    raw = source.raw(topics, kind_pattern(source.names.prefix, "dead_letter"), streaming=streaming)
+    return typed(raw, source.names.prefix, "dead_letter", foreign=foreign)
 
 
 def read_delays(

@@ -28,6 +28,7 @@ from reconsume.spark_connectors.names import (
     duration_of,
     group_of_name,
     kind_of,
+    place_of,
     rest_of,
     shown_name,
 )
@@ -179,7 +180,7 @@ def _of_loop(headers: HeaderColumns, topic: Column, prefix: str) -> dict[str, Co
     return {
         "group": F.when(loop, F.coalesce(decoded_name(F.col(_GROUP_PART)), group_of_name(target))),
         "target": target,
-        **_origin(headers, loop, topic),
+        **_origin(headers, loop),
         "attempt": F.when(loop, attempt).otherwise(0),
         "level": F.when(loop, headers.integer(p.DELAY).try_cast("int")),
         "delay_ms": delay,
@@ -201,10 +202,9 @@ def _of_loop(headers: HeaderColumns, topic: Column, prefix: str) -> dict[str, Co
     }
 
 
-def _origin(headers: HeaderColumns, loop: Column, topic: Column) -> dict[str, Column]:
-    own = F.concat_ws("/", topic, F.col("partition").cast("string"), F.col("offset").cast("string"))
+def _origin(headers: HeaderColumns, loop: Column) -> dict[str, Column]:
     stored = headers.text(p.ORIGIN_MESSAGE_ID)
-    identity = F.when(loop, F.when(stored != "", stored)).otherwise(own)
+    identity = F.when(loop, F.when(stored != "", stored)).otherwise(place_of("topic", "partition", "offset"))
     whole = F.when(identity.rlike(_POSITION), identity)
     part_of = [F.split_part(whole, F.lit("/"), F.lit(number)) for number in (1, 2, 3)]
     origin_topic = F.when(loop, headers.text(p.RETRY_TOPIC))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.connector import check_session
+from reconsume.spark_connectors.session import check_session
 
 __all__ = ["DEFAULT_PREFIX", "TopicSource"]
 
@@ -42,11 +42,6 @@ class TopicSource:
         check_session(spark)
         check_types(locals(), bootstrap_servers=str, options=(Mapping, NoneType))
         return cls(spark, bootstrap_servers, TopicNames(topic_prefix), dict(options or {}))
-
-    @property
-    def topic_prefix(self) -> str:
-        """Of the installation."""
-        return self.names.prefix
 
     def with_options(self, **more: str) -> Self:
         """The same with other options, over those that it has."""

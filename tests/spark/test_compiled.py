@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.spark_connectors import read_delays, reconcile
-from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.replay import plan_replay
+from reconsume.spark_connectors.session import small_methods
 from tests.spark.lived import Lived
 
 pytestmark = pytest.mark.kafka

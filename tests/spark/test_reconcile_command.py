@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from reconsume.cli.main import app
-from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile.ledger import _command
+from reconsume.spark_connectors.session import local_rows
 from tests.integration.test_cli import reconsume
 from tests.spark.copies import Copy, commit_to_end, write
 from tests.spark.lived import Lived

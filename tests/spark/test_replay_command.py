@@ -7,17 +7,22 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 import reconsume
+from reconsume.bridge.groups.groups import SystemConfig
+from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.process.settings import TopicSettings
 from reconsume.cli.broker.java import find_java
 from reconsume.cli.main import app
-from reconsume.cli.spark.kafka_options import spark_kafka_options
+from reconsume.cli.spark.options import spark_kafka_options
 from reconsume.cli.spark.session import connector_jars
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
 from reconsume.spark_connectors.replay.submit import submit
@@ -57,6 +62,20 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
     again = told(invoke(one, *here, "--yes", "-o", "json"))
     assert (again["sent"], again["before"], again["report"]) == (0, 5, {"sent": 5})
     assert sum(replayed(one).values()) == 5
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("mode", ["plan", pytest.param("stream", marks=pytest.mark.more)])
+def test_a_replay_is_a_flood_and_goes_to_its_groups_bulk_partition(
+    bootstrap_servers: str, tmp_path: Path, mode: str
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    lane = one.settings.names.delay(0)
+    write_system(one.settings, SystemConfig().publishing(TopicSettings(delay_partitions=2)))
+    one.admin.add_partitions(lane, 5)
+    arguments = ("--plan", str(tmp_path / "plan"), "--yes") + (("--stream", "nightly") if mode == "stream" else ())
+    told(invoke(one, *arguments, "-o", "json"))
+    assert Counter(record.partition for record in one.read(lane)) == {2 + crc32(GROUP.encode()) % 3: 6}
 
 
 def test_it_starts_a_spark_of_its_own_and_prints_nothing_but_json(bootstrap_servers: str, tmp_path: Path) -> None:

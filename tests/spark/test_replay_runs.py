@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
@@ -28,7 +27,7 @@ from reconsume.spark_connectors.replay import (
     run_replay,
 )
 from reconsume.spark_connectors.replay.execution import _write
-from reconsume.spark_connectors.replay.plan import records
+from reconsume.spark_connectors.replay.plan import records, write_in_order
 from reconsume.spark_connectors.source import TopicSource
 from tests.integration.installation import Installation
 from tests.spark.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
@@ -62,6 +61,32 @@ def test_a_plan_and_a_look_at_it_write_nothing_to_kafka(
     assert offsets(one) == before
     assert open_plan(spark, str(tmp_path)) == plan
     assert plan.counts == {"send": 20}
+
+
+def test_a_plan_reads_dead_letters_and_lane_once(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 4)
+
+    def shown(rows: DataFrame, path: str) -> None:
+        rows.explain()
+        write_in_order(rows, path)
+
+    monkeypatch.setattr("reconsume.spark_connectors.replay.plan.write_in_order", shown)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    assert (plan.counts, capsys.readouterr().out.count("KafkaRelation")) == ({"send": 4}, 2)
+
+
+def test_a_filter_may_ask_a_table(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
+    one = with_dead_letters(bootstrap_servers, 4)
+    spark.sql("SELECT 'flights/0/2' AS id").createOrReplaceTempView("wanted")
+    where = "origin_message_id IN (SELECT id FROM wanted)"
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), where=where, topic_prefix=one.settings.topic_prefix)
+    assert plan.counts == {"send": 1}
 
 
 def test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing(
@@ -113,12 +138,9 @@ def test_a_chunk_that_was_half_sent_is_completed(spark: SparkSession, bootstrap_
     assert replayed(one) == expected(40)
 
 
-def test_no_second_has_more_than_the_rate_however_many_offsets_a_bucket_has(
-    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
-) -> None:
+def test_no_second_has_more_than_the_rate(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 50)
-    made = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
-    plan = replace(made, bucket=1_000)  # as that of a plan with ten million offsets
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
     _write(
         records(spark, plan.folder).where(F.col("offset") % 5 == 1),
         TopicSource.of(spark, bootstrap_servers, plan.topic_prefix),

@@ -50,18 +50,13 @@ def replay(
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
 
+    which = {"where": where, "groups": group, "topics": topic, "target": to, "group": for_group}
     options = ReplayOptions(
         folder=plan,
-        where=where,
-        groups=group or (),
-        topics=topic or (),
-        target=to,
-        for_group=for_group,
-        max_replays=max_replays,
-        rate=rate,
+        which={**which, "max_replays": max_replays},
+        how={"rate": rate, "at_least_once": at_least_once},
         dry_run=dry_run,
         yes=yes,
-        at_least_once=at_least_once,
         stream=stream,
         spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )

@@ -25,7 +25,6 @@ from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, Illeg
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile import (
     Committed,
     Extent,
@@ -37,6 +36,7 @@ from reconsume.spark_connectors.reconcile import (
     summarise,
 )
 from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, render_report
+from reconsume.spark_connectors.session import local_rows
 
 __all__ = [
     "ReconcileOptions",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -72,15 +72,7 @@ def local_session(
         JarsNotFound: the connector could not be fetched.
         IllegalSetting: there is no folder to write to.
     """
-    jars = connector_jars(use_java(), progress)
-    progress("starting Spark")
-    builder = SparkSession.builder.master(master).appName("reconsume")
-    for key, value in {**_LOCAL, **_places(), **(settings or {})}.items():
-        builder = builder.config(key, value)
-    builder = configure(builder, jars_dir=jars)
-    # Spark makes a folder named artifacts where it is started, which may be where nobody may write.
-    with chdir(own_folder()):
-        return builder.getOrCreate()
+    return open_session(progress, SparkChoice(master, None, dict(settings or {}), {}))
 
 
 def open_session(progress: Progress, chosen: SparkChoice) -> SparkSession:
@@ -88,16 +80,16 @@ def open_session(progress: Progress, chosen: SparkChoice) -> SparkSession:
     if chosen.remote is not None:
         progress(f"connecting to {chosen.remote}")
         return SparkSession.builder.remote(chosen.remote).getOrCreate()
-    if chosen.master.startswith("local"):
-        return local_session(progress, master=chosen.master, settings=chosen.settings)
-    use_java()
-    progress(f"starting Spark on {chosen.master}")
-    builder = SparkSession.builder.master(chosen.master).appName("reconsume")
+    java, is_local = use_java(), chosen.master.startswith("local")
+    jars = connector_jars(java, progress) if is_local else None
+    progress("starting Spark" if is_local else f"starting Spark on {chosen.master}")
     # A failed task that runs again would send its records again.
-    exact = {"spark.task.maxFailures": "1", "spark.speculation": "false"}
-    for key, value in {**exact, **chosen.settings}.items():
-        builder = builder.config(key, value)
-    return configure(builder).getOrCreate()
+    ours = _LOCAL | _places() if is_local else {"spark.task.maxFailures": "1", "spark.speculation": "false"}
+    settings: dict[str, Any] = ours | chosen.settings
+    builder = SparkSession.builder.master(chosen.master).appName("reconsume").config(map=settings)
+    # Spark makes a folder named artifacts where it is started, which may be where nobody may write.
+    with chdir(own_folder()) if is_local else nullcontext():
+        return configure(builder, jars_dir=jars).getOrCreate()
 
 
 def _places() -> dict[str, str]:

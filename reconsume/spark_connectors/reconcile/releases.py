@@ -13,10 +13,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile.facts import SETTLED_MS
 from reconsume.spark_connectors.reconcile.records.records import place_of
 from reconsume.spark_connectors.reconcile.records.second_look import POSITION, Standing
+from reconsume.spark_connectors.session import local_rows
 
 __all__ = ["Fates", "Release", "fates_of", "follow_releases", "place_now"]
 

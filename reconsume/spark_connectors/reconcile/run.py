@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
-from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.reconcile.facts import gather_facts
 from reconsume.spark_connectors.reconcile.judged import Committed, LevelTables, Tolerances, read_level_tables
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
@@ -32,6 +31,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
 )
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
+from reconsume.spark_connectors.session import small_methods
 from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["Reconciliation", "reconcile"]
@@ -192,7 +192,7 @@ class _Run:
 
     def judged(self, pairs: DataFrame, deletions: DeletedRecords, tolerances: Tolerances) -> DataFrame:
         """The ledger's rows, with what one look at the topics tells."""
-        facts = gather_facts(pairs, self.source.topic_prefix, self.committed, self.now_ms)
+        facts = gather_facts(pairs, self.source.names.prefix, self.committed, self.now_ms)
         if self.grown is not None and self.grown.last_ms is not None:
             deletions.tell_gaps(self.grown.folder)
             # What was lost stays so.
@@ -208,7 +208,7 @@ class _Run:
         no_pair = F.lit(None).cast("string")
         paired = pair_up(pairs, self.now_ms) if facts.surplus else pairs.withColumn("paired", no_pair)
         judge = AttemptJudge(self.now_ms, self.tables, tolerances, facts, self.since_ms or 0)
-        rows = as_ledger(judge.judge(paired), self.source.topic_prefix, self.committed)
+        rows = as_ledger(judge.judge(paired), self.source.names.prefix, self.committed)
         return rows if self.since_ms is None else _seen_since(rows, self.since_ms)
 
     def looked_again(self, rows: DataFrame, pairs: DataFrame, deletions: DeletedRecords, *, origins: bool) -> DataFrame:

@@ -10,31 +10,33 @@ Guarantees:
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from types import NoneType
-from typing import Final
+from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.replay.chunks import Bucket, Pace, ReplayChunk, chunk_size, chunks_of, parts_of
-from reconsume.spark_connectors.replay.events import add_event, is_overtaken, read_events
-from reconsume.spark_connectors.replay.plan import ReplayPlan, read_lane, records
+from reconsume.spark_connectors.names import group_of_name
+from reconsume.spark_connectors.replay.chunks import chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, read_replays, records, write_in_order
 from reconsume.spark_connectors.replay.selection import SEND
+from reconsume.spark_connectors.session import local_rows, rows_if_there
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "read_back", "run_replay"]
+__all__ = ["ReplayInterrupted", "ReplayProgress", "ReplayResult", "RunEvent", "is_overtaken", "run_replay"]
 
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
 """`DELAY.0s` keeps seven days: later nobody could tell what an interrupted run has sent."""
+
+_EVENT: Final = "at BIGINT, run STRING, what STRING"
 
 
 class ReplayInterrupted(ReconsumeError):
@@ -64,6 +66,14 @@ class ReplayResult:
     before: int
 
 
+class RunEvent(NamedTuple):
+    """A run of a plan `started` or `finished`; `at` in milliseconds by its driver's clock."""
+
+    at: int
+    run: str
+    what: str
+
+
 def run_replay(
     spark: SparkSession,
     bootstrap_servers: str,
@@ -73,6 +83,7 @@ def run_replay(
     progress: Callable[[ReplayProgress], None] = lambda _progress: None,
     at_least_once: bool = False,
     settle_seconds: float = 10.0,
+    bulk_partitions: Sequence[int] = (),
     options: Mapping[str, str] | None = None,
 ) -> ReplayResult:
     """Send what the plan sends and is not sent yet; nothing, if it was run to its end before.
@@ -85,6 +96,8 @@ def run_replay(
         progress: called after each chunk.
         at_least_once: also run where Spark may start a failed task a second time, which sends its records twice.
         settle_seconds: after an interrupted run, nothing may come from it for so long before this one begins.
+        bulk_partitions: partitions of `DELAY.0s` for floods, which a replay is; of these each group has its own. By
+            default records go by their keys.
         options: Kafka's settings as Spark takes them (`kafka.…`).
 
     Raises:
@@ -97,133 +110,99 @@ def run_replay(
         raise IllegalSetting(f"rate {rate}: use a number of records per second above 0")
     if not at_least_once:
         _check_retries(spark)
-    events = read_events(spark, plan.folder)
+    events = _events(spark, plan)
     if events and events[-1].what == "finished":
         progress(ReplayProgress(0, plan.to_send, plan.to_send))
         return ReplayResult(plan.plan_id, 0, plan.to_send)
     _check_break(plan, events[-1].at if events else None)
     run = uuid.uuid4().hex
-    add_event(spark, plan.folder, run, "started")
-    if any(event.run != run for event in read_events(spark, plan.folder)):
+    _add_event(spark, plan, run, "started")
+    if any(event.run != run for event in _events(spark, plan)):
         _settle(source, plan, settle_seconds)
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
-        back = read_back(source, plan)
-        back.write.mode("overwrite").parquet(f"{plan.folder}/sent/{run}")
-    sent = spark.read.parquet(f"{plan.folder}/sent/{run}")
-    buckets = _buckets(spark, plan, sent)
-    done = _send_all(source, plan, run, buckets, sent, rate, progress)
-    add_event(spark, plan.folder, run, "finished", done)
-    return ReplayResult(plan.plan_id, done, plan.to_send - done)
-
-
-def read_back(source: TopicSource, plan: ReplayPlan) -> DataFrame:
-    """What this and other plans have sent since this one was made: identity, when, by which plan, and how often."""
-    lane = read_lane(source, plan.since_ms)
-    replays = lane.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0))
-    return replays.groupBy(
-        F.col("origin_message_id").alias("message_id"), F.col("target").alias("real_topic"), "replay_id"
-    ).agg(F.max("appended").alias("sent_at"), F.count("*").alias("copies"))
-
-
-def _send_all(
-    source: TopicSource,
-    plan: ReplayPlan,
-    run: str,
-    buckets: list[Bucket],
-    sent: DataFrame,
-    rate: float | None,
-    progress: Callable[[ReplayProgress], None],
-) -> int:
-    done, pace = 0, Pace(rate)
-    before = plan.to_send - sum(bucket.to_send for bucket in buckets)
+        left = _left(source, plan, run)
+        runs = _runs(left)
+    done, ended = 0, -math.inf
+    before = plan.to_send - sum(map(len, runs))
     progress(ReplayProgress(0, before, plan.to_send))
-    for chunk in _chunks(source.spark, plan, buckets, sent, rate):
-        time.sleep(pace.wait_seconds(chunk.to_send, time.monotonic()))
-        if is_overtaken(read_events(source.spark, plan.folder), run):
+    for chunk in chunks_of(runs, chunk_size(rate)):
+        time.sleep(max(0.0, ended + pause_seconds(rate) - time.monotonic()))
+        if is_overtaken(_events(spark, plan), run):
             raise ReplayInterrupted(
                 f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
             )
         try:
             with explained("a chunk could not be sent"):
-                _write(_rows(source.spark, plan, chunk, sent), source)
+                _write(left.where(F.col("number").between(chunk.first, chunk.last)), source, bulk_partitions)
         except ReconsumeError as error:
             raise ReplayInterrupted(
                 f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
                 f"missing: {error}"
             ) from error
-        done += chunk.to_send
-        pace.sent(chunk.to_send, time.monotonic())
+        done, ended = done + chunk.size, time.monotonic()
         progress(ReplayProgress(done, before, plan.to_send))
-    return done
+    _add_event(spark, plan, run, "finished")
+    return ReplayResult(plan.plan_id, done, before)
 
 
-def _chunks(
-    spark: SparkSession, plan: ReplayPlan, buckets: list[Bucket], sent: DataFrame, rate: float | None
-) -> Iterator[ReplayChunk]:
-    """What is sent at once; a bucket with more records than the rate allows for a second is cut."""
-    size = chunk_size(rate)
-    for chunk in chunks_of(buckets, size, plan.bucket):
-        if rate is None or chunk.to_send <= size:
-            yield chunk
-            continue
-        with explained("the plan cannot be read"):
-            rows = _rows(spark, plan, chunk, sent).select("offset").orderBy("offset").collect()
-        yield from parts_of(chunk, [row["offset"] for row in rows], size)
+def is_overtaken(events: Sequence[RunEvent], run: str) -> bool:
+    """Whether another run of the plan started after this one."""
+    started = [event for event in events if event.what == "started"]
+    return bool(started) and started[-1].run != run
 
 
-def _rows(spark: SparkSession, plan: ReplayPlan, chunk: ReplayChunk, sent: DataFrame) -> DataFrame:
-    def within(topic: str, partition: int, first: int, last: int) -> Column:
-        return (
-            (F.col("kafka_topic") == topic) & (F.col("partition") == partition) & F.col("offset").between(first, last)
-        )
-
-    pieces = [within(piece.topic, piece.partition, piece.first, piece.last) for piece in chunk.ranges]
-    rows = records(spark, plan.folder).where((F.col("status") == SEND) & reduce(or_, pieces))
-    return rows.join(sent, _is_sent(rows, sent), "left_anti") if chunk.partly else rows
+def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> None:
+    line = {"at": time.time_ns() // 1_000_000, "run": run, "what": what}
+    local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
 
 
-def _is_sent(rows: DataFrame, sent: DataFrame) -> Column:
-    same = (rows["message_id"] == sent["message_id"]) & (rows["real_topic"] == sent["real_topic"])
+def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
+    """The plan's runs, from lines that are only ever added to its folder."""
+    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(f"{plan.folder}/events"))
+    return sorted(RunEvent(row["at"], row["run"], row["what"]) for row in rows or ())
+
+
+def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
+    """Return the records that neither this plan nor another one has sent since the plan was made."""
+    rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
+    sent = read_replays(source, plan.since_ms)
     # A replay before this dead letter was one of the message's earlier lives.
-    return same & (sent["sent_at"] >= rows["appended"])
-
-
-def _buckets(spark: SparkSession, plan: ReplayPlan, sent: DataFrame) -> list[Bucket]:
-    rows = records(spark, plan.folder).where(F.col("status") == SEND)
-    rows = rows.select("message_id", "real_topic", "appended", "kafka_topic", "partition", "offset")
-    number = F.floor(F.col("offset") / plan.bucket)
-    by = ("kafka_topic", "partition", number.alias("number"))
-    if sent.isEmpty():
-        counted = rows.groupBy(*by).agg(F.count("*").alias("to_send"), F.lit(False).alias("partly"))
-    else:
-        last = sent.groupBy("message_id", "real_topic").agg(F.max("sent_at").alias("sent_at"))
-        known = rows.join(last, ["message_id", "real_topic"], "left")
-        missing = ~F.coalesce(F.col("sent_at") >= F.col("appended"), F.lit(False))
-        counted = known.groupBy(*by).agg(F.count_if(missing).alias("to_send"), F.bool_or(~missing).alias("partly"))
-    return [
-        Bucket(row["kafka_topic"], row["partition"], row["number"], row["to_send"], row["partly"])
-        for row in counted.collect()
+    same = [rows[name] == sent[name] for name in ("message_id", "real_topic")] + [
+        sent["replayed_at"] >= rows["appended"]
     ]
+    if rows.join(sent, same, "left_semi").isEmpty():
+        return rows
+    write_in_order(rows.join(sent, same, "left_anti"), f"{plan.folder}/left/{run}")
+    return source.spark.read.parquet(f"{plan.folder}/left/{run}")
 
 
-def _write(rows: DataFrame, source: TopicSource) -> None:
+def _runs(rows: DataFrame) -> list[range]:
+    """Return the numbers of all rows: a range for each partition that Spark has written."""
+    first = F.col("number") - F.col("number") % PARTITION
+    counts = rows.groupBy(first.alias("first")).count().orderBy("first").collect()
+    return [range(row["first"], row["first"] + row["count"]) for row in counts]
+
+
+def _write(rows: DataFrame, source: TopicSource, bulk_partitions: Sequence[int] = ()) -> None:
     settings = dict(source.of_clients().options)
     settings.pop("kafka.isolation.level", None)
     settings |= {"kafka.bootstrap.servers": source.bootstrap_servers, "topic": source.names.delay(0)}
-    rows.select("key", "value", "headers").write.format("kafka").options(**settings).save()
+    columns = ["key", "value", "headers"]
+    if bulk_partitions:
+        # As `LanePartitions` chooses: by the group, or by the topic where it is sent to all.
+        hashed = F.crc32(F.encode(F.coalesce(group_of_name(F.col("real_topic")), "real_topic"), "UTF-8"))
+        places = F.array(*map(F.lit, bulk_partitions))
+        rows = rows.withColumn("partition", F.get(places, (hashed % len(bulk_partitions)).cast("int")))
+        columns.append("partition")
+    rows.select(*columns).write.format("kafka").options(**settings).save()
 
 
 def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> None:
     """Wait until nothing comes any more from a run that was interrupted: its executors may outlive its driver."""
     last = -1
-    while (count := _count(read_back(source, plan), plan)) != last:
+    while (count := read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id).count()) != last:
         last = count
         time.sleep(settle_seconds)
-
-
-def _count(sent: DataFrame, plan: ReplayPlan) -> int:
-    counted = sent.where(F.col("replay_id") == plan.plan_id).agg(F.sum("copies")).collect()
-    return int(counted[0][0] or 0)
 
 
 def _check_retries(spark: SparkSession) -> None:

@@ -8,36 +8,46 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
 from typing import Final
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_types, texts
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.delay_levels.wire.names import check_group
-from reconsume.spark_connectors.compiled import small_methods
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.local_rows import local_rows
-from reconsume.spark_connectors.readers import read_dead_letters
+from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.selection import (
     SEND,
     STATUSES,
-    earlier_replays,
     with_identity,
     with_message,
     with_status,
 )
 from reconsume.spark_connectors.schema import typed
+from reconsume.spark_connectors.session import local_rows, rows_if_there, small_methods
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["Histogram", "ReplayPlan", "histogram", "open_plan", "plan_from", "plan_replay", "read_lane", "records"]
+__all__ = [
+    "PARTITION",
+    "Histogram",
+    "ReplayPlan",
+    "histogram",
+    "open_plan",
+    "plan_from",
+    "plan_replay",
+    "read_replays",
+    "records",
+    "write_in_order",
+]
 
 _TARGETS: Final = ("retry", "origin")
-_BUCKETS: Final = 10_000
+PARTITION: Final = 1 << 33
+"""So far apart are the first numbers of two partitions that Spark has numbered."""
 _LARGEST: Final = 20
 """Rows of a histogram."""
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
@@ -61,7 +71,6 @@ class ReplayPlan:
         since_ms: before anything that the plan sends, by the clock of the brokers.
         where: the filter, an SQL expression over the readers' schema.
         target: `retry` or `origin`.
-        bucket: so many offsets of a dead-letter topic are the smallest piece of a run.
         counts: dead letters by status.
     """
 
@@ -73,7 +82,6 @@ class ReplayPlan:
     topic_prefix: str
     max_replays: int
     since_ms: int = 0
-    bucket: int = 1
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -128,60 +136,77 @@ def plan_replay(
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), folder=(str, os.PathLike), where=str, target=str, max_replays=int)
     check_types(locals(), group=(str, NoneType), plan_id=(str, NoneType))
-    topics = None if topics is None else texts(topics, "topics")
-    groups = None if groups is None else texts(groups, "groups", "['departures']")
-    everything = read_dead_letters(
-        spark, bootstrap_servers, groups, topics=topics, topic_prefix=topic_prefix, options=options
-    )
-    plan = ReplayPlan(
-        folder=folder,
-        plan_id=plan_id or f"replay-{uuid.uuid4().hex[:12]}",
-        created_ms=time.time_ns() // 1_000_000,
-        where=where,
-        target=target,
-        topic_prefix=topic_prefix,
-        max_replays=max_replays,
-    )
-    with explained(f"plan {plan.plan_id} cannot be made"), small_methods(spark):
-        return plan_from(source, plan, everything, everything, group)
+    dead, plan_id = dead_letters(source, groups, topics), plan_id or f"replay-{uuid.uuid4().hex[:12]}"
+    with explained(f"plan {plan_id} cannot be made"):
+        return plan_from(
+            source, folder, plan_id, dead, where=where, target=target, group=group, max_replays=max_replays
+        )
 
 
 def plan_from(
-    source: TopicSource, plan: ReplayPlan, candidates: DataFrame, everything: DataFrame, group: str | None
+    source: TopicSource,
+    folder: str,
+    plan_id: str,
+    candidates: DataFrame,
+    others: DataFrame | None = None,
+    *,
+    where: str,
+    target: str,
+    group: str | None,
+    max_replays: int,
 ) -> ReplayPlan:
-    """Write the plan for these candidates, given all dead letters that are known; in `small_methods`."""
-    _check(source.spark, plan, group)
-    chosen = with_identity(_filtered(candidates, plan.where), plan.target, group)
-    earlier = earlier_replays(read_lane(source))
-    known = with_identity(everything, plan.target, group)
-    planned = with_status(chosen, known, earlier, plan.max_replays)
-    planned = with_message(planned, plan.plan_id, plan.target).select(*_KEPT)
-    sent = F.col("status") == SEND
+    """Write a plan for candidates; the rest is as in `plan_replay`.
+
+    Other dead letters, which the filter may not choose, tell whether a candidate is superseded; candidates may be among
+    them.
+    """
+    created_ms = time.time_ns() // 1_000_000
+    _check(source.spark, folder, plan_id, target, group, max_replays)
+    dead = candidates.withColumn("chosen", _filter(candidates, where))
+    if others is not None:
+        dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
     # What is not sent is listed without its contents.
-    planned = planned.withColumns({name: F.when(sent, F.col(name)) for name in ("key", "value", "headers")})
-    # A run reads one range of offsets after the other; in this order it reads little more than that.
-    planned = planned.repartitionByRange("kafka_topic", "partition", "offset")
-    planned = planned.sortWithinPartitions("kafka_topic", "partition", "offset")
-    # Small row groups, so that a chunk is read by several tasks and little else with it.
-    planned.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(f"{plan.folder}/records")
-    written = records(source.spark, plan.folder)
-    counts = {row["status"]: row["count"] for row in written.groupBy("status").count().collect()}
-    found = {"counts": counts, "bucket": _bucket(written), "since_ms": _since_ms(written, plan.created_ms)}
-    plan = ReplayPlan(**asdict(plan) | found)
+    dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
+    with small_methods(source.spark):
+        planned = _contents_where(with_status(dead, read_replays(source), max_replays), F.col("status") == SEND)
+        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records")
+        written = records(source.spark, folder).groupBy("status")
+        rows = written.agg(F.count("*").alias("count"), F.unix_millis(F.max("appended")).alias("last_ms")).collect()
+    counts = {row["status"]: row["count"] for row in rows}
+    since_ms = _since_ms([row.last_ms for row in rows], created_ms)
+    prefix = source.names.prefix
+    plan = ReplayPlan(folder, plan_id, created_ms, where, target, prefix, max_replays, since_ms, counts)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
-    local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{plan.folder}/plan")
+    local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{folder}/plan")
     return plan
 
 
+def write_in_order(rows: DataFrame, path: str) -> None:
+    """Write records of a plan by partition and offset, those that are sent first.
+
+    The column `number` tells the order: in each partition of Spark it begins at a multiple of `PARTITION` and grows by
+    one. A run reads one range of numbers after the other, and little more than that.
+    """
+    order = (F.col("status") != SEND, F.col("kafka_topic"), F.col("partition"), F.col("offset"))
+    rows = rows.repartitionByRange(*order).sortWithinPartitions(*order)
+    rows = rows.withColumn("number", F.monotonically_increasing_id())
+    # Small row groups, so that a chunk is read by several tasks and little else with it.
+    rows.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(path)
+
+
 def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
-    """The plan of a folder, None if there is none."""
-    try:
-        lines = spark.read.text(f"{folder}/plan").collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return None
-        raise
-    return ReplayPlan(folder=folder, **json.loads(lines[0]["value"])) if lines else None
+    """The plan of a folder, None if there is none.
+
+    Raises:
+        IllegalSetting: another version of reconsume made it.
+    """
+    lines = rows_if_there(lambda: spark.read.text(f"{folder}/plan"))
+    if not lines:
+        return None
+    facts = json.loads(lines[0]["value"])
+    if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
+        raise IllegalSetting(f"{folder} has a plan of another version of reconsume: make a new one in another folder")
+    return ReplayPlan(folder=folder, **facts)
 
 
 def records(spark: SparkSession, folder: str) -> DataFrame:
@@ -195,56 +220,61 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
         "hour", F.date_format(F.date_trunc("hour", "appended"), "yyyy-MM-dd HH:mm")
     )
     shown = F.coalesce(F.substring(F.col(column).cast("string"), 1, 120), F.lit("(none)"))
-    largest = table.groupBy(shown.alias("shown")).count().orderBy(F.desc("count"), "shown").limit(_LARGEST)
-    order = {row["shown"]: number for number, row in enumerate(largest.collect())}
-    counted = table.groupBy(shown.alias("shown"), "status").count().where(F.col("shown").isin(*order)).collect()
-    rows = [(row["shown"], row["status"], row["count"]) for row in counted]
-    return Histogram(column, sorted(rows, key=lambda row: (order[row[0]], list(STATUSES).index(row[1]))))
+    counts = (F.count_if(F.col("status") == status).alias(status) for status in STATUSES)
+    counted = table.groupBy(shown.alias("shown")).agg(F.count("*").alias("all"), *counts)
+    largest = counted.orderBy(F.desc("all"), "shown").limit(_LARGEST).collect()
+    return Histogram(column, [(row.shown, name, row[name]) for row in largest for name in STATUSES if row[name]])
 
 
-def read_lane(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """`DELAY.0s`, through which every replay goes, with what is beyond an open transaction.
+def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
+    """What replays have written to `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
-    not see it while a scheduler has a transaction open before it.
+    not see it while a scheduler has a transaction open before it. A send-back of a replayed message has its headers
+    too; its count tells it apart, for a replay begins at 0.
     """
     starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
     more = {name: value for name, value in source.options.items() if name.lower() not in starts}
     lane = replace(source, options=more | {"kafka.isolation.level": "read_uncommitted"})
     lane = lane if since_ms is None else lane.since(since_ms)
-    return typed(lane.raw([source.names.delay(0)]), source.topic_prefix)
+    written = typed(lane.raw([source.names.delay(0)]), source.names.prefix)
+    message_id = F.col("origin_message_id")
+    replays = written.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0) & message_id.isNotNull())
+    return replays.select(
+        message_id.alias("message_id"),
+        F.col("target").alias("real_topic"),
+        "replay_id",
+        "replay_times",
+        F.col("appended").alias("replayed_at"),
+    )
 
 
-def _check(spark: SparkSession, plan: ReplayPlan, group: str | None) -> None:
-    if plan.target not in _TARGETS:
-        raise IllegalSetting(f"target {plan.target!r}: use {' or '.join(_TARGETS)}")
-    if plan.max_replays < 1:
-        raise IllegalSetting(f"max_replays {plan.max_replays}: at 0 nothing could ever be replayed; use 1 or more")
-    if not _PLAN_ID.fullmatch(plan.plan_id):
-        raise IllegalSetting(f"plan id {plan.plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
+def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: str | None, max_replays: int) -> None:
+    if target not in _TARGETS:
+        raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
+    if max_replays < 1:
+        raise IllegalSetting(f"max_replays {max_replays}: at 0 nothing could ever be replayed; use 1 or more")
+    if not _PLAN_ID.fullmatch(plan_id):
+        raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
     if group is not None:
         check_group(group)
-    if open_plan(spark, plan.folder) is not None:
-        raise IllegalSetting(f"{plan.folder} has a plan already: run that one, or choose another folder")
+    if open_plan(spark, folder) is not None:
+        raise IllegalSetting(f"{folder} has a plan already: run that one, or choose another folder")
 
 
-def _filtered(dead: DataFrame, where: str) -> DataFrame:
+def _filter(dead: DataFrame, where: str) -> Column:
     try:
-        frame = dead.where(F.expr(where))
-        _ = frame.schema  # Spark Connect looks at an expression only when it must
+        wanted = F.expr(where)
+        _ = dead.where(wanted).schema  # Spark Connect looks at an expression only when it must
     except (ParseException, AnalysisException) as error:
         raise IllegalSetting(f"the filter {where!r} is no SQL expression over the dead letters: {error}") from error
-    return frame
+    return wanted
 
 
-def _since_ms(written: DataFrame, created_ms: int) -> int:
+def _contents_where(rows: DataFrame, wanted: Column) -> DataFrame:
+    return rows.withColumns({name: F.when(wanted, F.col(name)) for name in ("key", "value", "headers")})
+
+
+def _since_ms(last_ms: Iterable[int], created_ms: int) -> int:
     """Before the plan was made, by the brokers' clock: they stored its dead letters then; the driver's may be ahead."""
-    last = written.agg(F.unix_millis(F.max("appended"))).collect()[0][0]
-    return max(0, min(created_ms, int(last or created_ms)) - _CLOCKS_DIFFER_MS)
-
-
-def _bucket(written: DataFrame) -> int:
-    """So many offsets that there are at most some 10,000 pieces."""
-    spans = written.groupBy("kafka_topic", "partition").agg((F.max("offset") - F.min("offset") + 1).alias("span"))
-    total = spans.agg(F.sum("span")).collect()[0][0] or 0
-    return max(1, int(total) // _BUCKETS)
+    return max(0, min(created_ms, max(last_ms, default=created_ms)) - _CLOCKS_DIFFER_MS)

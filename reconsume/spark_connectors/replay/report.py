@@ -11,8 +11,7 @@ from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.readers import read_kinds, read_messages
-from reconsume.spark_connectors.replay.execution import read_back
-from reconsume.spark_connectors.replay.plan import ReplayPlan, records
+from reconsume.spark_connectors.replay.plan import ReplayPlan, read_replays, records
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.source import TopicSource
 
@@ -27,14 +26,14 @@ def replay_report(
     `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there once more; `replayed`
     was sent by another plan in the meantime; `copies` above 1 tells that Spark sent it more than once.
     """
-    table = records(spark, plan.folder).drop("key", "value", "headers")
+    table = records(spark, plan.folder).drop("key", "value", "headers", "number")
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
-    back = read_back(source, plan)
-    mine = back.where(F.col("replay_id") == plan.plan_id).select("message_id", "real_topic", "sent_at", "copies")
-    others = (
-        back.where(F.col("replay_id") != plan.plan_id)
-        .groupBy("message_id", "real_topic")
-        .agg(F.max("sent_at").alias("other_at"))
+    mine = F.col("replay_id") == plan.plan_id
+    lane = read_replays(source, plan.since_ms).groupBy("message_id", "real_topic")
+    sent = lane.agg(
+        F.max(F.when(mine, F.col("replayed_at"))).alias("sent_at"),
+        F.count_if(mine).alias("copies"),
+        F.max(F.when(~mine, F.col("replayed_at"))).alias("other_at"),
     )
     seen = _seen(source, plan)
     sends = F.col("status") == SEND
@@ -47,8 +46,7 @@ def replay_report(
         .when(F.col("other_at") >= F.col("appended"), "replayed")
         .otherwise("not_sent")
     )
-    joined = table.join(mine, ["message_id", "real_topic"], "left").join(others, ["message_id", "real_topic"], "left")
-    joined = joined.join(seen, ["message_id", "real_topic"], "left")
+    joined = table.join(sent, ["message_id", "real_topic"], "left").join(seen, ["message_id", "real_topic"], "left")
     return joined.select(
         *table.columns,
         outcome.alias("outcome"),

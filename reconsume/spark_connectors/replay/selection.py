@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.wire import properties as p
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
+from reconsume.spark_connectors.names import place_of
 
-__all__ = ["SEND", "STATUSES", "earlier_replays", "with_identity", "with_message", "with_status"]
+__all__ = ["SEND", "STATUSES", "with_identity", "with_message", "with_status"]
 
 SEND: Final = "send"
 STATUSES: Final = {
@@ -36,77 +37,73 @@ def with_identity(dead: DataFrame, target: str, group: str | None) -> DataFrame:
         target: `retry` or `origin`.
         group: for those that do not tell theirs.
     """
-    own = F.concat_ws("/", "kafka_topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
     groups = F.coalesce(F.col("group"), F.lit(group).cast("string"))
     real_topic = F.concat(F.lit(RETRY_PREFIX), groups) if target == "retry" else F.col("origin_topic")
-    return dead.withColumns(
-        {"message_id": F.coalesce("origin_message_id", own), "group": groups, "real_topic": real_topic}
-    )
+    message_id = F.coalesce("origin_message_id", place_of("kafka_topic", "partition", "offset"))
+    return dead.withColumns({"message_id": message_id, "group": groups, "real_topic": real_topic})
 
 
-def earlier_replays(lane: DataFrame) -> DataFrame:
-    """What any plan wrote: `message_id`, `real_topic`, when and how often; from records of `DELAY.0s`.
+def with_status(dead: DataFrame, replays: DataFrame, max_replays: int) -> DataFrame:
+    """The chosen dead letters with `status` (see `STATUSES`) and `replay_times` as high as any topic tells.
 
-    A send-back of a replayed message has its headers too; its count tells it apart, for a replay begins at 0.
-    """
-    replays = lane.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0))
-    return replays.groupBy(F.col("origin_message_id").alias("message_id"), F.col("target").alias("real_topic")).agg(
-        F.max("appended").alias("replayed_at"), F.max("replay_times").alias("replayed_times")
-    )
-
-
-def with_status(chosen: DataFrame, everything: DataFrame, earlier: DataFrame, max_replays: int) -> DataFrame:
-    """Adds `status` (see `STATUSES`) and raises `replay_times` to what is known from all topics.
+    All that is known of a message is brought together once; rows of `replays` have no `chosen`.
 
     Args:
-        chosen: the dead letters that the filter took, with their identity.
-        everything: all dead letters of the same topics, with their identity.
-        earlier: see `earlier_replays`.
+        dead: all dead letters with their identity, and whether each one is `chosen`.
+        replays: of `read_replays`.
         max_replays: a message that was replayed so often is not sent again.
     """
-    place = F.struct("appended", "kafka_topic", "partition", "offset")
-    # Never null: else Spark looks for nulls before it joins, on Kafka's rows, with a filter so long that it cannot
-    # compile it.
-    target = F.coalesce("real_topic", F.lit("")).alias("sent_to")
-    newest = everything.groupBy("message_id", target).agg(
-        F.max(place).alias("newest"), F.max("replay_times").alias("newest_times"), F.count("*").alias("dead_letters")
+    to_group = F.col("real_topic").startswith(RETRY_PREFIX)
+    earlier = replays.select(
+        "message_id",
+        F.when(to_group, F.col("real_topic")).alias("retry_name"),
+        "replayed_at",
+        F.when(~to_group, F.col("replayed_at")).alias("all_at"),
+        F.col("replay_times").alias("earlier_times"),
+        F.when(~to_group, F.col("replay_times")).alias("all_times"),
     )
-    newest = newest.where(F.col("dead_letters") > 1)  # few, so the join costs nothing
-    own = earlier.where(F.col("real_topic").startswith(RETRY_PREFIX))
-    own = own.withColumnRenamed("real_topic", "retry_name")
-    to_all = (
-        earlier.where(~F.col("real_topic").startswith(RETRY_PREFIX))
-        .groupBy("message_id")
-        .agg(F.max("replayed_at").alias("all_at"), F.max("replayed_times").alias("all_times"))
-    )
+    dead = dead.withColumn("retry_name", F.concat(F.lit(RETRY_PREFIX), "group"))
+    # Of a replay's row it is null, for it has no topic.
+    place = F.when(F.col("kafka_topic").isNotNull(), F.struct("appended", "kafka_topic", "partition", "offset"))
+    message, to_target = Window.partitionBy("message_id"), Window.partitionBy("message_id", "real_topic")
+    own = Window.partitionBy("message_id", "retry_name")
     known = (
-        chosen.withColumns({"retry_name": F.concat(F.lit(RETRY_PREFIX), "group"), "sent_to": target})
-        .join(newest, ["message_id", "sent_to"], "left")
-        .join(own, ["message_id", "retry_name"], "left")
-        .join(to_all, ["message_id"], "left")
+        dead.unionByName(earlier, allowMissingColumns=True)
+        .repartition("message_id")
+        .withColumns(
+            {
+                "newest": F.max(place).over(to_target),
+                "replayed_at": F.greatest(F.max("replayed_at").over(own), F.max("all_at").over(message)),
+                "replay_times": F.greatest(
+                    F.max("replay_times").over(to_target),
+                    F.max("earlier_times").over(own),
+                    F.max("all_times").over(message),
+                ),
+            }
+        )
     )
-    times = F.greatest("replay_times", "newest_times", "replayed_times", "all_times")
     status = (
         F.when(F.arrays_overlap("malformed", F.array(*map(F.lit, _NEEDED))), "damaged")
         .when(F.col("group").isNull() & F.col("real_topic").isNull(), "no_group")
         .when(F.col("real_topic").isNull(), "no_origin")
         .when(F.col("newest") > place, "superseded")
-        .when(F.greatest("replayed_at", "all_at") >= F.col("appended"), "replayed")
-        .when(times >= max_replays, "capped")
+        .when(F.col("replayed_at") >= F.col("appended"), "replayed")
+        .when(F.col("replay_times") >= max_replays, "capped")
         .otherwise(SEND)
     )
-    kept = [name for name in chosen.columns if name != "replay_times"]
-    return known.select(*kept, times.alias("replay_times"), status.alias("status"))
+    return known.where("chosen").select(*dead.columns, status.alias("status"))
 
 
 def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
     """Replaces `headers` by those that are sent: the user's as they were, then ours."""
     stored = HeaderColumns.of(F.col("headers"))
-    is_ours = "header -> header.key IN ({names}) OR startswith(header.key, '{prefix}')".format(
-        names=", ".join(f"'{name}'" for name in _REPLACED), prefix=p.DLQ_ERRORS
-    )
-    # `NOT` of a null key would be null, and the header lost.
-    users = F.expr(f"filter(headers, {is_ours.replace('-> ', '-> NOT coalesce(')}, false))")
+
+    def is_ours(header: Column) -> Column:
+        # Of a null key nothing is known, and the header would be lost.
+        known = header["key"].isin(*_REPLACED) | header["key"].startswith(p.DLQ_ERRORS)
+        return F.coalesce(known, F.lit(False))
+
+    users = F.filter("headers", lambda header: ~is_ours(header))
     ours = {
         p.ORIGIN_MESSAGE_ID: F.col("message_id"),
         p.REAL_TOPIC: F.col("real_topic"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Any
@@ -13,10 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.delay_levels.foreign_values import check_types, texts
-from reconsume.spark_connectors.compiled import small_methods
-from reconsume.spark_connectors.readers import read_dead_letters
+from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.execution import run_replay
-from reconsume.spark_connectors.replay.plan import ReplayPlan, open_plan, plan_from
+from reconsume.spark_connectors.replay.plan import open_plan, plan_from
 from reconsume.spark_connectors.source import TopicSource
 
 __all__ = ["replay_stream"]
@@ -37,6 +35,7 @@ def replay_stream(
     rate: float | None = None,
     at_least_once: bool = False,
     settle_seconds: float = 10.0,
+    bulk_partitions: Sequence[int] = (),
     topic_prefix: str = "reconsume.",
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
@@ -59,6 +58,7 @@ def replay_stream(
         rate: records per second at most.
         at_least_once: see `run_replay`.
         settle_seconds: see `run_replay`.
+        bulk_partitions: see `run_replay`.
         topic_prefix: of the installation.
         options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
     """
@@ -66,27 +66,19 @@ def replay_stream(
         locals(), folder=(str, os.PathLike), name=str, where=str, target=str, group=(str, NoneType), max_replays=int
     )
     check_types(locals(), rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
-    chosen: dict[str, Any] = {
-        "groups": None if groups is None else texts(groups, "groups", "['departures']"),
-        "topics": None if topics is None else texts(topics, "topics"),
-        "topic_prefix": topic_prefix,
-    }
-    of_batch = TopicSource.of(spark, bootstrap_servers, topic_prefix, options).of_clients()
+    groups = None if groups is None else texts(groups, "groups", "['departures']")
+    topics = None if topics is None else texts(topics, "topics")
+    which: dict[str, Any] = {"where": where, "target": target, "group": group, "max_replays": max_replays}
+    how: dict[str, Any] = {"rate": rate, "at_least_once": at_least_once, "settle_seconds": settle_seconds}
+    source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
 
     def replay_batch(batch: DataFrame, number: int) -> None:
-        source, at = replace(of_batch, spark=batch.sparkSession), f"{folder}/plans/{number}"
-        reader = (source.spark, bootstrap_servers)
-        plan = open_plan(source.spark, at)
+        here, at = replace(source.of_clients(), spark=batch.sparkSession), f"{folder}/plans/{number}"
+        plan = open_plan(here.spark, at)
         if plan is None:
-            everything = read_dead_letters(*reader, **chosen, options=source.options)
-            now = time.time_ns() // 1_000_000
-            plan = ReplayPlan(at, f"{name}-{number}", now, where, target, topic_prefix, max_replays)
-            with small_methods(source.spark):
-                plan = plan_from(source, plan, batch, everything, group)
-        run_replay(
-            *reader, plan, rate=rate, at_least_once=at_least_once, settle_seconds=settle_seconds, options=source.options
-        )
+            plan = plan_from(here, at, f"{name}-{number}", batch, dead_letters(here, groups, topics), **which)
+        run_replay(here.spark, bootstrap_servers, plan, bulk_partitions=bulk_partitions, options=here.options, **how)
 
-    stream = read_dead_letters(spark, bootstrap_servers, **chosen, streaming=True, options=options)
+    stream = dead_letters(source, groups, topics, streaming=True)
     writer = stream.writeStream.foreachBatch(replay_batch).option("checkpointLocation", f"{folder}/checkpoint")
     return writer.trigger(availableNow=True).start()

@@ -38,17 +38,18 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
         "topic_prefix": said.topic_prefix,
         "options": options,
     }
+    how: dict[str, Any] = {"rate": said.rate, "bulk_partitions": said.bulk_partition}
     if said.stream is not None:
         if not said.yes:
             raise IllegalSetting("--stream sends what it finds: say --yes")
         with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
-            query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, rate=said.rate, **choice)
+            query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, **how, **choice)
             query.awaitTermination()
         return {"stream": said.stream, "records": sum(one.numInputRows for one in query.recentProgress)}
     plan = open_plan(spark, said.plan) or plan_replay(spark, said.bootstrap_servers, said.plan, **choice)
     result: dict[str, Any] = {"plan_id": plan.plan_id, "where": plan.where, "counts": dict(plan.counts)}
     if said.yes:
-        ran = run_replay(spark, said.bootstrap_servers, plan, rate=said.rate, options=options)
+        ran = run_replay(spark, said.bootstrap_servers, plan, options=options, **how)
         result |= {"sent": ran.sent, "before": ran.before}
     with explained("the report cannot be made"):
         report = replay_report(spark, said.bootstrap_servers, plan, options=options)
@@ -79,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--for-group", help="for dead letters that do not tell their group")
     parser.add_argument("--max-replays", type=int, default=2, help="what was replayed so often is refused")
     parser.add_argument("--rate", type=float, help="records per second at most")
+    parser.add_argument(
+        "--bulk-partition", type=int, action="append", default=[], help="of DELAY.0s, behind the normal ones; several"
+    )
     parser.add_argument("--stream", metavar="NAME", help="replay what came since this name's last run")
     parser.add_argument("--topic-prefix", default="reconsume.")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of Spark's Kafka source")

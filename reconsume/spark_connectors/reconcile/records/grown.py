@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.local_rows import local_rows
 from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
+from reconsume.spark_connectors.session import local_rows
 
 __all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
 

@@ -38,8 +38,8 @@ def read_records(source: TopicSource) -> DataFrame:
     A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
     where that record stands, its `cause` where it went.
     """
-    pattern = "|".join(kind_pattern(source.topic_prefix, kind) for kind in KINDS)
-    frame = typed(source.raw(pattern=pattern), source.topic_prefix, more=("timestampType",))
+    pattern = "|".join(kind_pattern(source.names.prefix, kind) for kind in KINDS)
+    frame = typed(source.raw(pattern=pattern), source.names.prefix, more=("timestampType",))
     upstream = F.col("kind").isin("delay", "inbox")
     in_quarantine, headers = F.col("kind") == "quarantine", HeaderColumns.of(F.col("headers"))
     # Nothing of it is computed for the others: these are nearly all.
@@ -55,7 +55,7 @@ def read_records(source: TopicSource) -> DataFrame:
         frame.where(ours)
         .withColumns({"source": came_from, "mark": mark, "damage": damage})
         .withColumn("damage", F.when(_nowhere(), "REAL_TOPIC").otherwise(F.col("damage")))
-        .select(*_columns(source.topic_prefix))
+        .select(*_columns(source.names.prefix))
     )
 
 

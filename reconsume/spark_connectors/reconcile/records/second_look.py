@@ -67,7 +67,7 @@ def note_lost_origins(source: TopicSource, ledger: DataFrame) -> DataFrame:
     It reads the origin topics whole, and of these only where their records stand.
     """
     place = F.col("origin_message_id")
-    named = place.rlike(POSITION) & ~place.startswith(source.topic_prefix)
+    named = place.rlike(POSITION) & ~place.startswith(source.names.prefix)
     messages = ledger.where(named).select(place.alias("gone_id")).distinct()
     topics = [
         row.topic

@@ -1,0 +1,86 @@
+"""What is done with a Spark session beside reading Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import type_name
+
+__all__ = ["check_session", "local_rows", "looked_up", "rows_if_there", "small_methods"]
+
+_LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
+_LARGEST_BYTES: Final = "8000"
+"""Java interprets a method with more bytecode for ever. Spark's own limit is 65535: steps with many columns and
+conditions, all in one loop, are below that, and four times as slow. A reconcile of a million records takes 23 s so, and
+11 s in small methods. Test: tests/spark/test_compiled.py."""
+
+_OF_A_TEXT: Final = 10_000
+"""Rows."""
+
+
+def check_session(spark: object) -> None:
+    """Check that an argument is a Spark session, also of Spark Connect, which has a class of its own.
+
+    Raises:
+        IllegalSetting: it is something else.
+    """
+    if not hasattr(spark, "createDataFrame"):
+        raise IllegalSetting(f"spark must be a SparkSession, got {type_name(type(spark))}")
+
+
+@contextmanager
+def small_methods(spark: SparkSession) -> Iterator[None]:
+    """What is planned meanwhile is made of many methods where one loop would be too large."""
+    if not spark.conf.isModifiable(_LIMIT):
+        yield
+        return
+    before = spark.conf.get(_LIMIT, None)
+    spark.conf.set(_LIMIT, _LARGEST_BYTES)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LIMIT)
+        else:
+            spark.conf.set(_LIMIT, before)
+
+
+def local_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: str) -> DataFrame:
+    """These rows in one partition; `createDataFrame` would start a Python process on an executor for them.
+
+    Args:
+        spark: the session.
+        rows: texts, numbers and null by column.
+        schema: as SQL has it, such as `at BIGINT, what STRING`.
+    """
+    # Spark reads no JSON text of more than 20 million characters.
+    texts = [F.lit(json.dumps(rows[at : at + _OF_A_TEXT])) for at in range(0, len(rows) or 1, _OF_A_TEXT)]
+    frame = spark.range(0, 1, 1, 1).select(F.explode(F.array(*texts)).alias("text"))
+    parsed = frame.select(F.explode(F.from_json("text", f"ARRAY<STRUCT<{schema}>>")).alias("row"))
+    return parsed.select("row.*")
+
+
+def looked_up(values: Mapping[Any, int], key: Column) -> Column:
+    """The value that the driver knows for a key, null where there is none."""
+    if not values:
+        return F.lit(None).cast("bigint")
+    entries = [F.lit(one) for pair in values.items() for one in pair]
+    return F.try_element_at(F.create_map(*entries), key).cast("bigint")
+
+
+def rows_if_there(read: Callable[[], DataFrame]) -> list[Row] | None:
+    """The rows of a table of files; None if its folder is not there."""
+    try:
+        return read().collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
