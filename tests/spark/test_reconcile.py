@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.cli.spark import follow
+from reconsume.cli.spark import reconcile as command
+from reconsume.cli.spark.options import SparkChoice
+from reconsume.cli.spark.reconcile import ReconcileOptions
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
@@ -72,16 +74,18 @@ def test_a_run_that_is_closed_leaves_nothing_in_sparks_cache(spark: SparkSession
 def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
     spark: SparkSession, lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = str(tmp_path / "ledger")
-    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
-    found.close()
-
     def fails(*_: object) -> dict[str, Any]:
         raise IllegalSetting("no summary")
 
-    monkeypatch.setattr(follow, "summarise", fails)
-    with pytest.raises(IllegalSetting, match="no summary"):
-        follow._tell(spark, folder, lived.bootstrap_servers, found.now, as_json=True)
+    monkeypatch.setattr(command, "summarise", fails)
+    here = SparkChoice("local", None, {}, {})
+    ledger = str(tmp_path / "ledger")
+    options = ReconcileOptions(None, "en", None, ledger, "1m", None, None, "1m", None, origins=False, spark=here)
+    with (
+        pytest.raises(IllegalSetting, match="no summary"),
+        command.reconciled(spark, lived.installation.settings, options, dt.timedelta(minutes=1)) as found,
+    ):
+        command.found_in(found)
     assert keeps_nothing(spark)
 
 

@@ -87,7 +87,6 @@ def reconcile(
 ) -> None:
     """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
     need_spark()
-    from reconsume.cli.spark.follow import follow_topics
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 
@@ -104,6 +103,5 @@ def reconcile(
         origins=origins,
         spark=SparkChoice.of(here.settings, master, remote, spark_option or ()),
     )
-    carry_out = reconcile_topics if follow is None else follow_topics
-    if not carry_out(here.settings, options, as_json=here.as_json):
+    if not reconcile_topics(here.settings, options, as_json=here.as_json):
         raise typer.Exit(1)

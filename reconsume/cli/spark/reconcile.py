@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.output import counted, one_line, print_json, print_line, print_table
+from reconsume.cli.common import stop_at_signals
+from reconsume.cli.output import counted, one_line, print_json, print_json_line, print_line, print_table
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute
 from reconsume.cli.spark.session import open_session
@@ -35,17 +37,19 @@ from reconsume.spark_connectors.reconcile import (
     reconcile,
     summarise,
 )
-from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, render_report
+from reconsume.spark_connectors.report import LANGUAGES, SHOWN_OF_A_KIND, WORDS, render_report
 from reconsume.spark_connectors.session import local_rows
 
 __all__ = [
     "ReconcileOptions",
-    "milliseconds",
+    "found_in",
     "print_findings",
     "print_summary",
     "read_committed",
     "read_extents",
     "reconcile_topics",
+    "reconciled",
+    "run_line",
 ]
 
 logger = logging.getLogger(__name__)
@@ -71,55 +75,109 @@ class ReconcileOptions:
 
 
 def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: bool) -> bool:
-    """Carry the command out; whether nothing is wrong.
+    """Carry the command out; whether nothing is wrong, with `--follow` in none of its runs.
 
     Raises:
-        IllegalSetting: an option that cannot be.
+        IllegalSetting: options that cannot be, or do not go together.
         TopicNotReady: there is nothing to reconcile.
     """
     if options.language not in LANGUAGES:
         raise IllegalSetting(f"--lang {options.language!r}: there are {', '.join(LANGUAGES)}")
+    every = None if options.follow is None else _every(options)
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
-    late = dt.timedelta(milliseconds=milliseconds("--late", options.late))
+    late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
     # Before Spark starts, which takes a minute to say that no broker answers.
-    committed = read_committed(settings)
+    read_committed(settings)
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark)
-        try:
-            with (
-                explained("reconciling"),
-                closing(
-                    reconcile(
-                        spark,
-                        settings.bootstrap_servers,
-                        topic_prefix=settings.topic_prefix,
-                        since=since,
-                        until=until,
-                        committed=committed,
-                        extents=partial(read_extents, settings),
-                        delay_levels=options.delay_levels,
-                        tolerances=Tolerances(late=late),
-                        origins=options.origins,
-                        ledger=None if options.ledger is None else absolute(options.ledger),
-                        options=options.spark.kafka,
-                        progress=say,
-                    )
-                ) as found,
-            ):
-                say("counting")
-                summary = summarise(found.ledger, found.now, found.since)
-                shown = []
-                if summary["findings"] or summary["notes"]:
-                    shown = first_findings(found.findings, found.notes, SHOWN_OF_A_KIND)
-                _write(spark, settings, options, found, summary, shown, say)
-        finally:
-            spark.stop()
+    try:
+        if every is not None:
+            return _follow(spark, settings, options, late, every, as_json=as_json)
+        with (
+            working("starting", quiet=as_json) as say,
+            reconciled(spark, settings, options, late, since=since, until=until, progress=say) as found,
+        ):
+            say("counting and writing")
+            summary, shown = found_in(found)
+            _write(settings, options, found, summary, shown)
+    finally:
+        spark.stop()
     if as_json:
         print_json(summary)
     else:
         print_summary(summary, shown, options.report)
     return not summary["findings"]
+
+
+@contextmanager
+def reconciled(
+    spark: SparkSession, settings: Settings, options: ReconcileOptions, late: dt.timedelta, **more: Any
+) -> Iterator[Reconciliation]:
+    """A reconcile as the options want it, kept in Spark while it is looked at."""
+    with explained("reconciling"):
+        found = reconcile(
+            spark,
+            settings.bootstrap_servers,
+            topic_prefix=settings.topic_prefix,
+            committed=read_committed(settings),
+            extents=partial(read_extents, settings),
+            delay_levels=options.delay_levels,
+            tolerances=Tolerances(late=late),
+            origins=options.origins,
+            ledger=None if options.ledger is None else absolute(options.ledger),
+            options=options.spark.kafka,
+            **more,
+        )
+        with closing(found):
+            yield found
+
+
+def _every(options: ReconcileOptions) -> float:
+    """Seconds from run to run."""
+    others = {"--since": options.since, "--until": options.until, "--report": options.report, "--out": options.out}
+    for name, value in {**others, "--origins": options.origins or None}.items():
+        if value is not None:
+            raise IllegalSetting(f"{name} and --follow: a stream only writes its ledger; leave one of them out")
+    every = _milliseconds("--follow", options.follow or "")
+    if every == 0:
+        raise IllegalSetting("--follow 0s: write how long it is from run to run, such as 5m")
+    if options.ledger is None:
+        raise IllegalSetting("--follow needs --ledger: the folder that it goes on with after a restart")
+    return every / 1_000
+
+
+def _follow(
+    spark: SparkSession,
+    settings: Settings,
+    options: ReconcileOptions,
+    late: dt.timedelta,
+    every: float,
+    *,
+    as_json: bool,
+) -> bool:
+    """Run after run into the ledger, each one told, until SIGINT or SIGTERM."""
+    # Pyspark's own handler would cancel the jobs of a run in its middle; this ends after the run.
+    fine, stopped = True, stop_at_signals()
+    while not stopped.is_set():
+        begun = time.monotonic()
+        with reconciled(spark, settings, options, late) as found:
+            summary, shown = found_in(found)
+        if as_json:
+            print_json_line(summary)
+        else:
+            print_line(run_line(summary, found.now))
+            print_findings(one for one in shown if one["kind"] in summary["findings"])
+        fine &= not summary["findings"]
+        stopped.wait(max(0.0, begun + every - time.monotonic()))
+    return fine
+
+
+def found_in(found: Reconciliation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The figures, and the first findings and notes."""
+    summary = summarise(found.ledger, found.now, found.since)
+    wanted = summary["findings"] or summary["notes"]
+    return summary, first_findings(found.findings, found.notes, SHOWN_OF_A_KIND) if wanted else []
 
 
 def read_committed(settings: Settings) -> Committed:
@@ -165,39 +223,31 @@ def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Exte
 
 
 def _write(
-    spark: SparkSession,
     settings: Settings,
     options: ReconcileOptions,
     found: Reconciliation,
     summary: Mapping[str, Any],
     shown: Sequence[Mapping[str, Any]],
-    say: Callable[[str], None],
 ) -> None:
     if options.report is not None:
-        page = render_report(
-            summary,
-            shown,
-            bootstrap_servers=settings.bootstrap_servers,
-            topic_prefix=settings.topic_prefix,
-            language=options.language,
-        )
+        where = {"bootstrap_servers": settings.bootstrap_servers, "topic_prefix": settings.topic_prefix}
+        page = render_report(summary, shown, language=options.language, **where)
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(page, encoding="utf-8")
-    if options.out is None:
-        return
-    folder = absolute(options.out)
-    tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
-    for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
-        say(f"writing {folder}/{name}")
-        table.write.mode("overwrite").parquet(f"{folder}/{name}")
-    figures = local_rows(spark, [{"value": json.dumps(summary, ensure_ascii=False)}], "value STRING")
-    figures.write.mode("overwrite").text(f"{folder}/summary")
+    if options.out is not None:
+        folder = absolute(options.out)
+        tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
+        for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
+            table.write.mode("overwrite").parquet(f"{folder}/{name}")
+        text = json.dumps(summary, ensure_ascii=False)
+        figures = local_rows(found.ledger.sparkSession, [{"value": text}], "value STRING")
+        figures.write.mode("overwrite").text(f"{folder}/summary")
 
 
 def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], report: Path | None) -> None:
     """The figures, the first findings, and the verdict."""
     names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
-    titles = ("sent back", "waiting", "delivered again", "dead letters", "quarantined", "dropped", "expired", "missing")
+    titles = (WORDS["en"][name] for name in names)
     rows = [(one["group"] or "-", *(one[name] for name in names)) for one in summary["groups"]]
     print_table("what became of every send-back", ("group", *titles), rows)
     late = [
@@ -230,6 +280,15 @@ def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
             print_line(f"  {command}")
 
 
+def run_line(summary: dict[str, Any], run: dt.datetime) -> str:
+    """What is told of a run."""
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in summary["findings"].items())
+    return (
+        f"{run:%Y-%m-%d %H:%M:%S}Z {counted(summary['attempts'], 'send-back')}: {summary['moved']:,} delivered again, "
+        f"{counted(summary['dead'], 'dead letter')}, {summary['waiting']:,} waiting; {kinds or 'nothing is wrong'}"
+    )
+
+
 def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None:
     """A time as ISO 8601 has it, or so long before now."""
     if text is None:
@@ -247,12 +306,8 @@ def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 
-def milliseconds(name: str, text: str) -> int:
-    """The duration that an option holds.
-
-    Raises:
-        IllegalSetting: it is none.
-    """
+def _milliseconds(name: str, text: str) -> int:
+    """The duration that an option holds."""
     try:
         return parse_duration(text)
     except IllegalDelayLevels:

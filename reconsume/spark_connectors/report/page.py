@@ -104,14 +104,14 @@ def _conservation(groups: Sequence[Mapping[str, Any]], words: Words) -> str:
         header += [words["consumed"], words["unread"]]
     rows = []
     for group in groups:
-        left = group["lost"]
-        balance = (
-            f'<span class="bad balance">{_text(words["lost"])} {left:,}</span>' if left else _good(words["balanced"])
-        )
+        balance = f'<span class="good">{_text(words["balanced"])}</span>'
+        if left := group["lost"]:
+            balance = f'<span class="bad balance">{_text(words["lost"])} {left:,}</span>'
         cells = [_text(group["group"] or "–"), *(f"{group[name]:,}" for name in ("sent_back", *names)), balance]
         rows.append(cells + ([f"{group[name]:,}" for name in ("consumed", "unread")] if known else []))
+    none = f'<p class="soft">{_text(words["none"])}</p>'
     text = words["conservation_text"] + (f" {words['consumed_text']}" if known else "")
-    return _section(words["conservation"], text, _table(header, rows) if rows else _none(words))
+    return _section(words["conservation"], text, _table(header, rows) if rows else none)
 
 
 def _times(times: Mapping[str, Any], words: Words) -> str:
@@ -212,14 +212,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{_text(name)}</th>" for name in header)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _none(words: Words) -> str:
-    return f'<p class="soft">{_text(words["none"])}</p>'
-
-
-def _good(text: str) -> str:
-    return f'<span class="good">{_text(text)}</span>'
 
 
 def _text(value: object) -> str:

@@ -13,8 +13,7 @@ from reconsume.cli.chaos.judging.judge import ChaosVerdict
 from reconsume.cli.chaos.run import ChaosOptions, ChaosReport
 from reconsume.cli.chaos.run import print_report as print_chaos
 from reconsume.cli.demo.run import print_report as print_demo
-from reconsume.cli.spark.follow import run_line
-from reconsume.cli.spark.reconcile import print_findings, print_summary
+from reconsume.cli.spark.reconcile import print_findings, print_summary, run_line
 from reconsume.cli.spark.replay import print_plan, print_result
 from reconsume.spark_connectors.replay import ReplayPlan
 from tests.support.hostile import HOSTILE, assert_harmless
