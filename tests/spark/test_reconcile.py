@@ -16,11 +16,11 @@ from reconsume.cli.spark import reconcile as command
 from reconsume.cli.spark.options import SparkChoice
 from reconsume.cli.spark.reconcile import ReconcileOptions
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
 from tests.integration.installation import LATER, Deliveries
-from tests.spark.copies import Copy, take, write
+from tests.spark.copies import Copy, add, take, write
 from tests.spark.lived import MESSAGES, Lived
 from tests.support.pages import python_blocks
 
@@ -199,6 +199,30 @@ def test_a_window_judges_what_was_sent_back_in_it(spark: SparkSession, lived: Li
         )
 
 
+def test_a_second_look_takes_only_what_seems_lost_to_all_executors(
+    spark: SparkSession, lived: Lived, taken: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two hours with 10,000 deliveries a second Spark could not make such a table."""
+    copy = Copy(taken.partitions, list(taken.records))
+    late = copy.of("RETRY.")[-20:]
+    for one in late:
+        copy.records.remove(one)
+    prefix = write(lived.bootstrap_servers, copy)
+    add(lived.bootstrap_servers, prefix, late[1:])
+    ends = Counter((prefix + one.topic, one.partition) for one in copy.of("DELAY."))
+    broadcast, sizes = F.broadcast, list[int]()
+
+    def counted(frame: DataFrame) -> DataFrame:
+        sizes.append(frame.count())
+        return broadcast(frame)
+
+    monkeypatch.setattr(F, "broadcast", counted)
+    more = {"committed": {prefix + "scheduler": ends}, "tolerances": Tolerances(late=dt.timedelta(hours=2))}
+    assert told(spark, lived.bootstrap_servers, prefix, **more) == {("LOST", *late[0].attempt)}
+    assert sizes
+    assert max(sizes) <= 1
+
+
 def test_a_first_copy_that_was_compacted_away_is_noted(spark: SparkSession, lived: Lived, taken: Copy) -> None:
     copy = Copy(taken.partitions, list(taken.records))
     one = copy.of("DLQ.")[0]
@@ -243,7 +267,7 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
         runs.mkdir()
         (runs / "part-0.parquet").write_text("no parquet")
     if found == "nothing":
-        assert GrownLedger.open(spark, str(tmp_path), "p.").last_ms is None
+        assert GrownLedger.open(spark, str(tmp_path), "p.") is None
         return
     with pytest.raises(ReconsumeError, match=r"runs is no ledger of reconsume|cannot be read; check") as told:
         GrownLedger.open(spark, str(tmp_path), "p.")

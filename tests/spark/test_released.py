@@ -20,8 +20,7 @@ from reconsume.operations.quarantine import QuarantineRecord, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import read_ledger
-from reconsume.spark_connectors.reconcile.records.second_look import Standing
-from reconsume.spark_connectors.reconcile.releases import Fates, Release, fates_of
+from reconsume.spark_connectors.reconcile.releases import Fates, Release, Standing, fates_of
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
@@ -16,13 +16,25 @@ from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
+from reconsume.spark_connectors.reconcile.records.deleted import ExpiredLanes, First, Partition
+from reconsume.spark_connectors.session import looked_up
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["Committed", "LevelTables", "Tolerances", "read_level_tables"]
+__all__ = [
+    "SETTLED_MS",
+    "AttemptFacts",
+    "Committed",
+    "LevelTables",
+    "Tolerances",
+    "gather_facts",
+    "read_level_tables",
+]
 
-Committed = Mapping[str, Mapping[tuple[str, int], int]]
+Committed = Mapping[str, Mapping[Partition, int]]
 """By consumer group: the offset that it will read next on each (Kafka topic, partition)."""
 
+SETTLED_MS: Final = 30_000
+"""Twice the longest transaction: whatever was written in one before is visible, or never will be."""
 _FOLLOWED_MS: Final = 60_000
 """Everybody has read a changed table by then."""
 
@@ -119,3 +131,82 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
         except (ValueError, TypeError, AttributeError):
             continue  # the defaults hold; `reconsume doctor` names it
     return LevelTables(table, since_ms, of_group, tuple(without))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """Of one reading.
+
+    Attributes:
+        handled: for each partition that schedulers read, the offset before which all was handled.
+        surplus: deliveries that no send-back explains.
+        releases: marks of records that were released from the quarantine.
+        firsts: the first record that was read of each partition of the delay topics.
+        quarantined: records in the quarantine.
+        lanes: until when deliveries may have lost their send-back.
+    """
+
+    handled: Mapping[Partition, int]
+    surplus: int
+    releases: int = 0
+    firsts: Mapping[Partition, First] = field(default_factory=dict)
+    quarantined: int = 0
+    lanes: ExpiredLanes = field(default_factory=ExpiredLanes)
+
+    def with_handled(self, marks: Mapping[Partition, int]) -> AttemptFacts:
+        """With what is known from elsewhere."""
+        known = {place: max(mark, self.handled.get(place, 0)) for place, mark in marks.items()}
+        return replace(self, handled={**self.handled, **known})
+
+    def is_handled(self, place: Column) -> Column:
+        """Whether a scheduler has gone past a record, by its `<topic>/<partition>/<offset>`."""
+        marks = {f"{topic}/{partition}": mark for (topic, partition), mark in self.handled.items()}
+        mark = looked_up(marks, F.substring_index(place, "/", 2))
+        return F.coalesce(F.substring_index(place, "/", -1).cast("bigint") < mark, F.lit(False))
+
+
+def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> AttemptFacts:
+    """One look at all pairs.
+
+    All before the offset that the schedulers have committed was handled. Where that is not known a delivery says so of
+    what is before it, unless it was one that overtook a flood. It has to be older than a transaction may last: of one
+    that has just ended not everything may be visible.
+    """
+    handled: dict[Partition, int] = {}
+    firsts: dict[Partition, First] = {}
+    surplus = releases = quarantined = 0
+    for row in _collect(pairs, now_ms):
+        surplus += row.surplus
+        releases += row.releases
+        quarantined += row.quarantined
+        for topic, partition, mark in (
+            (row.sent_topic, row.sent_partition, row.sent_mark),
+            (row.inbox_topic, row.inbox_partition, row.inbox_mark),
+        ):
+            if mark is not None:
+                handled[topic, partition] = max(mark + 1, handled.get((topic, partition), 0))
+        if row.first_offset is not None:
+            place = row.sent_topic, row.sent_partition
+            first = First(row.first_offset, row.first_ms)
+            firsts[place] = min(first, firsts.get(place, first))
+    # In place of what deliveries say: where records overtake, one of those says nothing of what is before it.
+    handled.update(committed.get(topic_prefix + "scheduler", {}))
+    return AttemptFacts(handled, surplus, releases, firsts, quarantined)
+
+
+def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:
+    """One row for each pair of partitions, of the inbox and of a delay topic, that attempts went through."""
+    settled = F.timestamp_millis(F.lit(now_ms - SETTLED_MS))
+    kind, is_sent = F.col("arrived_kind"), F.col("sent_offset").isNotNull()
+    arrived_settled = (F.col("arrived_appended") < settled) & ~F.col("arrived_by_producer")
+    sent_settled = F.when(is_sent, (F.col("sent_appended") < settled) & ~F.col("sent_by_producer"))
+    summary = pairs.groupBy("sent_topic", "sent_partition", "inbox_topic", "inbox_partition").agg(
+        F.max(F.when(arrived_settled, F.col("sent_offset"))).alias("sent_mark"),
+        F.max(F.when(F.coalesce(sent_settled, arrived_settled), F.col("inbox_offset"))).alias("inbox_mark"),
+        F.min("sent_offset").alias("first_offset"),
+        F.min(F.unix_millis("sent_appended")).alias("first_ms"),
+        F.count_if(kind == "quarantine").alias("quarantined"),
+        F.count_if(~is_sent & kind.isin("retry", "dead_letter")).alias("surplus"),
+        F.count_if(kind == "released").alias("releases"),
+    )
+    return summary.collect()

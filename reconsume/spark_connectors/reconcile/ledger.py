@@ -8,14 +8,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.spark_connectors.names import shown_name
+from reconsume.spark_connectors.names import POSITION, shown_name
 from reconsume.spark_connectors.reconcile.judged import Committed
+from reconsume.spark_connectors.session import looked_up
 
 __all__ = ["as_findings", "as_ledger"]
 
 _PLACE: Final = ("topic", "partition", "offset")
-_PLAIN_PLACE: Final = r"\A[A-Za-z0-9._-]+/[0-9]+/[0-9]+\z"
-"""As Kafka names them, so that a shell needs no quotes."""
 
 
 def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> DataFrame:
@@ -58,11 +57,8 @@ def _consumed(committed: Committed, retry_topics: str) -> Column:
     for group, places in committed.items():
         retries = {place: offset for place, offset in places.items() if place[0].startswith(retry_topics)}
         marks |= {f"{group}\n{topic}/{partition}": offset for (topic, partition), offset in retries.items()}
-    if not marks:
-        return F.lit(None).cast("boolean")
-    entries = [F.lit(one) for pair in marks.items() for one in pair]
     place = F.concat_ws("/", "arrived_topic", F.col("arrived_partition").cast("string"))
-    mark = F.try_element_at(F.create_map(*entries), F.concat(F.col("group"), F.lit("\n"), place))
+    mark = looked_up(marks, F.concat(F.col("group"), F.lit("\n"), place))
     return F.when(F.col("arrived_kind") == "retry", F.col("arrived_offset") < mark)
 
 
@@ -75,23 +71,15 @@ def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataF
         bootstrap_servers: for the commands.
     """
     shown = ("group", "origin_message_id", "replay_times", "attempt", "level", "outcome", "lateness_ms")
-    places = ("inbox_topic", "inbox_partition", "inbox_offset", "sent_topic", "sent_partition", "sent_offset")
-    arrival = ("target_topic", "target_partition", "target_offset")
     sides = [[F.col(f"{side}_{name}") for name in _PLACE] for side in ("inbox", "sent", "target")]
     released = [F.split_part("released", F.lit("/"), F.lit(number)) for number in (1, 2, 3)]
     commands = [_command(bootstrap_servers, *place) for place in (*sides[:2], released, sides[2])]
     return ledger.where(F.size(column) > 0).select(
         F.explode(column).alias("kind"),
         *shown,
-        "asked",
-        "appended",
-        "due",
-        "delivered",
-        *places,
-        *arrival,
-        "released",
-        "cause",
-        "damage",
+        *("asked", "appended", "due", "delivered"),
+        *(column for place in sides for column in place),
+        *("released", "cause", "damage"),
         F.array_compact(F.array(*commands)).alias("commands"),
     )
 
@@ -104,4 +92,4 @@ def _command(bootstrap_servers: str, topic: Column, partition: Column, offset: C
         *(F.lit(" -p "), partition.cast("string"), F.lit(" -o "), offset.cast("string")),
         F.lit(r" -c 1 -f '%t/%p/%o %T\n%h\n%k\n%s\n'"),
     )
-    return F.when(F.concat_ws("/", topic, partition.cast("string"), offset.cast("string")).rlike(_PLAIN_PLACE), command)
+    return F.when(F.concat_ws("/", topic, partition.cast("string"), offset.cast("string")).rlike(POSITION), command)

@@ -6,19 +6,20 @@ Test: tests/spark/test_released.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.spark_connectors.reconcile.facts import SETTLED_MS
-from reconsume.spark_connectors.reconcile.records.records import place_of
-from reconsume.spark_connectors.reconcile.records.second_look import POSITION, Standing
+from reconsume.spark_connectors.names import POSITION, place_of
+from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
 from reconsume.spark_connectors.session import local_rows
+from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["Fates", "Release", "fates_of", "follow_releases", "place_now"]
+__all__ = ["Fates", "Release", "Standing", "fates_of", "follow_releases", "place_now"]
 
 _SIDES: Final = ("sent", "inbox")
 _PLACE: Final = ("topic", "partition", "offset")
@@ -48,6 +49,26 @@ class Release:
     stamp: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands where.
+
+    Attributes:
+        stamps: of key and value, by `<topic>/<partition>/<offset>`.
+        begins: the first offset that there is, by `<topic>/<partition>`.
+    """
+
+    stamps: Mapping[str, int]
+    begins: Mapping[str, int]
+
+    def is_missing(self, place: str, stamp: int | None) -> bool:
+        """Whether a record should be there and is not; False if it may have been deleted by retention."""
+        if place in self.stamps:
+            return stamp is not None and self.stamps[place] != stamp
+        partition, _, offset = place.rpartition("/")
+        return partition in self.begins and self.begins[partition] < int(offset)
+
+
 @dataclass(slots=True)
 class Fates:
     """What is done with the rows.
@@ -65,9 +86,7 @@ class Fates:
     stale: list[str] = field(default_factory=list)
 
 
-def follow_releases(
-    pairs: DataFrame, now_ms: int, look: Callable[[Collection[str]], Standing], settled: Collection[str] = ()
-) -> DataFrame:
+def follow_releases(pairs: DataFrame, now_ms: int, source: TopicSource, settled: Collection[str] = ()) -> DataFrame:
     """`pairs` without marks: a released record takes the row of its send-back with it, so that it has one state.
 
     That row then has the identity, the due time and the delivery of the record that was written again, place, level
@@ -77,14 +96,16 @@ def follow_releases(
     Args:
         pairs: of `pair_attempts`.
         now_ms: marks that are younger than a transaction may last are not missed yet.
-        look: what stands at some places, from Kafka; asked for what is missed, which should be nothing.
+        source: asked what stands where something is missed, which should be nowhere.
         settled: where released records went whose attempts a ledger has settled.
     """
     releases = _releases(pairs)
     found = _found(pairs)
     unread = [one for one in releases if one.went_to not in found and one.went_to not in settled]
     missed = [one for one in unread if one.at_ms < now_ms - SETTLED_MS]
-    there = look([one.went_to for one in missed]) if any(one.source for one in missed) else Standing({}, {})
+    there = (
+        _standing(source, [one.went_to for one in missed]) if any(one.source for one in missed) else Standing({}, {})
+    )
     missing = {one.went_to for one in missed if there.is_missing(one.went_to, one.stamp)}
     fates = fates_of(releases, found, missing, settled)
     return _apply(pairs.where(~F.col("arrived_kind").eqNullSafe("released")), fates)
@@ -126,6 +147,21 @@ def fates_of(
         elif step is not None and step.went_to in missing:
             fates.missing.append((step.held, step.went_to))
     return fates
+
+
+def _standing(source: TopicSource, places: Collection[str]) -> Standing:
+    """What stands at these places; it reads their topics whole."""
+    topics = sorted({place.split("/")[0] for place in places})
+    raw = source.of_clients().raw(pattern="|".join(map(re.escape, topics)))
+    place = place_of("topic", "partition", "offset")
+    wanted = F.when(place.isin(list(places)), F.struct(place, F.xxhash64("key", "value")))
+    rows = raw.groupBy("topic", "partition").agg(F.min("offset").alias("begin"), F.collect_list(wanted).alias("found"))
+    stamps: dict[str, int] = {}
+    begins: dict[str, int] = {}
+    for row in rows.collect():
+        begins[f"{row.topic}/{row.partition}"] = row.begin
+        stamps |= {one[0]: one[1] for one in row.found}
+    return Standing(stamps, begins)
 
 
 def _leading_to(settled: Collection[str], moving: Sequence[Release]) -> set[str]:

@@ -16,18 +16,21 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
-from reconsume.spark_connectors.reconcile.facts import gather_facts
-from reconsume.spark_connectors.reconcile.judged import Committed, LevelTables, Tolerances, read_level_tables
+from reconsume.spark_connectors.reconcile.judged import (
+    Committed,
+    LevelTables,
+    Tolerances,
+    gather_facts,
+    read_level_tables,
+)
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
-from reconsume.spark_connectors.reconcile.pairing import pair_up
-from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts
+from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts, pair_up
 from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords, Extent, ExtentsSince, Partition
-from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
+from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
 from reconsume.spark_connectors.reconcile.records.records import read_records
 from reconsume.spark_connectors.reconcile.records.second_look import (
     forgive_deliveries_in_flight,
     note_lost_origins,
-    standing,
 )
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
@@ -119,15 +122,15 @@ def reconcile(
         grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
         progress("reading the topics")
         run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
-        ends = None if grown is None or extents is None else extents(0)
+        ends = None if ledger is None or extents is None else extents(0)
         pairs = run.keep(run.pairs())
         deletions = run.deletions()
         rows = run.keep(run.judged(pairs, deletions, tolerances or Tolerances()))
         rows = run.looked_again(rows, pairs, deletions, origins=origins)
         pairs.unpersist()
-        if grown is not None:
-            progress(f"adding to the ledger in {grown.folder}")
-            grown.append(rows, now_ms, topic_prefix, ends)
+        if ledger is not None:
+            progress(f"adding to the ledger in {ledger}")
+            append_run(rows, ledger, now_ms, topic_prefix, ends)
         findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
         return Reconciliation(rows, findings, notes, now, since, kept.pop_all())
 
@@ -139,7 +142,7 @@ class _Run:
     Attributes:
         now_ms: send-backs before it are judged.
         since_ms: of a window; None judges all that is read.
-        grown: the ledger that the run is added to; then only what it does not settle is read and judged.
+        grown: earlier runs of the ledger that the run is added to; what they have settled is not read and judged again.
         kept: closed, it lets Spark forget what the run keeps.
     """
 
@@ -177,7 +180,6 @@ class _Run:
 
     def deletions(self) -> DeletedRecords:
         """What is gone of the topics, of the time that was read."""
-        goes_on = self.grown is not None and self.grown.last_ms is not None
         ends = self.grown.ends() if self.grown is not None and self.extents is not None else None
         lossy = {name.lower(): value for name, value in self.source.options.items()}.get("failondataloss", "true")
         return DeletedRecords(
@@ -186,27 +188,35 @@ class _Run:
             None if self.extents is None else partial(_missed, self.extents, self._from_ms or 0, ends),
             from_beginning=self._from_ms is None,
             in_window=self.since_ms is not None,
-            gaps=goes_on or lossy.lower() == "false",
+            gaps=self.grown is not None or lossy.lower() == "false",
             goes_on=ends is not None,
         )
 
     def judged(self, pairs: DataFrame, deletions: DeletedRecords, tolerances: Tolerances) -> DataFrame:
         """The ledger's rows, with what one look at the topics tells."""
         facts = gather_facts(pairs, self.source.names.prefix, self.committed, self.now_ms)
-        if self.grown is not None and self.grown.last_ms is not None:
+        if self.grown is not None:
             deletions.tell_gaps(self.grown.folder)
             # What was lost stays so.
             facts = facts.with_handled(self.grown.handled())
             pairs = self.grown.name_repeats(pairs) if facts.surplus else pairs
         if facts.surplus:
             facts = replace(facts, lanes=deletions.lanes(facts.firsts))
+        held = pairs.where("arrived_kind = 'quarantine'").select(F.col("arrived_stamp").alias("held_stamp")).distinct()
         if facts.releases:
             self.progress("following what was released from the quarantine")
             settled = () if self.grown is None else self.grown.settled_releases()
-            pairs = follow_releases(pairs, self.now_ms, partial(standing, self.source), settled)
+            pairs = follow_releases(pairs, self.now_ms, self.source, settled)
         self.progress("judging the attempts")
         no_pair = F.lit(None).cast("string")
         paired = pair_up(pairs, self.now_ms) if facts.surplus else pairs.withColumn("paired", no_pair)
+        is_held = F.lit(False)
+        if facts.quarantined:
+            paired = paired.join(
+                F.broadcast(held), F.coalesce("sent_stamp", "arrived_stamp") == F.col("held_stamp"), "left"
+            )
+            is_held = F.col("held_stamp").isNotNull()
+        paired = paired.withColumn("is_held", is_held)
         judge = AttemptJudge(self.now_ms, self.tables, tolerances, facts, self.since_ms or 0)
         rows = as_ledger(judge.judge(paired), self.source.names.prefix, self.committed)
         return rows if self.since_ms is None else _seen_since(rows, self.since_ms)

@@ -46,23 +46,22 @@ def conservation(ledger: DataFrame) -> DataFrame:
 def summarise(ledger: DataFrame, now: dt.datetime, since: dt.datetime | None) -> dict[str, Any]:
     """`verdict`, `attempts`, a count for each outcome, `findings` and `notes` by kind, and what the report shows.
 
-    Keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `times` (by minute, hour
-    or day), `tries` (how many messages
-    came back how often and were not sent back again), `causes` (of dead letters).
+    Keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `times` (by minute, hour or day), `tries`
+    (how many messages came back how often and were not sent back again), `causes` (of dead letters).
     """
     counts = _counts(ledger)
-    totals = _totals(counts)
+    groups = _groups(counts)
     findings, notes = _kinds(ledger)
     return {
         "verdict": "findings" if findings else "ok",
         "since": None if since is None else since.isoformat(),
         "until": now.isoformat(),
-        "attempts": sum(totals.values()),
-        **{outcome: totals[outcome] for outcome in _STATES},
+        "attempts": sum(group["sent_back"] for group in groups),
+        **{outcome: sum(group[outcome] for group in groups) for outcome in _STATES},
         "unexplained": sum(row["count"] for row in counts if row.outcome == "unexplained"),
         "findings": findings,
         "notes": notes,
-        "groups": _groups(counts),
+        "groups": groups,
         "levels": _levels(ledger, counts),
         "times": _times(ledger, counts),
         "tries": _tries(counts),
@@ -86,14 +85,6 @@ def _counts(ledger: DataFrame) -> list[Row]:
         )
         .collect()
     )
-
-
-def _totals(counts: Iterable[Row]) -> Counter[str]:
-    totals: Counter[str] = Counter()
-    for row in counts:
-        if row.counted:
-            totals[row.outcome] += row["count"]
-    return totals
 
 
 def _groups(counts: Iterable[Row]) -> list[dict[str, Any]]:
@@ -128,16 +119,13 @@ def _levels(ledger: DataFrame, counts: Iterable[Row]) -> list[dict[str, Any]]:
         )
         .collect()
     )
-    known = {row.delay_ms: row for row in rows}
-    return [_level(delay, sent[delay], known.get(delay)) for delay in sorted(sent)]
-
-
-def _level(delay_ms: int, sent: int, row: Row | None) -> dict[str, Any]:
-    level: dict[str, Any] = {"delay_ms": delay_ms, "sent_back": sent}
-    if row is not None:
-        level |= {"p50": row.percentiles[0], "p99": row.percentiles[1], "min": row["min"], "max": row["max"]}
-        level["bars"] = [row[f"bar_{limit}"] for limit in (*LATENESS_LIMITS_MS, None)]
-    return level
+    found: dict[int, dict[str, Any]] = {delay: {"delay_ms": delay, "sent_back": sent[delay]} for delay in sorted(sent)}
+    for row in rows:
+        if row.delay_ms in found:
+            p50, p99 = row.percentiles
+            found[row.delay_ms] |= {"p50": p50, "p99": p99, "min": row["min"], "max": row["max"]}
+            found[row.delay_ms]["bars"] = [row[f"bar_{limit}"] for limit in (*LATENESS_LIMITS_MS, None)]
+    return list(found.values())
 
 
 def _times(ledger: DataFrame, counts: Iterable[Row]) -> dict[str, Any]:
@@ -195,7 +183,8 @@ def _causes(ledger: DataFrame) -> list[dict[str, Any]]:
 def _kinds(ledger: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
     kinds = ledger.select(F.explode(F.concat("findings", "notes")).alias("kind"))
     found = {row.kind: row["count"] for row in kinds.groupBy("kind").count().collect()}
-    return tuple({kind: found[kind] for kind in wanted if kind in found} for wanted in (FINDINGS, NOTES))  # type: ignore[return-value]
+    findings, notes = ({kind: found[kind] for kind in wanted if kind in found} for wanted in (FINDINGS, NOTES))
+    return findings, notes
 
 
 def first_findings(findings: DataFrame, notes: DataFrame, of_a_kind: int) -> list[dict[str, Any]]:

@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.headers import present_texts
-from reconsume.spark_connectors.reconcile.facts import SETTLED_MS, AttemptFacts
-from reconsume.spark_connectors.reconcile.judged import LevelTables, Tolerances
+from reconsume.spark_connectors.reconcile.judged import SETTLED_MS, AttemptFacts, LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.releases import place_now
 
 __all__ = ["FINDINGS", "NOTES", "AttemptJudge"]
@@ -48,6 +47,9 @@ class AttemptJudge:
 
     def judge(self, pairs: DataFrame) -> DataFrame:
         """Adds `outcome`, `lateness_ms`, `findings` and `notes`; takes away what cannot be judged yet.
+
+        What is in the quarantine may be written again before the mark of its release is seen: `is_held` tells whether
+        an attempt has key and value of a record there.
 
         A delivery after `now_ms` that no send-back explains belongs to a send-back after it.
         """
@@ -116,7 +118,7 @@ class AttemptJudge:
         changed = _delivered() & (F.col("sent_level") != F.col("arrived_level"))
         released = F.col("sent_released").isNotNull()
         # What is just being released from the quarantine may be seen before its mark is.
-        young = (_ms("sent_appended") >= self.now_ms - SETTLED_MS) & self._may_be_held("sent_stamp")
+        young = (_ms("sent_appended") >= self.now_ms - SETTLED_MS) & (F.lit(self.since_ms > 0) | F.col("is_held"))
         mended = (released & F.col("sent_dead")) | ((released | young) & (F.col("sent_delay_ms") == 0))
         lane_is_wrong = F.coalesce(lane & ~mended, F.lit(False))
         return lane_is_wrong | F.coalesce(changed & ~released, F.lit(False))
@@ -129,16 +131,9 @@ class AttemptJudge:
         sent = F.timestamp_millis(_ms("arrived_appended") - self.tables.longest_ms - _AN_HOUR_MS)
         wanted = self.tables.wanted_ms(F.col("group"), F.col("arrived_level"), sent)
         # Dead letters, replays, and what was released from the quarantine, do not wait for their level.
-        at_once = F.col("arrived_dead") | (F.col("attempt") == 0) | self._is_held("arrived_stamp")
+        at_once = F.col("arrived_dead") | (F.col("attempt") == 0) | F.col("is_held")
         lane = F.when(at_once, F.lit(0)).otherwise(F.when(wanted >= 0, wanted)).cast("bigint")
         return _ms("arrived_appended") < F.greatest(self.facts.lanes.of(lane), F.lit(self.since_ms))
-
-    def _may_be_held(self, stamp: str) -> Column:
-        """Whether a record with that stamp may be in the quarantine; of a window one does not know."""
-        return F.lit(True) if self.since_ms or self.facts.held is None else self._is_held(stamp)
-
-    def _is_held(self, stamp: str) -> Column:
-        return F.coalesce(F.col(stamp).isin(list(self.facts.held or ())), F.lit(False))
 
     def _moment(self) -> Column:
         return F.timestamp_millis(F.lit(self.now_ms))

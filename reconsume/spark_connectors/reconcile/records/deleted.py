@@ -8,8 +8,10 @@ Test: tests/spark/test_expired.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -17,6 +19,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.spark_connectors.session import looked_up
 
 __all__ = [
     "DeletedRecords",
@@ -79,7 +82,7 @@ class ExpiredLanes:
     def of(self, delay_ms: Column) -> Column:
         """For a duration; the latest of all where that is null."""
         latest = F.lit(max(self.until_ms.values(), default=self.otherwise_ms))
-        known = _looked_up(self.until_ms, delay_ms)
+        known = looked_up(self.until_ms, delay_ms)
         return F.when(delay_ms.isNull(), latest).otherwise(F.coalesce(known, F.lit(self.otherwise_ms)))
 
 
@@ -119,20 +122,18 @@ def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int
     """
     lanes: dict[int, int] = {}
     for topic, moment in until.items():
-        try:
-            delay = names.delay_ms(topic)
-        except IllegalName:
-            continue
-        if topic == names.send_back:
-            continue  # nothing is delivered from there
-        lanes[delay] = max(lanes.get(delay, 0), moment + delay + _LATE_MS if moment else 0)
+        with suppress(IllegalName):
+            if topic != names.send_back:  # nothing is delivered from there
+                delay = names.delay_ms(topic)
+                lanes[delay] = max(lanes.get(delay, 0), moment + delay + _LATE_MS if moment else 0)
     return ExpiredLanes(lanes, otherwise_ms)
 
 
+@dataclass(frozen=True)
 class DeletedRecords:
     """What is gone of our topics; Kafka is asked once, and only where something seems wrong.
 
-    Args:
+    Attributes:
         names: of the installation.
         now_ms: of the run.
         ask: gives the extents of all partitions; None where nobody can tell.
@@ -142,37 +143,24 @@ class DeletedRecords:
         goes_on: whether what is gone was deleted since the last run of a ledger.
     """
 
-    def __init__(
-        self,
-        names: TopicNames,
-        now_ms: int,
-        ask: Callable[[], Mapping[Partition, Extent]] | None,
-        *,
-        from_beginning: bool,
-        in_window: bool,
-        gaps: bool,
-        goes_on: bool = False,
-    ) -> None:
-        self._names = names
-        self._now_ms = now_ms
-        self._ask = ask
-        self._from_beginning = from_beginning
-        self._in_window = in_window
-        self._gaps = gaps
-        self._goes_on = goes_on
-        self._asked: Mapping[Partition, Extent] | None = None
+    names: TopicNames
+    now_ms: int
+    ask: Callable[[], Mapping[Partition, Extent]] | None
+    _: KW_ONLY
+    from_beginning: bool
+    in_window: bool
+    gaps: bool
+    goes_on: bool = False
 
-    @property
+    @cached_property
     def _extents(self) -> Mapping[Partition, Extent] | None:
-        if self._asked is None and self._ask is not None:
-            self._asked = self._ask()
-        return self._asked
+        return None if self.ask is None else self.ask()
 
     def tell_gaps(self, folder: str) -> None:
         """Warn of send-backs that were deleted before any run of a ledger had read them."""
-        if not self._goes_on:
+        if not self.goes_on:
             return
-        missed = [at for at, one in (self._extents or {}).items() if one.first and self._names.is_scheduled(at[0])]
+        missed = [at for at, one in (self._extents or {}).items() if one.first and self.names.is_scheduled(at[0])]
         if missed:
             logger.warning(
                 "%d partitions, %s among them, have lost records since the last run of the ledger in %s: what was sent "
@@ -189,10 +177,10 @@ class DeletedRecords:
             firsts: the first record that was read of each partition of the delay topics.
         """
         # A window seldom begins with the offset 0 of a partition; yet a delivery without a send-back is rare as well.
-        guess = self._from_beginning or self._in_window
-        until = deleted_until(firsts, self._extents, self._now_ms, guess=guess, gaps=self._gaps)
-        unknown = self._extents is not None or self._from_beginning
-        return expired_lanes(until, self._names, self._now_ms + _LATE_MS if unknown else 0)
+        guess = self.from_beginning or self.in_window
+        until = deleted_until(firsts, self._extents, self.now_ms, guess=guess, gaps=self.gaps)
+        unknown = self._extents is not None or self.from_beginning
+        return expired_lanes(until, self.names, self.now_ms + _LATE_MS if unknown else 0)
 
     def with_expired(self, rows: DataFrame, pairs: DataFrame, unsure: Column) -> DataFrame:
         """What went nowhere, as far as can be seen, is `expired` where its delivery may have been deleted.
@@ -202,62 +190,30 @@ class DeletedRecords:
             pairs: of `pair_attempts`, which these were made from.
             unsure: which rows are looked at.
         """
-        targets = _targets_of(rows, self._names, unsure)
+        groups = rows.where(unsure & F.col("group").isNotNull()).select("group").distinct().collect()
+        targets: dict[str, tuple[str, str]] = {}
+        for (group,) in groups:
+            with suppress(IllegalName):
+                targets[group] = self.names.retry(group), self.names.dead_letter(group)
         topics = {topic for both in targets.values() for topic in both}
         if self._extents is not None:
-            topics.add(self._names.quarantine)  # kept for ever; that it begins late, after an abort, says nothing
+            topics.add(self.names.quarantine)  # kept for ever; that it begins late, after an abort, says nothing
         known = None if self._extents is None else {at: one for at, one in self._extents.items() if at[0] in topics}
-        firsts = _firsts_of(pairs, topics)
-        until = deleted_until(firsts, known, self._now_ms, guess=self._from_beginning, gaps=self._gaps)
-        return _with_expired(rows, targets, until, self._names.quarantine, unsure)
-
-
-def _firsts_of(pairs: DataFrame, topics: Collection[str]) -> dict[Partition, First]:
-    """The first record that was read of each partition of topics where deliveries go."""
-    there = pairs.where(F.col("arrived_topic").isin(list(topics)))
-    firsts = there.groupBy("arrived_topic", "arrived_partition").agg(
-        F.min("arrived_offset").alias("offset"), F.min(F.unix_millis("arrived_appended")).alias("at_ms")
-    )
-    return {(row[0], row[1]): First(row["offset"], row["at_ms"]) for row in firsts.collect()}
-
-
-def _targets_of(rows: DataFrame, names: TopicNames, unsure: Column) -> dict[str, tuple[str, ...]]:
-    """By group: the topics to which attempts go that seem to have gone nowhere.
-
-    Args:
-        rows: of `as_ledger`.
-        names: of the installation.
-        unsure: which rows those are.
-    """
-    groups = [row[0] for row in rows.where(unsure & F.col("group").isNotNull()).select("group").distinct().collect()]
-    targets: dict[str, tuple[str, ...]] = {}
-    for group in groups:
-        try:
-            targets[group] = names.retry(group), names.dead_letter(group)
-        except IllegalName:
-            continue
-    return targets
+        there = pairs.where(F.col("arrived_topic").isin(list(topics))).groupBy("arrived_topic", "arrived_partition")
+        begins = there.agg(F.min("arrived_offset"), F.min(F.unix_millis("arrived_appended"))).collect()
+        firsts = {(topic, partition): First(offset, at_ms) for topic, partition, offset, at_ms in begins}
+        until = deleted_until(firsts, known, self.now_ms, guess=self.from_beginning, gaps=self.gaps)
+        retry, dead = ({group: until.get(both[side], 0) for group, both in targets.items()} for side in (0, 1))
+        return _with_expired(rows, unsure, retry, dead, until.get(self.names.quarantine, 0))
 
 
 def _with_expired(
-    rows: DataFrame, targets: Mapping[str, tuple[str, ...]], until: Mapping[str, int], quarantine: str, unsure: Column
+    rows: DataFrame, unsure: Column, retry_ms: Mapping[str, int], dead_ms: Mapping[str, int], quarantine_ms: int
 ) -> DataFrame:
-    """Attempts that went nowhere, as far as can be seen, but whose delivery may have been deleted: `expired`.
-
-    Args:
-        rows: of `as_ledger`.
-        targets: of `_targets_of`.
-        until: of `deleted_until`, for these topics and the quarantine.
-        quarantine: its topic; only for records that are damaged, because others seldom go there.
-        unsure: which rows are looked at.
-    """
-    retry, dead = (
-        {group: until[topics[side]] for group, topics in targets.items() if until.get(topics[side], 0)}
-        for side in (0, 1)
-    )
     nothing = F.lit(0).cast("bigint")
-    to_retry, to_dead = (F.coalesce(_looked_up(known, F.col("group")), nothing) for known in (retry, dead))
-    aside = F.when(F.col("damage").isNotNull(), until.get(quarantine, 0)).otherwise(nothing)
+    to_retry, to_dead = (F.coalesce(looked_up(one, F.col("group")), nothing) for one in (retry_ms, dead_ms))
+    # Others than damaged records seldom go there.
+    aside = F.when(F.col("damage").isNotNull(), quarantine_ms).otherwise(nothing)
     # What a plain client sent back may have become either; the rule was applied to it behind the inbox.
     chosen = (
         F.when(F.col("sent_offset").isNull(), F.greatest(to_retry, to_dead))
@@ -276,11 +232,3 @@ def _with_expired(
         "notes": F.when(gone, F.array_append("notes", F.lit("EXPIRED"))).otherwise(F.col("notes")),
     }
     return rows.withColumns(changed)
-
-
-def _looked_up(values: Mapping[int, int] | Mapping[str, int], key: Column) -> Column:
-    """The value of a key, null where there is none."""
-    if not values:
-        return F.lit(None).cast("bigint")
-    entries = [F.lit(one) for pair in values.items() for one in pair]
-    return F.try_element_at(F.create_map(*entries), key).cast("bigint")

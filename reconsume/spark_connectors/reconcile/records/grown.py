@@ -18,11 +18,12 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
-from reconsume.spark_connectors.session import local_rows
+from reconsume.spark_connectors.session import local_rows, rows_if_there
 
-__all__ = ["GrownLedger", "ledger_runs", "read_ledger"]
+__all__ = ["GrownLedger", "append_run", "ledger_runs", "read_ledger"]
 
 _OVERLAP_MS: Final = 60_000
 """Records that a transaction still hid from the last run may be so much older than its end."""
@@ -41,16 +42,16 @@ class GrownLedger:
     Attributes:
         spark: the session.
         folder: where it is.
-        last_ms: until when the last run judged; None before the first.
+        last_ms: until when the last run judged.
     """
 
     spark: SparkSession
     folder: str
-    last_ms: int | None
+    last_ms: int
 
     @classmethod
-    def open(cls, spark: SparkSession, folder: str, topic_prefix: str) -> GrownLedger:
-        """Read which runs there are.
+    def open(cls, spark: SparkSession, folder: str, topic_prefix: str) -> GrownLedger | None:
+        """Read which runs there are; None before the first one.
 
         Raises:
             IllegalSetting: the ledger is of another installation, or the folder holds something else.
@@ -58,55 +59,43 @@ class GrownLedger:
         """
         runs = _complete_runs(spark, folder)
         if runs is None:
-            return cls(spark, folder, None)
+            return None
         others = {row.topic_prefix for row in runs} - {topic_prefix}
         if others:
             raise IllegalSetting(f"{folder} holds the ledger of the topics {others.pop()}*; choose another folder")
         return cls(spark, folder, max(row.run for row in runs))
 
     @property
-    def from_ms(self) -> int | None:
+    def from_ms(self) -> int:
         """From when on Kafka has to be read."""
-        return None if self.last_ms is None else self.last_ms - _OVERLAP_MS
+        return self.last_ms - _OVERLAP_MS
 
     def with_open(self, records: DataFrame) -> DataFrame:
         """New records without those that were read before, and with the send-backs that are open."""
-        from_ms = self.from_ms
-        if from_ms is None:
-            return records
-        left = self._table("open").where(F.col("run") == F.lit(self.last_ms))
-        new = records.where(F.unix_millis("appended") >= from_ms).join(
-            F.broadcast(self._known(left, from_ms)),
-            [F.col(name) == F.col(f"known_{name}") for name in ("kafka_topic", "partition", "offset")],
-            "left_anti",
+        left = self._open()
+        known = _places(self._recent().unionByName(left), self.from_ms)
+        new = records.where(F.unix_millis("appended") >= self.from_ms).join(
+            F.broadcast(known), place_of("kafka_topic", "partition", "offset") == F.col("place"), "left_anti"
         )
-        for side in ("inbox", "sent"):
-            new = new.unionByName(_as_records(left, side, records))
-        return new.unionByName(_as_quarantined(left, records))
+        held = F.col("outcome") == "quarantined"
+        for side, rows in (("inbox", left), ("sent", left), ("target", left.where(held))):
+            new = new.unionByName(_as_records(rows, side, records))
+        return new
 
-    def handled(self) -> dict[tuple[str, int], int]:
-        """Offsets before which all was handled, as far as what is lost tells; by (Kafka topic, partition)."""
-        lost = self._table("open").where((F.col("run") == F.lit(self.last_ms)) & (F.col("outcome") == "lost"))
-        marks: dict[tuple[str, int], int] = {}
-        for side in ("inbox", "sent"):
-            place = [F.col(f"{side}_{name}").alias(name) for name in ("topic", "partition")]
-            rows = lost.where(F.col(f"{side}_offset").isNotNull()).groupBy(*place).agg(F.max(f"{side}_offset"))
-            marks |= {(row[0], row[1]): row[2] + 1 for row in rows.collect()}
-        for row in lost.where(F.col("released").isNotNull()).select(*_parts("released")).collect():
-            marks[row[0], row[1]] = max(marks.get((row[0], row[1]), 0), row[2] + 1)
-        return marks
+    def handled(self) -> dict[Partition, int]:
+        """Offsets before which all was handled, as far as what is lost tells."""
+        partition, offset = F.substring_index("place", "/", 2), F.substring_index("place", "/", -1).cast("bigint")
+        lost = _places(self._open().where("outcome = 'lost'")).groupBy(partition).agg(F.max(offset)).collect()
+        marks = [(*place.split("/"), last + 1) for place, last in lost]
+        return {(topic, int(number)): mark for topic, number, mark in marks}
 
     def settled_releases(self) -> set[str]:
         """Where released records went that this run may read a second time, and whose attempts are settled."""
-        if self.from_ms is None:
-            return set()
-        recent = self._settled().where(F.col("run") >= self.from_ms - _LONGEST_RUN_MS)
-        return {row[0] for row in recent.where(F.col("released").isNotNull()).select("released").collect()}
+        released = self._recent().where(F.col("released").isNotNull()).select("released")
+        return {row[0] for row in released.collect()}
 
     def name_repeats(self, pairs: DataFrame) -> DataFrame:
         """Deliveries without a send-back whose attempt an earlier run settled are duplicates."""
-        if self.last_ms is None:
-            return pairs
         surplus = F.col("sent_offset").isNull() & F.col("inbox_offset").isNull()
         wanted = pairs.where(surplus).select(*IDENTITY).distinct()
         same = {name: F.col(f"was_{name}") for name in IDENTITY}
@@ -118,93 +107,88 @@ class GrownLedger:
 
     def ends(self) -> dict[Partition, int] | None:
         """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
-        if self.last_ms is None:
-            return None
-        try:
-            rows = self.spark.read.parquet(f"{self.folder}/ends/run={self.last_ms}").collect()
-        except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
-                return None
-            raise
-        return {(row.topic, row.partition): row["end"] for row in rows}
-
-    def append(
-        self, ledger: DataFrame, now_ms: int, topic_prefix: str, extents: Mapping[Partition, Extent] | None = None
-    ) -> None:
-        """Keep what this run found; it counts when its name is written, last.
-
-        Args:
-            ledger: of this run.
-            now_ms: of this run.
-            topic_prefix: of the installation.
-            extents: what the topics held before the run read them, where that is known.
-        """
-        still = F.col("outcome").isin(*_OPEN)
-        for name, rows in (("settled", ledger.where(~still)), ("open", ledger.where(still))):
-            rows.coalesce(4).write.mode("overwrite").parquet(f"{self.folder}/{name}/run={now_ms}")
-        if extents is not None:
-            places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
-            ends = local_rows(self.spark, places, "topic STRING, partition INT, end BIGINT")
-            ends.write.mode("overwrite").parquet(f"{self.folder}/ends/run={now_ms}")
-        run = {"run": now_ms, "topic_prefix": topic_prefix}
-        runs = local_rows(self.spark, [run], "run BIGINT, topic_prefix STRING")
-        runs.write.mode("append").parquet(f"{self.folder}/runs")
+        rows = rows_if_there(lambda: self.spark.read.parquet(f"{self.folder}/ends/run={self.last_ms}"))
+        return None if rows is None else {(row.topic, row.partition): row["end"] for row in rows}
 
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.option("basePath", f"{self.folder}/{name}").parquet(f"{self.folder}/{name}")
+
+    def _open(self) -> DataFrame:
+        return self._table("open").where(F.col("run") == F.lit(self.last_ms))
 
     def _settled(self) -> DataFrame:
         runs = self.spark.read.parquet(f"{self.folder}/runs").select("run").distinct()
         return self._table("settled").join(F.broadcast(runs), "run", "left_semi")
 
-    def _known(self, left: DataFrame, from_ms: int) -> DataFrame:
-        """Where the records stand that this run would read a second time."""
-        places = []
-        recent = self._settled().where(F.col("run") >= from_ms - _LONGEST_RUN_MS)
-        for rows in (recent, left):
-            for side, moment in _SIDES.items():
-                place = [F.col(f"{side}_{name}") for name in _PLACE]
-                places.append(rows.where(F.unix_millis(moment) >= from_ms).select(*_known_place(place)))
-            places.append(rows.where(F.col("released").isNotNull()).select(*_known_place(_parts("released"))))
-        known = places[0]
-        for more in places[1:]:
-            known = known.union(more)
-        return known
+    def _recent(self) -> DataFrame:
+        """Settled attempts with records that this run may read a second time."""
+        return self._settled().where(F.col("run") >= self.from_ms - _LONGEST_RUN_MS)
+
+
+def append_run(
+    ledger: DataFrame,
+    folder: str,
+    now_ms: int,
+    topic_prefix: str,
+    extents: Mapping[Partition, Extent] | None = None,
+) -> None:
+    """Keep what a run found; it counts when its name is written, last.
+
+    Args:
+        ledger: of this run.
+        folder: of all runs.
+        now_ms: of this run.
+        topic_prefix: of the installation.
+        extents: what the topics held before the run read them, where that is known.
+    """
+    spark, still = ledger.sparkSession, F.col("outcome").isin(*_OPEN)
+    for name, rows in (("settled", ledger.where(~still)), ("open", ledger.where(still))):
+        rows.coalesce(4).write.mode("overwrite").parquet(f"{folder}/{name}/run={now_ms}")
+    if extents is not None:
+        places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
+        ends = local_rows(spark, places, "topic STRING, partition INT, end BIGINT")
+        ends.write.mode("overwrite").parquet(f"{folder}/ends/run={now_ms}")
+    run = {"run": now_ms, "topic_prefix": topic_prefix}
+    local_rows(spark, [run], "run BIGINT, topic_prefix STRING").write.mode("append").parquet(f"{folder}/runs")
+
+
+def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
+    """Where the records of a ledger's rows stand that are of that moment or later, as `place`."""
+    sides = [
+        F.when(F.unix_millis(moment) >= from_ms, place_of(*(f"{side}_{name}" for name in _PLACE)))
+        for side, moment in _SIDES.items()
+    ]
+    return rows.select(F.explode(F.array_compact(F.array(*sides, "released"))).alias("place"))
 
 
 def _complete_runs(spark: SparkSession, folder: str) -> list[Any] | None:
     """The names of the runs, None where there is no ledger yet."""
     try:
         with explained(f"the ledger in {folder} cannot be read; check that Spark reaches it and may read it"):
-            rows = spark.read.parquet(f"{folder}/runs").select("run", "topic_prefix").collect()
+            return rows_if_there(lambda: spark.read.parquet(f"{folder}/runs").select("run", "topic_prefix"))
     except ReconsumeError as error:
-        cause = error.__cause__
-        if isinstance(cause, AnalysisException) and cause.getCondition() == "PATH_NOT_FOUND":
-            return None
-        if isinstance(cause, AnalysisException):
+        if isinstance(cause := error.__cause__, AnalysisException):
             raise IllegalSetting(
                 f"{folder}/runs is no ledger of reconsume ({cause.getCondition()}): choose another folder; if it was "
                 f"one, restore it, or begin a new one: it then holds what the topics still do"
             ) from error
         raise
-    return rows
 
 
 def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
-    """Send-backs of a ledger, as `read_records` gave them."""
-    sent = side == "sent"
+    """What stands on one side of a ledger, as `read_records` gave it, as far as that side is asked for it."""
+    sent, moment = side == "sent", F.col(_SIDES[side])
+    told = (*IDENTITY, "level", "delay_ms", "replayed", "damage", "stamp", "deliveries", "cause")
     # An attempt that was taken in from the inbox keeps that record beside the delay topic's.
     known: dict[str, Column] = {
-        **{name: F.col(name) for name in (*IDENTITY, "damage", "stamp", "deliveries", "cause")},
-        "side": F.lit(side),
-        "kind": F.lit("delay" if sent else "inbox"),
-        "kafka_topic": F.col(f"{side}_topic"),
+        **{name: F.col(name) for name in told},
         **{name: F.col(f"{side}_{name}") for name in ("partition", "offset")},
-        "appended": F.col("appended" if sent else "asked"),
-        "due": F.col("due") if sent else F.col("asked"),
-        **{name: F.col(name) if sent else F.lit(None) for name in ("level", "delay_ms")},
+        "kafka_topic": F.col(f"{side}_topic"),
+        "side": F.lit("arrived" if side == "target" else side),
+        "kind": F.lit({"inbox": "inbox", "sent": "delay", "target": "quarantine"}[side]),
+        "appended": moment,
+        "due": F.col("due") if sent else moment,
         "dead": F.col("dead") if sent else F.lit(False),
-        "replayed": F.col("replayed"),
         "astray": F.lit(False),
         "by_producer": F.array_contains("notes", "PRODUCERS_TIME"),
         # To the inbox goes what came from there.
@@ -213,37 +197,8 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
         ),
     }
     rows = left.where(F.col(f"{side}_offset").isNotNull())
-    return _of_schema(rows, known, records)
-
-
-def _as_quarantined(left: DataFrame, records: DataFrame) -> DataFrame:
-    """The records of a ledger that are in the quarantine."""
-    known: dict[str, Column] = {
-        **{name: F.col(name) for name in (*IDENTITY, "level", "damage", "stamp", "deliveries", "cause")},
-        "side": F.lit("arrived"),
-        "kind": F.lit("quarantine"),
-        "kafka_topic": F.col("target_topic"),
-        **{name: F.col(f"target_{name}") for name in ("partition", "offset")},
-        "appended": F.col("delivered"),
-        **{name: F.lit(None) for name in ("due", "delay_ms", "released")},
-        "by_producer": F.array_contains("notes", "PRODUCERS_TIME"),
-        **{name: F.lit(False) for name in ("dead", "replayed", "astray")},
-    }
-    return _of_schema(left.where("outcome = 'quarantined'"), known, records)
-
-
-def _of_schema(rows: DataFrame, columns: dict[str, Column], records: DataFrame) -> DataFrame:
-    return rows.select(*(columns[field.name].cast(field.dataType).alias(field.name) for field in records.schema.fields))
-
-
-def _parts(place: str) -> list[Column]:
-    """Topic, partition and offset of a column like `<topic>/<partition>/<offset>`."""
-    topic, partition, offset = (F.split_part(place, F.lit("/"), F.lit(number)) for number in (1, 2, 3))
-    return [topic, partition.cast("int"), offset.cast("bigint")]
-
-
-def _known_place(place: list[Column]) -> list[Column]:
-    return [column.alias(f"known_{name}") for name, column in zip(("kafka_topic", *_PLACE[1:]), place, strict=True)]
+    fields = records.schema.fields
+    return rows.select(*(known[field.name].cast(field.dataType).alias(field.name) for field in fields))
 
 
 def ledger_runs(spark: SparkSession, folder: str) -> list[dt.datetime]:

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
 from reconsume.spark_connectors.headers import HeaderColumns
-from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern
+from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern, place_of
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import TopicSource
 
-__all__ = ["IDENTITY", "PRODUCERS_TIME", "place_of", "read_records"]
+__all__ = ["IDENTITY", "PRODUCERS_TIME", "read_records"]
 
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 """What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
@@ -99,12 +99,6 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.lit(None).cast("string").alias("released"),
         (F.col("timestampType") == PRODUCERS_TIME).alias("by_producer"),
     ]
-
-
-def place_of(topic: str, partition: str, offset: str) -> Column:
-    """`<topic>/<partition>/<offset>` of three columns; null where there is no offset."""
-    place = F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
-    return F.when(F.col(offset).isNotNull(), place)
 
 
 def _astray() -> Column:
