@@ -122,8 +122,7 @@ def run_replay(
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
         left = _left(source, plan, run)
         runs = _runs(left)
-    done, ended = 0, -math.inf
-    before = plan.to_send - sum(map(len, runs))
+    done, before, ended = 0, plan.to_send - sum(map(len, runs)), -math.inf
     progress(ReplayProgress(0, before, plan.to_send))
     for chunk in chunks_of(runs, chunk_size(rate)):
         time.sleep(max(0.0, ended + pause_seconds(rate) - time.monotonic()))
