@@ -60,16 +60,20 @@ class ConsoleCluster:
         return None if index is None else index.store.open_by_group(now_ms)
 
     def causes(self, group: str) -> list[Counted] | None:
-        """The causes of a group's open dead letters, the most frequent first; None while the index is incomplete."""
-        index = self._complete_index()
+        """The causes of a group's open dead letters, the most frequent first; None where the index has none of it."""
+        index = self._index_of(group)
         return None if index is None else index.store.count_by("label", LetterFilter(group=group, state=OPEN))
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
-        """Dead letters, newest first: from the index, or, while that is incomplete, from Kafka."""
-        index = self._complete_index()
+        """Dead letters, newest first: from the index, or, where that has none of the group, from Kafka."""
+        index = self._index_of(group)
         if index is None or (before is not None and not is_index_cursor(before)):
             return read_page(self._cluster, group, wanted, before=before, limit=limit)
         return indexed_page(index.store, group, self._settings.names.dead_letter(group), wanted, before, limit)
+
+    def _index_of(self, group: str) -> DeadLetterIndex | None:
+        index = self._complete_index()
+        return index if index is not None and index.store.count(LetterFilter(group=group)) else None
 
     def _complete_index(self) -> DeadLetterIndex | None:
         return self._index if self._index is not None and self._index.is_complete else None

@@ -62,21 +62,29 @@ def put_in(
     return [f"{one.partition}/{one.offset}" for one in found]
 
 
+def shown(browser: Browser, group: str, count: int) -> None:
+    """Wait until the console shows so many dead letters of a group: its index follows Kafka."""
+    path, words = f"/groups/{group}/dead-letters", f"Dead letters that match: {count} of {count}."
+    wait_until(lambda: words in browser.get(path).seen.words, 30, f"the console shows {count}")
+
+
 def test_all_pages_of_dead_letters_that_are_there(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     places = put_in(here, group, "order 17 is late", "order 18 is late", "no dep_time", headers=[("trace", b"\xff")])
     dead_letters = f"/groups/{group}/dead-letters"
     wait_until(lambda: dead_letters in browser.get(f"/?q={group}").seen.links, 30, "the overview shows the group")
+    shown(browser, group, 3)
     overview = browser.get(f"/?q={group}").seen
     for topic in ("DELAY.1s", "SEND_BACK"):
         assert f"{here.settings.topic_prefix}{topic}" in overview.words
     about = browser.get(f"/groups/{group}").seen
-    assert "Of the newest 3 dead letters" in about.words
-    assert f"/groups/{group}/dead-letters?text=is+late" in about.links
+    assert "Of 3 open dead letters" in about.words
+    assert "ValueError: order <n> is late 2 67 %" in about.words
+    assert len([link for link in about.links if "is+late" in link]) == 1
     assert f"%DLQ%{group}" in about.words
     listed = browser.get(f"/groups/{group}/dead-letters?text=IS+LATE").seen
     assert listed.places == [places[1], places[0]]
-    assert "Shown: 2. Looked at for this page: 3. The first dead letter was reached." in listed.words
+    assert "Dead letters that match: 2 of 3." in listed.words
     record = browser.get(f"/groups/{group}/dead-letters/{places[1]}").seen
     for text in ("order 18 is late", "Traceback of order 18", "flights/0/1", '"n": 1', "PUL1545", "ff", "17"):
         assert text in record.words, text
@@ -87,6 +95,7 @@ def test_all_pages_of_dead_letters_that_are_there(here: Installation, browser: B
 def test_older_ones_are_reached_by_links(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     places = put_in(here, group, *(f"cause {number}" for number in range(60)))
+    shown(browser, group, 60)
     found, path = [], f"/groups/{group}/dead-letters"
     while path:
         page = browser.get(path).seen
@@ -98,6 +107,7 @@ def test_older_ones_are_reached_by_links(here: Installation, browser: Browser) -
 def test_what_is_sent_by_the_forms_arrives_once(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     places = put_in(here, group, "first", "second")
+    shown(browser, group, 2)
     form = browser.get(f"/groups/{group}/dead-letters").seen.form("/resend")
     plan = browser.send(form, ("place", places[0]))
     assert "Will be sent: 1 of 1." in plan.seen.words
@@ -123,6 +133,7 @@ def test_what_is_sent_by_the_forms_arrives_once(here: Installation, browser: Bro
 def test_a_form_of_another_site_sends_nothing(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     [place] = put_in(here, group, "first")
+    shown(browser, group, 1)
     plan = browser.send(browser.get(f"/groups/{group}/dead-letters/{place}").seen.form("/resend"))
     run = plan.seen.form("/resend/run")
     for headers in ({"sec_fetch_site": "cross-site"}, {"origin": "http://evil.example"}):
@@ -139,12 +150,13 @@ def test_markup_of_strangers_is_shown_as_text(here: Installation, browser: Brows
     group = here.unique("g")
     [place] = put_in(here, group, XSS, key=XSS.encode(), headers=[(XSS, XSS.encode())])
     paths = [f"/groups/{group}", f"/groups/{group}/dead-letters", f"/groups/{group}/dead-letters/{place}"]
+    shown(browser, group, 1)
     pages = [browser.get(path) for path in paths]
     pages.append(browser.send(pages[2].seen.form("/resend")))
     for page in pages:
         assert page.status == 200
         assert "script" not in page.seen.tags
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page.text
+        assert "&lt;script&gt;alert(" in page.text
 
 
 def test_what_is_not_there(here: Installation, browser: Browser) -> None:

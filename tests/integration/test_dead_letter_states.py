@@ -45,7 +45,8 @@ def forget_what_was_sent(here: Installation) -> None:
     partitions = [(lane, one) for one in range(here.admin.partitions([lane])[lane])]
     ends = here.admin.end_offsets(partitions)
     wanted = [TopicPartition(*where, end) for where, end in ends.items()]
-    for deletion in AdminClient(here.settings.client_settings()).delete_records(wanted).values():
+    client = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
+    for deletion in client.delete_records(wanted).values():
         deletion.result(30)
     wait_until(lambda: here.admin.end_offsets(partitions, earliest=True) == ends, 30, "the records are gone")
 

@@ -258,6 +258,8 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
     assert [one["status"] for one in said["records"]] == ["send"] * 5
     assert said["replay_id"].startswith("dlq-")
     resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
+    assert capsys.readouterr().out == f"group {group} has no such open dead letters\n"
+    resend_letters(people, Filter(text="timeout", state="RESENT"), group, all_of_them=True, yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.operations.dead_letters import read_one
+from reconsume.operations.dead_letters import Filter, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.resolve import resolve
@@ -47,7 +47,9 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
     one.produce(lane, b"another's", headers=[*other, ("REAL_TOPIC", b"%RETRY%arrivals")])
     failed = dead_letter_headers(5, RECONSUME_TIME="1", REPLAY_ID="x")
     one.produce(lane, b"failed", headers=[*failed, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
-    resolve(one.cluster, GROUP, [RecordAddress(0, 4)], by="carol", why="x")
+    one.produce(topic, b"resolved", headers=dead_letter_headers(11))
+    [resolved] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/11")).records
+    resolve(one.cluster, GROUP, [resolved.place], by="carol", why="x")
     return one
 
 

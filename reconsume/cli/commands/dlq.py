@@ -240,7 +240,7 @@ def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, 
         return
     counts = Counter(one.status for one in verdicts)
     if not counts:
-        print_line(f"group {group} has no such dead letters")
+        print_line(f"group {group} has no such open dead letters")
     for status, reason in REASONS.items():
         if counts[status]:
             said = f"sent again, REPLAY_ID {replay_id}" if status == SEND and replay_id else reason
@@ -253,7 +253,7 @@ def _tell_changed(group: str, done: Sequence[Changed], word: str, *, as_json: bo
         print_json({"group": group, "records": records})
         return
     if not done:
-        print_line(f"group {group} has no such dead letters")
+        print_line(f"group {group} has no such open dead letters")
     counts = Counter(word if one.is_changed else f"left as they were: {one.before.lower()}" for one in done)
     for told, count in counts.items():
         print_line(f"{count:>8,}  {told}")
