@@ -42,7 +42,7 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-test: check ## The checks, and the tests of most that is promised, on a real Kafka and a real Spark: some 25 minutes
+test: check ## The checks, and the tests of most that is promised, on a real Kafka and a real Spark: some 20 minutes
 	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
 	@$(BIN)/pytest -q $(FIRST) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark and five minutes of faults, three at a time"
