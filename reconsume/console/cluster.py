@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
@@ -24,6 +25,7 @@ from reconsume.operations.status import Status, collect_status
 
 T = TypeVar("T")
 _KEPT_SECONDS: Final = 2.0
+_WAIT_SECONDS: Final = 30.0
 
 
 class ConsoleCluster:
@@ -78,6 +80,19 @@ class ConsoleCluster:
     def _complete_index(self) -> DeadLetterIndex | None:
         return self._index if self._index is not None and self._index.is_complete else None
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let changes of dead letters run one after the other; one that waits for too long gives its thread back."""
+        if not self._resending.acquire(timeout=_WAIT_SECONDS):
+            raise KafkaNotReachable(
+                f"another resend of this console has run for {_WAIT_SECONDS:.0f} s; nothing was changed, send the form "
+                "again later"
+            )
+        try:
+            yield
+        finally:
+            self._resending.release()
+
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""
         return read_one(self._cluster, group, place)
@@ -88,7 +103,7 @@ class ConsoleCluster:
 
     def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
         """Send them again, each once."""
-        with self._resending:
+        with self._alone():
             try:
                 return resend(self._cluster, group, places, replay_id=replay_id, by=by)
             finally:
@@ -96,12 +111,12 @@ class ConsoleCluster:
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
         """Resolve those that are open."""
-        with self._resending:
+        with self._alone():
             return resolve(self._cluster, group, places, by=by, why=why)
 
     def reopen(self, group: str, places: Collection[RecordAddress]) -> list[Changed]:
         """Open those that were resolved."""
-        with self._resending:
+        with self._alone():
             return reopen(self._cluster, group, places)
 
 
