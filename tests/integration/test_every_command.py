@@ -75,6 +75,15 @@ def quarantined(here: Installation, _folder: Path) -> list[str]:
     ]
 
 
+def dead(here: Installation, _folder: Path) -> list[str]:
+    """A dead letter of a group of its own."""
+    group = here.unique(GROUP)
+    topic = here.settings.names.dead_letter(group)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    here.produce(topic, b"v", headers=[("ORIGIN_MESSAGE_ID", HOSTILE.encode())])
+    return [group, "0/0"]
+
+
 CASES: Final = {
     "topics plan": Case(given(), "topics"),
     "topics apply": Case(given("--yes"), "topics"),
@@ -92,6 +101,8 @@ CASES: Final = {
     "dlq show": Case(given(GROUP, "0/0"), CAUSE),
     "dlq export": Case(given(GROUP, "--format", "csv"), CAUSE),
     "dlq resend": Case(given(GROUP, "--all", "--yes"), "sent again"),
+    "dlq resolve": Case(lambda *of: [*dead(*of), "--why", HOSTILE, "--yes"], "1  resolved"),
+    "dlq reopen": Case(dead, "1  left as they were: open"),
     "quarantine list": Case(given(), CAUSE),
     "quarantine show": Case(given("0/0"), CAUSE),
     "quarantine release": Case(quarantined, "1 released"),
