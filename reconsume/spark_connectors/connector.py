@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name
 
-_NEWEST_PATCHES: Final = {(4, 0): 4, (4, 1): 3, (4, 2): 0}
-"""Of each Spark that reconsume is tested with: the newest patch whose connector is on Maven Central. PyPI has a patch
-before Maven Central has it, or alone."""
+_PATCHES: Final = {(4, 0): 0, (4, 1): 1, (4, 2): 0}
+"""Of each Spark that reconsume is tested with: a patch whose connector is on Maven Central with all that it needs. It
+serves every patch of the same minor version. PyPI has patches before Maven Central has them, or alone, and of some
+Maven Central has the connector without its token provider."""
 _TESTED: Final = "pip install 'pyspark>=4.0,<4.3'"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)", re.ASCII)
 _CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -26,7 +27,7 @@ _IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:
 
 
 def packages(version: str | None = None) -> list[str]:
-    """The Maven coordinates for `spark.jars.packages`; of a later patch than Maven Central has, the newest that it has.
+    """The Maven coordinates for `spark.jars.packages`: a patch of the same minor version that is published whole.
 
     Args:
         version: of Spark; the running pyspark's by default.
@@ -38,15 +39,14 @@ def packages(version: str | None = None) -> list[str]:
     version = pyspark.__version__ if version is None else version
     numbers = _VERSION.match(version)
     minor = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-    if numbers is None or minor < min(_NEWEST_PATCHES):
+    if numbers is None or minor < min(_PATCHES):
         raise IllegalSetting(f"Spark {version} is too old: reconsume needs 4.0 or newer; {_TESTED}")
-    if minor not in _NEWEST_PATCHES:
+    if minor not in _PATCHES:
         raise IllegalSetting(
             f"the Kafka connector of Spark {version} is unknown: reconsume is tested with Spark 4.0 to 4.2; {_TESTED}, "
             "or give configure(builder, jars_dir=…) a folder with the connector's jars"
         )
-    patch = min(int(numbers[3]), _NEWEST_PATCHES[minor])
-    return [f"{_CONNECTOR}:{minor[0]}.{minor[1]}.{patch}"]
+    return [f"{_CONNECTOR}:{minor[0]}.{minor[1]}.{_PATCHES[minor]}"]
 
 
 def configure(builder: SparkSession.Builder, *, jars_dir: str | os.PathLike[str] | None = None) -> SparkSession.Builder:
