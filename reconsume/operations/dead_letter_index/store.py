@@ -27,6 +27,8 @@ from reconsume.operations.dead_letter_index.letters import (
 logger = logging.getLogger(__name__)
 
 _VERSION: Final = 1
+_CACHE_KIB: Final = 65_536
+"""Keys and ids come in no order, so their indices are written all over the file."""
 _SCHEMA: Final = f"""
 CREATE TABLE letters (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
@@ -57,8 +59,8 @@ _FIELDS: Final = (
 )
 _STATE: Final = "state, at_ms, by, why, job, newer"
 _SUPERSEDE: Final = (
-    'UPDATE letters SET state = ? WHERE message_id = ? AND "group" = ? AND state = ? AND EXISTS ('
-    "SELECT 1 FROM letters AS newer "
+    'UPDATE letters INDEXED BY by_message SET state = ? WHERE message_id = ? AND "group" = ? AND state = ? AND EXISTS ('
+    "SELECT 1 FROM letters AS newer INDEXED BY by_message "
     'WHERE newer.message_id = letters.message_id AND newer."group" = letters."group" AND '
     "(newer.stored_ms, newer.partition, newer.offset) > (letters.stored_ms, letters.partition, letters.offset))"
 )
@@ -110,6 +112,7 @@ class DeadLetterStore:
         [page_bytes] = database.execute("PRAGMA page_size").fetchone()
         database.execute(f"PRAGMA max_page_count = {self._max_mib * 1_048_576 // page_bytes}")
         # What a crash takes is read from Kafka again.
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = OFF")
         return database
