@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.properties import json_object
 
 OPEN: Final = "OPEN"
 RESENT: Final = "RESENT"
@@ -90,12 +91,7 @@ def decode_state(value: bytes) -> DeadLetterState:
     Raises:
         MalformedProperty: the value is something else.
     """
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+    found = json_object(value)
     state, at_ms = found.get("state"), found.get("at")
     texts = [found.get(name, "") for name in ("by", "why", "job", "newer")]
     if state not in (RESENT, RESOLVED, SUPERSEDED) or type(at_ms) is not int or not 0 <= at_ms <= _LARGEST:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.properties import json_object
 
 _LARGEST_OFFSET: Final = 2**63 - 1
 _NUMBER: Final = re.compile("[0-9]{1,10}")
@@ -67,12 +68,7 @@ def decode_position(value: bytes) -> StoredPosition:
     Raises:
         MalformedProperty: the value is something else.
     """
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+    found = json_object(value)
     offset = found.get("offset")
     texts = [found.get(name, "") for name in ("metadata", "topicId", "transactionalId")]
     if type(offset) is not int or not 0 <= offset <= _LARGEST_OFFSET or not all(isinstance(one, str) for one in texts):

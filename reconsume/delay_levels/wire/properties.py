@@ -6,9 +6,10 @@ put there is never touched; what is ours is replaced, never appended a second ti
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from reconsume.delay_levels.errors import MalformedProperty
 
@@ -142,3 +143,18 @@ def replace_properties(headers: Headers, properties: Mapping[str, str]) -> list[
     kept = user_headers(headers)
     kept.extend((name, text.encode()) for name, text in properties.items())
     return kept
+
+
+def json_object(value: bytes) -> dict[str, Any]:
+    """Return the JSON object that is the value of a record.
+
+    Raises:
+        MalformedProperty: the value is something else.
+    """
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+    return found
