@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
@@ -27,6 +27,22 @@ _TOGETHER: Final = 2_000
 _TOGETHER_BYTES: Final = 32 * 1024 * 1024
 
 
+class _Unread(NamedTuple):
+    """What was not read yet of a partition.
+
+    Attributes:
+        first: the first offset that Kafka keeps.
+        start: the first offset to read.
+        is_anew: whether it was read before, as another topic of that name or further than it goes.
+    """
+
+    topic_id: str
+    first: int
+    start: int
+    end: int
+    is_anew: bool
+
+
 class DeadLetterIndex:
     """Reads dead letters and their states, each once, into a store.
 
@@ -40,6 +56,7 @@ class DeadLetterIndex:
 
     Attributes:
         left: records that the last look had still to read; None before the first look.
+        is_complete: whether everything was read once; later looks add what is new.
     """
 
     def __init__(self, cluster: Cluster, store: DeadLetterStore, labels: CauseLabels) -> None:
@@ -49,11 +66,7 @@ class DeadLetterIndex:
         self._refused = ""
         self.store = store
         self.left: int | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything was read that stood in Kafka at the last look."""
-        return self.left == 0
+        self.is_complete = False
 
     def run(self, stop: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
         """Look every two seconds until told to stop.
@@ -87,18 +100,24 @@ class DeadLetterIndex:
         topics = admin.topics()
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
         letters = self._new(all_partitions({topic: topics[topic] for topic in groups}))
-        self._forget(letters)
-        self.left = sum(end - start for _, start, end in (letters | states).values())
+        self._forget(letters, groups)
+        if any(one.is_anew for one in letters.values()):
+            # Letters that are read once more are open until their states are.
+            states = {
+                where: _Unread(one.topic_id, one.first, one.first, one.end, one.is_anew)
+                for where, one in states.items()
+            }
+        self.left = sum(one.end - one.start for one in (letters | states).values())
         with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
             for spans in (letters, states):
-                ids = {where: topic_id for where, (topic_id, _, _) in spans.items()}
-                ranges = {where: (start, end) for where, (_, start, end) in spans.items()}
+                ids = {where: one.topic_id for where, one in spans.items()}
+                ranges = {where: (one.start, one.end) for where, one in spans.items()}
                 self._read(reader.records(ranges, stop=stop), groups, ids)
                 if stop is not None and stop.is_set():
                     return
-                read_to = {where: Progress(topic_id, end) for where, (topic_id, _, end) in spans.items()}
+                read_to = {where: Progress(one.topic_id, one.end) for where, one in spans.items()}
                 self.store.add((), {}, read_to)
-        self.left = 0
+        self.left, self.is_complete = 0, True
 
     def _group_of(self, topic: str) -> str | None:
         """Whose dead-letter topic it is."""
@@ -108,33 +127,30 @@ class DeadLetterIndex:
             return None
         return name.removeprefix(DLQ_PREFIX) if name.startswith(DLQ_PREFIX) else None
 
-    def _new(self, partitions: list[Partition]) -> dict[Partition, tuple[str, int, int]]:
-        """What was not read yet of each partition: the id of the topic, the first offset, and the end.
-
-        Of a topic that was made again all is new.
-        """
+    def _new(self, partitions: list[Partition]) -> dict[Partition, _Unread]:
+        """Return what was not read yet of each partition; of a topic that was made again all is new."""
         admin, progress = self._cluster.admin, self.store.progress()
         ids = admin.topic_ids({topic for topic, _ in partitions})
         starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
         found = {}
         for where in partitions:
-            known, topic_id = progress.get(where), ids.get(where[0], "")
-            if known is None or known.topic_id != topic_id or known.next > ends[where]:
-                known = Progress(topic_id, 0)
-            start = max(starts[where], known.next)
-            found[where] = (topic_id, min(start, ends[where]), ends[where])
+            known, topic_id = progress.get(where), ids.get(where[0])
+            if topic_id is None:
+                continue  # no broker tells of it at this moment
+            is_anew = known is not None and (known.topic_id != topic_id or known.next > ends[where])
+            start = min(max(starts[where], 0 if known is None or is_anew else known.next), ends[where])
+            found[where] = _Unread(topic_id, starts[where], start, ends[where], is_anew)
         return found
 
-    def _forget(self, letters: Mapping[Partition, tuple[str, int, int]]) -> None:
+    def _forget(self, letters: Mapping[Partition, _Unread], groups: Mapping[str, str]) -> None:
         """Remove what Kafka has deleted, or what stood in a topic that was made again."""
-        starts = self._cluster.admin.end_offsets(letters, earliest=True)
-        for where, known in self.store.progress().items():
+        for where in self.store.progress():
             if where[0] == self._states:
                 continue
-            if where not in letters or known.topic_id != letters[where][0]:
+            if where[0] not in groups or (where in letters and letters[where].is_anew):
                 self.store.forget(*where, before=None)
-            elif starts[where] > 0:
-                self.store.forget(*where, before=starts[where])
+            elif where in letters and letters[where].first > 0:
+                self.store.forget(*where, before=letters[where].first)
 
     def _read(self, messages: Iterable[ReadRecord], groups: Mapping[str, str], ids: Mapping[Partition, str]) -> None:
         letters: list[IndexedLetter] = []
