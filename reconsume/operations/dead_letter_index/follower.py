@@ -101,8 +101,8 @@ class DeadLetterIndex:
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
         letters = self._new(all_partitions({topic: topics[topic] for topic in groups}))
         self._forget(letters, groups)
-        if any(one.is_anew for one in letters.values()):
-            # Letters that are read once more are open until their states are.
+        if any(one.start == one.first < one.end for one in letters.values()):
+            # A topic may be read once more, and its letters are open until their states are read again too.
             states = {
                 where: _Unread(one.topic_id, one.first, one.first, one.end, one.is_anew)
                 for where, one in states.items()
