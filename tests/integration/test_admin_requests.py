@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Callable
@@ -40,27 +41,31 @@ def test_every_question_is_answered_though_clients_come_and_go(bootstrap_servers
     topic = f"questions-{uuid.uuid4().hex[:8]}"
     admin.create(topic, 1, 1, {})
     stop = threading.Event()
+    replaced = itertools.count(1)
+    enough = threading.Event()
 
     def replace() -> int:
-        times = 0
         while not stop.wait(0.005):
             admin._explain(KafkaException(KafkaError(KafkaError._TIMED_OUT)), "asking")
-            times += 1
-        return times
+            if next(replaced) > ROUNDS:
+                enough.set()
+        return ROUNDS
 
     def ask() -> int:
-        for _ in range(ROUNDS):
+        rounds = 0
+        while rounds < ROUNDS or not enough.is_set():
             assert admin.end_offsets([(topic, 0)]) == {(topic, 0): 0}
             assert admin.partitions([topic]) == {topic: 1}
             assert admin.settings([topic])[topic]["cleanup.policy"] == "delete"
-        return ROUNDS
+            rounds += 1
+        return rounds
 
-    replaced, asking = in_a_thread(replace), [in_a_thread(ask) for _ in range(2)]
+    replacing, asking = in_a_thread(replace), [in_a_thread(ask) for _ in range(2)]
     try:
-        assert [one.result(200) for one in asking] == [ROUNDS, ROUNDS]
+        assert min(one.result(200) for one in asking) >= ROUNDS
     finally:
         stop.set()
-    assert replaced.result(30) > ROUNDS
+    assert replacing.result(30) == ROUNDS
 
 
 def test_offsets_are_told_as_soon_as_a_restarted_broker_answers_others() -> None:
