@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs import JobSpec
 from reconsume.operations.dead_letter_states import StatesReader
 from reconsume.operations.dead_letters import DeadLetterRecord, record_of
@@ -68,6 +68,10 @@ class LetterWindow:
                 found = replace(one, state=self._states.of(one.key_of_state))
                 if self._selection.takes_state(found.state):
                     yield found
+
+    def state(self, one: DeadLetterRecord) -> DeadLetterState | None:
+        """Return the state of a letter, as far as is known now."""
+        return self._states.of(one.key_of_state)
 
     def verdict(self, one: DeadLetterRecord) -> ResendVerdict:
         """Say what becomes of a letter that is to be sent again, as far as is known now."""

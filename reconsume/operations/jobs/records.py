@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
@@ -78,13 +78,18 @@ class Job:
         return not self.progress.ended and not (self.events and self.events[-1].wish in _WISHES)
 
     @property
+    def lane(self) -> tuple[str, bool]:
+        """Jobs of one lane run one after the other: its group, and whether it is an export, which changes nothing."""
+        return self.spec.group, self.spec.kind == "export"
+
+    @property
     def handled(self) -> int:
         """How many records have an outcome."""
         return sum(self.progress.counts.values())
 
 
 class JobsView:
-    """All jobs; each look reads what is new. For one thread.
+    """All jobs; each look reads what is new. For one thread; use it as a context.
 
     Args:
         cluster: the installation.
@@ -99,6 +104,14 @@ class JobsView:
         self._next = 0
         self.jobs: dict[str, Job] = {}
         self._early: dict[str, dict[str, ReadRecord]] = {}
+        self._reader: RangeReader | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.__exit__()
 
     def look(self, *, to_the_last: bool = False) -> dict[str, Job]:
         """Read on, and return the jobs.
@@ -111,18 +124,16 @@ class JobsView:
             KafkaNotReachable: no answer.
             KafkaRefused: rights are missing.
         """
-        admin, where = self._cluster.admin, self._where
-        if not admin.partitions([where[0]]):
-            raise TopicNotReady(
-                f"topic {where[0]} does not exist; {self._cluster.names.remedy_if_missing(where[0])}, which makes it"
-            )
-        end = admin.end_offsets([where], uncommitted=to_the_last)[where]
+        where = self._where
+        jobs_topic(self._cluster)
+        end = self._cluster.admin.end_offsets([where], uncommitted=to_the_last)[where]
         if end < self._next:  # somebody has made the topic again
             self._next, self.jobs = 0, {}
         if end > self._next:
-            with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
-                for read in reader.records({where: (self._next, end)}):
-                    self._take(read)
+            if self._reader is None:
+                self._reader = RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq")
+            for read in self._reader.records({where: (self._next, end)}):
+                self._take(read)
             self._next = end
         return self.jobs
 
@@ -136,10 +147,13 @@ class JobsView:
             raise IllegalSetting(f"there is no job {name!r}; `reconsume jobs list` shows them")
         return found
 
-    def queue(self, group: str) -> list[Job]:
-        """Return the open jobs of a group in the order in which they run."""
-        found = [one for one in self.jobs.values() if one.spec.group == group and one.is_open]
-        return sorted(found, key=lambda one: (one.spec.at_ms, one.name))
+    def queues(self) -> dict[tuple[str, bool], list[Job]]:
+        """Return the open jobs in the order in which they run: by group, exports beside the others."""
+        found: dict[tuple[str, bool], list[Job]] = {}
+        for one in sorted(self.jobs.values(), key=lambda one: (one.spec.at_ms, one.name)):
+            if one.is_open:
+                found.setdefault(one.lane, []).append(one)
+        return found
 
     def _take(self, read: ReadRecord) -> None:
         try:
@@ -169,6 +183,18 @@ def _changed(job: Job, kind: str, value: bytes, stored_ms: int) -> Job:
     if kind == "wish":
         return replace(job, events=tuple(decode_wish(value)))
     return replace(job, progress=decode_job_progress(value), beat_ms=stored_ms)
+
+
+def jobs_topic(cluster: Cluster) -> str:
+    """Return the topic.
+
+    Raises:
+        TopicNotReady: it does not exist.
+    """
+    topic = cluster.names.jobs
+    if not cluster.admin.partitions([topic]):
+        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
+    return topic
 
 
 def write_spec(cluster: Cluster, name: str, spec: JobSpec) -> None:

@@ -21,7 +21,17 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.jobs import CANCEL, PAUSE, RUN, JobEvent
 from reconsume.operations.dead_letter_states import states_topic
 from reconsume.operations.jobs.planning import JobPlan, plan
-from reconsume.operations.jobs.records import CANCELLED, DONE, FAILED, PAUSED, Job, JobsView, write_spec, write_wish
+from reconsume.operations.jobs.records import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    PAUSED,
+    Job,
+    JobsView,
+    jobs_topic,
+    write_spec,
+    write_wish,
+)
 from reconsume.operations.jobs.selection import JobDraft, fix, job_filter
 from reconsume.operations.resend import new_replay_id
 
@@ -58,7 +68,7 @@ def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: 
     if draft.kind == "resolve" and not why.strip():
         raise IllegalSetting("resolving needs a reason, for those who look later")
     states_topic(cluster)
-    JobsView(cluster).look()
+    jobs_topic(cluster)
     spec = fix(cluster, draft, by=by, why=why, count=count)
     if spec.records is not None:
         spec = replace(spec, count=sum(map(len, spec.records.values())))
@@ -69,7 +79,8 @@ def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: 
 
 def list_jobs(cluster: Cluster, group: str | None = None) -> list[Job]:
     """Return all jobs, or those of a group, the newest first."""
-    found = [one for one in JobsView(cluster).look().values() if group is None or one.spec.group == group]
+    with JobsView(cluster) as view:
+        found = [one for one in view.look().values() if group is None or one.spec.group == group]
     return sorted(found, key=lambda one: (one.spec.at_ms, one.name), reverse=True)
 
 
@@ -79,9 +90,9 @@ def show(cluster: Cluster, name: str) -> Job:
     Raises:
         IllegalSetting: there is none of that name.
     """
-    view = JobsView(cluster)
-    view.look()
-    return view.find(name)
+    with JobsView(cluster) as view:
+        view.look()
+        return view.find(name)
 
 
 def pause(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
