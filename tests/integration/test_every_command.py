@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.positions import StoredPosition, encode_positio
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.jobs.service import JobDraft, cancel, create, list_jobs, pause
+from reconsume.operations.jobs.service import JobDraft, create, pause
 from tests.integration.installation import Installation, settings_for
 from tests.support.commands import RUN_UNTIL_STOPPED, leaf_commands
 from tests.support.hostile import HOSTILE, assert_harmless
@@ -99,14 +99,6 @@ def paused(here: Installation, folder: Path) -> list[str]:
     return [name]
 
 
-def cancelled(here: Installation, _folder: Path) -> list[str]:
-    """No job is open, so that a run ends."""
-    for one in list_jobs(here.cluster):
-        if one.is_open:
-            cancel(here.cluster, one.name, by=HOSTILE)
-    return ["--once"]
-
-
 CASES: Final = {
     "topics plan": Case(given(), "topics"),
     "topics apply": Case(given("--yes"), "topics"),
@@ -131,7 +123,6 @@ CASES: Final = {
     "jobs pause": Case(lambda *of: [*job(*of), "--why", HOSTILE], "is paused"),
     "jobs resume": Case(paused, "goes on with the next runner"),
     "jobs cancel": Case(job, "is cancelled"),
-    "jobs run": Case(cancelled),
     "quarantine list": Case(given(), CAUSE),
     "quarantine show": Case(given("0/0"), CAUSE),
     "quarantine release": Case(quarantined, "1 released"),
@@ -142,6 +133,10 @@ CASES: Final = {
     "config schema": Case(given(), "bootstrap_servers"),
 }
 ELSEWHERE: Final = {
+    "jobs run": (
+        "tests/integration/test_jobs_killed.py",
+        "test_a_resend_whose_process_is_killed_three_times_sends_each_once",
+    ),
     "broker": ("tests/integration/test_local_kafka.py", "test_the_command_says_as_json_where_kafka_is"),
     "demo": ("tests/unit/cli/test_reports.py", "test_the_demo_tells_its_figures"),
     "chaos": ("tests/unit/cli/test_reports.py", "test_chaos_tells_its_figures"),
