@@ -151,7 +151,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
             logger.info("one of %r is not worth a retry: each is given again alone", chunk)
         if not queue.take(chunk):
             return
-        queue.finish_all(chunk[:succeeded])
+        if succeeded:
+            queue.finish_all(chunk[:succeeded])
         failed = chunk[succeeded:]
         if one_by_one:
             # Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it.

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks, SendMessageBackContext
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.send_back_log import SendBackLog, dropped_way, fate_of, way_of
+from reconsume.consumers.sending.send_back_log import SendBackLog, Way, dropped_way, fate_of, way_of
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
@@ -141,35 +141,63 @@ class Sender(ABC):
                 one.set()
 
     def _begin(self, failed: FailedMessage) -> None:
-        waiting = [failed.on_done]
+        one = _OnItsWay(self, failed)
         try:
-            self._make(failed, waiting)
+            one.begin()
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, which may raise another one
                 logger.exception("an error while %r was sent back", failed.message)
-                if waiting:
-                    waiting.pop()(SendBackFailed(Cause.of(error).message))
+                one.end(SendBackFailed(Cause.of(error).message))
 
-    def _make(self, failed: FailedMessage, waiting: list[OnDone]) -> None:
-        message, hooks = failed.message, self.hooks
-        request = request_of(self.log.group, message, failed.level, failed.maximum, failed.cause)
-        if failed.counts_here:
-            request = replace(request, stored=replace(request.stored, reconsume_times=message.reconsume_times))
-        way = dropped_way(request) if self.groups is None else way_of(request, self.groups())
-        begun = 0.0 if hooks is None else hooks.clock()
 
-        def done(error: SendBackFailed | None) -> None:
-            if not waiting:
-                return
-            waiting.pop()(error)
-            if error is None and self.groups is not None:
-                self.log.tell(message, fate_of(way), is_failure=request.cause is not None)
-            if hooks is not None:
-                elapsed_ms = hooks.clock() - begun
-                told = SendMessageBackContext(self.log.group, message, *way[:3], elapsed_ms, request.cause, error)
-                hooks.tell("send_message_back_after", told)
+class _OnItsWay:
+    """A send-back that is written, and those who are told of it.
 
-        self.write(failed.queue, message, request, done)
+    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
+    """
+
+    __slots__ = ("begun_ms", "failed", "has_ended", "request", "sender", "way")
+    request: SendBackRequest
+    way: Way
+
+    def __init__(self, sender: Sender, failed: FailedMessage) -> None:
+        self.sender = sender
+        self.failed = failed
+        self.begun_ms = 0.0
+        self.has_ended = False
+
+    def begin(self) -> None:
+        """Decide, and write."""
+        sender, failed = self.sender, self.failed
+        queue, message, level, cause, maximum, _, counts_here = failed
+        request = request_of(sender.log.group, message, level, maximum, cause)
+        if counts_here:
+            stored = request.stored._replace(reconsume_times=message.reconsume_times)  # noqa: SLF001 - public
+            request = request._replace(stored=stored)  # noqa: SLF001 - public on named tuples
+        self.request = request
+        self.way = dropped_way(request) if sender.groups is None else way_of(request, sender.groups())
+        if sender.hooks is not None:
+            self.begun_ms = sender.hooks.clock()
+        sender.write(queue, message, request, self.done)
+
+    def done(self, error: SendBackFailed | None) -> None:
+        """It is acknowledged or has failed: this is told once."""
+        if self.has_ended:
+            return
+        self.end(error)
+        sender, message, request, way = self.sender, self.failed.message, self.request, self.way
+        if error is None and sender.groups is not None:
+            sender.log.tell(message, fate_of(way), is_failure=request.cause is not None)
+        if (hooks := sender.hooks) is not None:
+            elapsed_ms = hooks.clock() - self.begun_ms
+            told = SendMessageBackContext(sender.log.group, message, *way[:3], elapsed_ms, request.cause, error)
+            hooks.tell("send_message_back_after", told)
+
+    def end(self, error: SendBackFailed | None) -> None:
+        """Tell the listener's side, once."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.failed.on_done(error)
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -138,7 +137,7 @@ def test_a_topic_that_nobody_tells_of_holds_up_no_other(writer: SendBackWriter, 
     lookups.found = {NAMES.delay(30_000): 1}
     outcomes = send_back(writer)
     later: list[SendBackFailed | None] = []
-    writer.send_back(replace(REQUEST, delay_level=4), b"key", b"value", later.append)
+    writer.send_back(REQUEST._replace(delay_level=4), b"key", b"value", later.append)
     lookups.answer.set()
     wait_until(lambda: NAMES.delay(30_000) not in writer._waiting, what="the other is in the producer")
     assert lookups.asked[:2] == [hidden, NAMES.delay(30_000)]
