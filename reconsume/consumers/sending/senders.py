@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, Partition
@@ -26,11 +25,15 @@ from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 logger = logging.getLogger(__name__)
 
 
-class FailedMessage(NamedTuple):
-    """What a listener failed.
+@dataclass(slots=True, eq=False)
+class FailedMessage:
+    """What a listener failed, and its way back.
+
+    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
 
     Attributes:
         queue: of the message's partition.
+        message: what failed.
         level: the wish.
         cause: why it failed.
         maximum: how often it may be sent back; None takes the group's.
@@ -43,8 +46,44 @@ class FailedMessage(NamedTuple):
     level: int
     cause: Cause | None
     maximum: int | None
-    on_done: OnDone
+    on_done: Callable[[FailedMessage, SendBackFailed | None], None]
     counts_here: bool = False
+    _sender: Sender = field(init=False)
+    _request: SendBackRequest = field(init=False)
+    _way: Way = field(init=False)
+    _begun_ms: float = field(init=False, default=0.0)
+    _has_ended: bool = field(init=False, default=False)
+
+    def begin(self, sender: Sender) -> None:
+        """Decide, and write."""
+        message = self.message
+        request = request_of(sender.log.group, message, self.level, self.maximum, self.cause)
+        if self.counts_here:
+            stored = request.stored._replace(reconsume_times=message.reconsume_times)  # noqa: SLF001 - public
+            request = request._replace(stored=stored)  # noqa: SLF001 - public on named tuples
+        self._sender, self._request = sender, request
+        self._way = dropped_way(request) if sender.groups is None else way_of(request, sender.groups())
+        if sender.hooks is not None:
+            self._begun_ms = sender.hooks.clock()
+        sender.write(self.queue, message, request, self._done)
+
+    def end(self, error: SendBackFailed | None) -> None:
+        """Tell the listener's side, once."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.on_done(self, error)
+
+    def _done(self, error: SendBackFailed | None) -> None:
+        if self._has_ended:
+            return
+        self.end(error)
+        sender, way, cause = self._sender, self._way, self._request.cause
+        if error is None and sender.groups is not None:
+            sender.log.tell(self.message, fate_of(way), is_failure=cause is not None)
+        if (hooks := sender.hooks) is not None:
+            elapsed_ms = hooks.clock() - self._begun_ms
+            told = SendMessageBackContext(sender.log.group, self.message, *way[:3], elapsed_ms, cause, error)
+            hooks.tell("send_message_back_after", told)
 
 
 def request_of(group: str, message: Message, level: int, maximum: int | None, cause: Cause | None) -> SendBackRequest:
@@ -141,63 +180,12 @@ class Sender(ABC):
                 one.set()
 
     def _begin(self, failed: FailedMessage) -> None:
-        one = _OnItsWay(self, failed)
         try:
-            one.begin()
+            failed.begin(self)
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, which may raise another one
                 logger.exception("an error while %r was sent back", failed.message)
-                one.end(SendBackFailed(Cause.of(error).message))
-
-
-class _OnItsWay:
-    """A send-back that is written, and those who are told of it.
-
-    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
-    """
-
-    __slots__ = ("begun_ms", "failed", "has_ended", "request", "sender", "way")
-    request: SendBackRequest
-    way: Way
-
-    def __init__(self, sender: Sender, failed: FailedMessage) -> None:
-        self.sender = sender
-        self.failed = failed
-        self.begun_ms = 0.0
-        self.has_ended = False
-
-    def begin(self) -> None:
-        """Decide, and write."""
-        sender, failed = self.sender, self.failed
-        queue, message, level, cause, maximum, _, counts_here = failed
-        request = request_of(sender.log.group, message, level, maximum, cause)
-        if counts_here:
-            stored = request.stored._replace(reconsume_times=message.reconsume_times)  # noqa: SLF001 - public
-            request = request._replace(stored=stored)  # noqa: SLF001 - public on named tuples
-        self.request = request
-        self.way = dropped_way(request) if sender.groups is None else way_of(request, sender.groups())
-        if sender.hooks is not None:
-            self.begun_ms = sender.hooks.clock()
-        sender.write(queue, message, request, self.done)
-
-    def done(self, error: SendBackFailed | None) -> None:
-        """It is acknowledged or has failed: this is told once."""
-        if self.has_ended:
-            return
-        self.end(error)
-        sender, message, request, way = self.sender, self.failed.message, self.request, self.way
-        if error is None and sender.groups is not None:
-            sender.log.tell(message, fate_of(way), is_failure=request.cause is not None)
-        if (hooks := sender.hooks) is not None:
-            elapsed_ms = hooks.clock() - self.begun_ms
-            told = SendMessageBackContext(sender.log.group, message, *way[:3], elapsed_ms, request.cause, error)
-            hooks.tell("send_message_back_after", told)
-
-    def end(self, error: SendBackFailed | None) -> None:
-        """Tell the listener's side, once."""
-        if not self.has_ended:
-            self.has_ended = True
-            self.failed.on_done(error)
+                failed.end(SendBackFailed(Cause.of(error).message))
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
