@@ -9,14 +9,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
@@ -30,8 +27,8 @@ logger = logging.getLogger(__name__)
 OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
-OnWritten = Callable[[SendBackCopy, Message], None]
-"""Called before that with the copy that was acknowledged, and the record, which tells when it was appended."""
+OnWritten = Callable[[SendBackCopy, int], None]
+"""Called before that with the copy that was acknowledged, and when it was appended."""
 
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
@@ -39,7 +36,7 @@ _LOOK_AGAIN_SECONDS: Final = 60.0
 _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
 
 
-def _nobody_asks(_copy: SendBackCopy, _record: Message) -> None:
+def _nobody_asks(_copy: SendBackCopy, _stored_ms: int) -> None:
     """Most callers only want to know that it was acknowledged."""
 
 
@@ -50,7 +47,7 @@ def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
     return failed
 
 
-class _SendBack:
+class _SendBack(ProducedRecord):
     """One send-back: first the copy that the rule asks for, and where that is refused, the one for the inbox.
 
     One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
@@ -87,17 +84,26 @@ class _SendBack:
         self.on_written = on_written
         self.first = None
 
-    def told(self, error: KafkaError | None, record: Message) -> None:
-        """Take the report of the delivery."""
-        if error is not None:
-            self.refuse(self.writer.refusal(error, self))
-            return
-        self.on_written(self.copy, record)
+    @property
+    def doing(self) -> str:
+        """Begins each error."""
+        return f"sending back to {self.copy.topic}"
+
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """It is acknowledged."""
+        del partition, offset
+        self.on_written(self.copy, stored_ms)
         if self.first is not None:
             logger.warning("%s; the scheduler has taken it through %s", self.first, self.copy.topic)
         self.on_done(None)
 
-    def refuse(self, error: ReconsumeError) -> None:
+    def refused(self, error: ReconsumeError) -> None:
+        """This copy is not stored, maybe because its topic is gone."""
+        if self.first is None:
+            self.writer.look_again_for(self.copy.topic)
+        self.take_next_way(error)
+
+    def take_next_way(self, error: ReconsumeError) -> None:
         """This copy is not stored: the other one is next, or there was none left."""
         if self.first is None:
             self.writer.write_to_inbox(self, error)
@@ -219,12 +225,9 @@ class SendBackWriter:
         one.copy, one.first = inbox_copy(one.request, self._names, self._clock()), first
         self._write(one)
 
-    def refusal(self, error: KafkaError, one: _SendBack) -> ReconsumeError:
-        """Return in our words why a copy was refused; its topic may be gone."""
-        topic = one.copy.topic
-        if one.first is None:
-            self._existing.forget(topic)
-        return translate(error, f"sending back to {topic}")
+    def look_again_for(self, topic: str) -> None:
+        """Ask for the topic before the next record of it."""
+        self._existing.forget(topic)
 
     def _write(self, one: _SendBack) -> None:
         """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
@@ -241,7 +244,7 @@ class SendBackWriter:
                 self._waiting.setdefault(topic, deque()).append(one)
                 self._changed.notify_all()
                 return
-        one.refuse(_SHUT_DOWN)
+        one.take_next_way(_SHUT_DOWN)
 
     def _produce(self, one: _SendBack) -> None:
         """Hand it to the producer; the inbox has no partitions for floods of a group.
@@ -254,10 +257,10 @@ class SendBackWriter:
             count = self._existing.known(copy.topic) or 0
             partition = self._lanes.choose(copy.topic, count, one.request.group, one.key)
         try:
-            self._producer.produce(copy.topic, one.value, one.key, partition, one.told, headers=copy.headers)
-        except KafkaException as error:
+            self._producer.write(one, copy.topic, one.value, one.key, partition, copy.headers)
+        except ReconsumeError as error:
             # The copy is larger than any producer may send, or the producer is broken.
-            one.refuse(self.refusal(error.args[0], one))
+            one.refused(error)
 
     def _look_up(self) -> None:
         """One topic after the other; one that nobody tells of holds up no other."""
@@ -305,7 +308,7 @@ class SendBackWriter:
                     error = _SHUT_DOWN
             else:
                 return
-        one.refuse(error)
+        one.take_next_way(error)
 
     def _serve(self) -> None:
         while not self._stop.is_set():

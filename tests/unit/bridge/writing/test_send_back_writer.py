@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Message
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.writing.send_back import SendBackWriter
@@ -45,7 +46,7 @@ class Full:
 
     def __init__(self) -> None:
         self.room = False
-        self.taken: list[Callable[[None, None], None]] = []
+        self.taken: list[Callable[[None, Message], None]] = []
         self.partitions: list[int] = []
 
     def __len__(self) -> int:
@@ -57,7 +58,7 @@ class Full:
         _value: bytes | None,
         _key: bytes | None,
         partition: int,
-        on_delivery: Callable[[None, None], None],
+        on_delivery: Callable[[None, Message], None],
         **_more: object,
     ) -> None:
         if not self.room:
@@ -67,7 +68,7 @@ class Full:
 
     def poll(self, _seconds: float) -> None:
         while self.taken:
-            self.taken.pop()(None, None)
+            self.taken.pop()(None, Message())
 
     def flush(self, _seconds: float) -> int:
         return len(self)
