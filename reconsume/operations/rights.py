@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
+from reconsume.bridge.reading.recent_send_backs import RECENT_GROUP
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -89,7 +90,8 @@ def rights_of(
     if role is Role.SCHEDULER:
         return _scheduler(names, allowed_real_topics)
     if role in (Role.CONSUMER, Role.SIDECAR):
-        return _consumer(names, group, topics, exactly_once=exactly_once)
+        more = _earlier_send_backs(names) if role is Role.SIDECAR else []
+        return [*_consumer(names, group, topics, exactly_once=exactly_once), *more]
     of_topics = {Role.PRODUCER: _producer, Role.SPARK: _spark, Role.REPLAY: _replay}
     if role in of_topics:
         return of_topics[role](names, topics)
@@ -149,6 +151,15 @@ def _consumer(names: TopicNames, group: str, topics: Sequence[str], *, exactly_o
         why = "send-back and offset in one transaction"
         found.append(Right("transactional-id", f"reconsume-{group}-", ("Write",), why, prefixed=True))
     return found
+
+
+def _earlier_send_backs(names: TopicNames) -> list[Right]:
+    why = "what was sent back before the start, so that a repeated call gets its answer again"
+    return [
+        Right("topic", f"{names.prefix}DELAY.", ("Read",), why, prefixed=True),
+        Right("topic", names.send_back, ("Read",), why),
+        Right("group", RECENT_GROUP, ("Describe",), _NAME_ONLY),
+    ]
 
 
 def _send_back(names: TopicNames) -> list[Right]:

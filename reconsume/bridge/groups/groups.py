@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -64,9 +64,14 @@ class SubscriptionGroupConfig(_Stored):
             parse_retry_policy(value)
         return value
 
+    @cached_property
+    def _own_policy(self) -> RetryPolicy | None:
+        """It is asked for at every send-back."""
+        return None if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+
     def policy(self, table: DelayLevels) -> RetryPolicy:
         """The group's own retry policy, or the level table of all."""
-        return table if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+        return self._own_policy or table
 
     def waits(self, table: DelayLevels) -> str:
         """The wait before each retry, for people; a consumer may wish other levels, or set another maximum."""

@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error, wait_for_reports
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.wire.properties import Header
 
 logger = logging.getLogger(__name__)
 
 _LAST_REPORTS_SECONDS: Final = 1.0
+
+
+class ProducedRecord(ABC):
+    """A record on its way; what became of it is told once, maybe in another thread."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def doing(self) -> str:
+        """Begins each error."""
+
+    @abstractmethod
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """The brokers have acknowledged it."""
+
+    @abstractmethod
+    def refused(self, error: ReconsumeError) -> None:
+        """It is not stored, or nobody knows."""
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """Take the producer's report."""
+        if error is None:
+            self.written(message.partition() or 0, message.offset() or 0, message.timestamp()[1])
+        else:
+            self.refused(translate(error, self.doing))
 
 
 class LastingProducer:
@@ -41,6 +70,26 @@ class LastingProducer:
         """Records that are not acknowledged, also of producers that are given up and have not told of it yet."""
         with self._lock:
             return len(self._producer) + sum(map(len, self._given_up))
+
+    def write(
+        self,
+        delivery: ProducedRecord,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: Sequence[tuple[str, str | bytes | None]] | Sequence[Header],
+    ) -> None:
+        """Produce a record.
+
+        Raises:
+            BufferError: as `produce` does.
+            ReconsumeError: it cannot be sent, such as one that is larger than any producer may send.
+        """
+        try:
+            self.produce(topic, value, key, partition, delivery.report, headers=headers)
+        except KafkaException as error:
+            raise translate(error, delivery.doing) from error
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
         """As `confluent_kafka.Producer.produce` does.

@@ -11,20 +11,17 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
     check_headers,
     check_range,
@@ -74,6 +71,28 @@ class SendResult:
     msg_id: str
     topic: str
     stored: Position
+
+
+class _Sent(ProducedRecord):
+    """A message on its way; `stored` is where it stands then."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.stored: Future[Position] = Future()
+
+    @property
+    def doing(self) -> str:
+        """Begins each error."""
+        return f"sending to {self.topic}"
+
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """It is acknowledged."""
+        del stored_ms
+        self.stored.set_result(Position(self.topic, partition, offset))
+
+    def refused(self, error: ReconsumeError) -> None:
+        """It is not stored, or nobody knows."""
+        self.stored.set_exception(error)
 
 
 class DelayProducer:
@@ -301,31 +320,22 @@ class DelayProducer:
         if self._closing.is_set():
             raise IllegalSetting("send: this producer was closed before; make a new one")
         written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
-        outcome: Future[Position] = Future()
-
-        def acknowledged(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                outcome.set_result(Position(topic, message.partition() or 0, message.offset() or 0))
-            else:
-                self._existing.forget(topic)
-                outcome.set_exception(translate(error, f"sending to {topic}"))
-
+        sent = _Sent(topic)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, acknowledged, headers=written)
+                self._producer.write(sent, topic, value, key, partition, written)
             except BufferError:
                 self._closing.wait(_SERVE_SECONDS)
-            except KafkaException as error:
-                raise translate(error, f"sending to {topic}") from error
             else:
                 break
         # librdkafka reports within the patience that it was given; the rest is for a machine under load.
         try:
-            return outcome.result(self._patience_seconds + _LOADED_SECONDS)
+            return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:
-            raise KafkaNotReachable(
-                f"sending to {topic}: no report in time; it may have been stored all the same"
-            ) from None
+            raise KafkaNotReachable(f"{sent.doing}: no report in time; it may have been stored all the same") from None
+        except ReconsumeError:
+            self._existing.forget(topic)
+            raise
 
     def _serve(self) -> None:
         while not self._closing.is_set():

@@ -272,12 +272,13 @@ class OrderlyService(ListenerService[Lane]):
             return
         with self._changed:
             lane.leaving += len(messages)
+        left = partial(self._left, lane, again_ms)
         for message in messages:
-            left = partial(self._left, lane, message, again_ms)
             self.sender.send_back(FailedMessage(lane.queue, message, level, cause, maximum, left, counts_here=True))
 
-    def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
+    def _left(self, lane: Lane, wait_ms: int, failed: FailedMessage, error: SendBackFailed | None) -> None:
         """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
+        message = failed.message
         if error is None:
             lane.queue.finish(message)
         else:

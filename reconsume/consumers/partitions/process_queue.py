@@ -118,9 +118,9 @@ class ProcessQueue:
 
     def succeed(self, chunk: Chunk) -> None:
         """Take a chunk and finish all of it, unless somebody else has decided about it."""
-        if not self.take(chunk):
+        if self._running.pop(chunk, None) is None or self._dropped:  # `take`, without a call
             return
-        if isinstance(chunk.batch, PolledBatch):
+        if type(chunk.batch) is PolledBatch:
             self._succeeded.extend((chunk.batch, chunk.start, chunk.end))
         else:
             self.finish_all(chunk)

@@ -8,9 +8,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, Partition
@@ -19,18 +18,22 @@ from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks, SendMessageBackContext
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.send_back_log import SendBackLog, dropped_way, fate_of, way_of
+from reconsume.consumers.sending.send_back_log import SendBackLog, Way, dropped_way, fate_of, way_of
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
 logger = logging.getLogger(__name__)
 
 
-class FailedMessage(NamedTuple):
-    """What a listener failed.
+@dataclass(slots=True, eq=False)
+class FailedMessage:
+    """What a listener failed, and its way back.
+
+    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
 
     Attributes:
         queue: of the message's partition.
+        message: what failed.
         level: the wish.
         cause: why it failed.
         maximum: how often it may be sent back; None takes the group's.
@@ -43,8 +46,44 @@ class FailedMessage(NamedTuple):
     level: int
     cause: Cause | None
     maximum: int | None
-    on_done: OnDone
+    on_done: Callable[[FailedMessage, SendBackFailed | None], None]
     counts_here: bool = False
+    _sender: Sender = field(init=False)
+    _request: SendBackRequest = field(init=False)
+    _way: Way = field(init=False)
+    _begun_ms: float = field(init=False, default=0.0)
+    _has_ended: bool = field(init=False, default=False)
+
+    def begin(self, sender: Sender) -> None:
+        """Decide, and write."""
+        message = self.message
+        request = request_of(sender.log.group, message, self.level, self.maximum, self.cause)
+        if self.counts_here:
+            stored = request.stored._replace(reconsume_times=message.reconsume_times)  # noqa: SLF001 - public
+            request = request._replace(stored=stored)  # noqa: SLF001 - public on named tuples
+        self._sender, self._request = sender, request
+        self._way = dropped_way(request) if sender.groups is None else way_of(request, sender.groups())
+        if sender.hooks is not None:
+            self._begun_ms = sender.hooks.clock()
+        sender.write(self.queue, message, request, self._done)
+
+    def end(self, error: SendBackFailed | None) -> None:
+        """Tell the listener's side, once."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.on_done(self, error)
+
+    def _done(self, error: SendBackFailed | None) -> None:
+        if self._has_ended:
+            return
+        self.end(error)
+        sender, way, cause = self._sender, self._way, self._request.cause
+        if error is None and sender.groups is not None:
+            sender.log.tell(self.message, fate_of(way), is_failure=cause is not None)
+        if (hooks := sender.hooks) is not None:
+            elapsed_ms = hooks.clock() - self._begun_ms
+            told = SendMessageBackContext(sender.log.group, self.message, *way[:3], elapsed_ms, cause, error)
+            hooks.tell("send_message_back_after", told)
 
 
 def request_of(group: str, message: Message, level: int, maximum: int | None, cause: Cause | None) -> SendBackRequest:
@@ -141,35 +180,12 @@ class Sender(ABC):
                 one.set()
 
     def _begin(self, failed: FailedMessage) -> None:
-        waiting = [failed.on_done]
         try:
-            self._make(failed, waiting)
+            failed.begin(self)
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, which may raise another one
                 logger.exception("an error while %r was sent back", failed.message)
-                if waiting:
-                    waiting.pop()(SendBackFailed(Cause.of(error).message))
-
-    def _make(self, failed: FailedMessage, waiting: list[OnDone]) -> None:
-        message, hooks = failed.message, self.hooks
-        request = request_of(self.log.group, message, failed.level, failed.maximum, failed.cause)
-        if failed.counts_here:
-            request = replace(request, stored=replace(request.stored, reconsume_times=message.reconsume_times))
-        way = dropped_way(request) if self.groups is None else way_of(request, self.groups())
-        begun = 0.0 if hooks is None else hooks.clock()
-
-        def done(error: SendBackFailed | None) -> None:
-            if not waiting:
-                return
-            waiting.pop()(error)
-            if error is None and self.groups is not None:
-                self.log.tell(message, fate_of(way), is_failure=request.cause is not None)
-            if hooks is not None:
-                elapsed_ms = hooks.clock() - begun
-                told = SendMessageBackContext(self.log.group, message, *way[:3], elapsed_ms, request.cause, error)
-                hooks.tell("send_message_back_after", told)
-
-        self.write(failed.queue, message, request, done)
+                failed.end(SendBackFailed(Cause.of(error).message))
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:

@@ -6,7 +6,7 @@ import re
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.foreign_values import plain_text, type_name
@@ -36,8 +36,7 @@ _MESSAGE_BYTES: Final = 1024
 _STACKTRACE_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where a record stands; its text `<topic>/<partition>/<offset>` is the origin message id."""
 
     topic: str
@@ -103,8 +102,7 @@ def _without_text(error: BaseException) -> str:
         return f"{name}, whose __str__ raised {type_name(type(second))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """What a record says of its own past.
 
     Attributes:
@@ -150,8 +148,7 @@ class Stored:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackRequest:
+class SendBackRequest(NamedTuple):
     """One failed message, as RocketMQ's request CONSUMER_SEND_MSG_BACK names it (SB-02).
 
     Attributes:
@@ -168,8 +165,7 @@ class SendBackRequest:
     cause: Cause | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackCopy:
+class SendBackCopy(NamedTuple):
     """The record to write: key and value are the failed record's own."""
 
     topic: str

@@ -180,8 +180,8 @@ class SendBacks:
                 failed.key,
                 failed.value,
                 lambda error: tell(answers[-1] if error is None else error),
-                lambda copy, record: answers.append(
-                    self._written(request.group, copy, record.timestamp()[1], failed.message_id)
+                lambda copy, stored_ms: answers.append(
+                    self._written(request.group, copy, stored_ms, failed.message_id)
                 ),
             )
 
