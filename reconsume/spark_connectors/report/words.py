@@ -9,6 +9,14 @@ _TEXTS: Final = {
     "ok": ("Every failed message ended in exactly one state.", "每条失败消息都恰好处于一种状态。"),
     "findings_verdict": ("{count} findings: something is wrong.", "发现 {count} 个问题。"),
     "findings_verdict_1": ("1 finding: something is wrong.", "发现 1 个问题。"),
+    "beside_QUARANTINED": (
+        "In the quarantine, waiting for a person: {count}. See `reconsume quarantine list`.",
+        "隔离区中等待人工处理：{count}。见 `reconsume quarantine list`。",
+    ),
+    "beside_EXPIRED": (
+        "Not judged, because one of their records is gone: {count}.",
+        "因有记录已不在而未作判断：{count}。",
+    ),
     "empty": ("Nothing was sent back; there is nothing to reconcile.", "没有被退回的消息，无需对账。"),
     "window": ("Send-backs from {since} to {until}", "退回时间：{since} 至 {until}"),
     "ever": ("the beginning", "最早"),
