@@ -40,6 +40,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
     note_lost_origins,
 )
 from reconsume.spark_connectors.reconcile.releases import follow_releases
+from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
 from reconsume.spark_connectors.session import broadcast_if_few, rows_to_read, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
@@ -260,7 +261,9 @@ class _Run:
         if origins:
             self.progress("looking for the first copies")
             rows = self.keep(note_lost_origins(self.source, rows))
-        return self.keep(deletions.with_expired(rows, pairs, nowhere)) if lost else rows
+        rows = self.keep(deletions.with_expired(rows, pairs, nowhere)) if lost else rows
+        checked = note_missing_resends(self.source, rows, self.now_ms)
+        return rows if checked is rows else self.keep(checked)
 
 
 def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:

@@ -85,7 +85,11 @@ def with_status(
         }
     )
     keys = ["kafka_topic", "partition", "offset", "stored_ms"]
-    known = known.where("chosen").withColumn("stored_ms", F.unix_millis("appended")).join(states, keys, "left")
+    known = (
+        known.where("chosen")
+        .withColumn("stored_ms", F.unix_millis("appended"))
+        .join(states.select(*keys, "state"), keys, "left")
+    )
     status = (
         F.when(F.arrays_overlap("malformed", F.array(*map(F.lit, _NEEDED))), "damaged")
         .when(F.col("group").isNull() & F.col("real_topic").isNull(), "no_group")

@@ -100,6 +100,10 @@ _TEXTS: Final = {
     "ORPHAN": ("Delivered, but never sent back.", "被投递，但从未被退回。"),
     "OVERDUE": ("Still waits though it was due long ago: do the schedulers run?", "早已到期仍在等待：调度器在运行吗？"),
     "DAMAGED": ("A header does not hold what it must.", "某个消息头的内容不合规定。"),
+    "NOT_RESENT": (
+        "Marked as sent again, and its resend is not in DELAY.0s.",
+        "死信被标记为已重发，但 DELAY.0s 中没有它的重发记录。",
+    ),
     "REPEATED": (
         "Sent back twice, as after the death of a consumer; delivered as often.",
         "被退回两次（例如消费者崩溃之后），投递次数相同。",
