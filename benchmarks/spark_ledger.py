@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from confluent_kafka import Producer
 from pyspark.sql import Column, SparkSession
@@ -62,7 +62,7 @@ def _day() -> Column:
 def _produce_duplicate(settings: Settings, number: int) -> None:
     producer = Producer(settings.client_settings())
     headers = [("ORIGIN_MESSAGE_ID", f"flights/0/{number * 8}".encode()), ("RECONSUME_TIME", b"1"), ("DELAY", b"1")]
-    producer.produce(settings.names.retry("group-0"), b"x" * 200, b"key", headers=headers)
+    producer.produce(settings.names.retry("group-0"), b"x" * 200, b"key", headers=cast("Any", headers))
     producer.flush(30)
 
 
