@@ -129,6 +129,6 @@ def read_kinds(
     wanted = texts(kinds, "kinds", "['retry']")
     if unknown := [kind for kind in wanted if kind not in KINDS]:
         raise IllegalSetting(f"kind {unknown[0]!r} is unknown; there are: {', '.join(KINDS)}")
-    pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
+    pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
     return typed(source.raw(pattern=pattern, streaming=streaming), topic_prefix)
