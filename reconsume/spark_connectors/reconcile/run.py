@@ -227,7 +227,7 @@ class _Run:
             deletions.tell_gaps(self.grown.log.folder)
             # What was lost stays so.
             facts = facts.with_handled(self.grown.handled())
-            pairs = self.grown.name_repeats(pairs) if facts.surplus else pairs
+            pairs = self.grown.name_repeats(pairs, facts.surplus) if facts.surplus else pairs
         if facts.surplus:
             facts = replace(facts, lanes=deletions.lanes(facts.firsts))
         held = pairs.where("arrived_kind = 'quarantine'").select(F.col("arrived_stamp").alias("held_stamp")).distinct()

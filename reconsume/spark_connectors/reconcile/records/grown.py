@@ -15,7 +15,7 @@ from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, write_rows
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
-from reconsume.spark_connectors.session import local_rows, rows_if_there
+from reconsume.spark_connectors.session import broadcast_if_few, local_rows, rows_if_there
 
 _OVERLAP_MS: Final = 60_000
 """Records that a transaction still hid from the last run may be so much older than its end."""
@@ -109,10 +109,14 @@ class GrownLedger:
         released = self._recent().where(F.col("released").isNotNull()).select("released")
         return {row[0] for row in released.collect()}
 
-    def name_repeats(self, pairs: DataFrame) -> DataFrame:
+    def name_repeats(self, pairs: DataFrame, surplus_rows: int) -> DataFrame:
         """Deliveries without a send-back whose attempt an earlier run settled are duplicates.
 
         It looks back as far as send-backs are kept: of older ones nothing can be delivered again.
+
+        Args:
+            pairs: of this run.
+            surplus_rows: deliveries without a send-back.
         """
         surplus = F.col("sent_offset").isNull() & F.col("inbox_offset").isNull()
         wanted = pairs.where(surplus).select(*IDENTITY).distinct()
@@ -124,7 +128,9 @@ class GrownLedger:
         same = {name: F.col(f"was_{name}") for name in IDENTITY}
         was = settled.where(F.col("bucket").isin(buckets))
         was = was.select(*(F.col(name).alias(f"was_{name}") for name in IDENTITY)).distinct()
+        wanted = broadcast_if_few(wanted, surplus_rows)
         found = was.join(wanted, [wanted[name].eqNullSafe(same[name]) for name in IDENTITY], "left_semi")
+        found = broadcast_if_few(found, surplus_rows)
         joined = pairs.join(found, [pairs[name].eqNullSafe(same[name]) for name in IDENTITY], "left")
         copies = F.col("copies_sent") + F.when(same["origin_message_id"].isNotNull() & surplus, 1).otherwise(0)
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
