@@ -12,7 +12,7 @@ MORE := -m "more and not long"
 OTHERS := $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-more test-long unit demo broker bench bench-quick bench-peers helm-check docs wheel clean
+.PHONY: help setup check format test test-more test-long spark-versions unit demo broker bench bench-quick bench-peers helm-check docs wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ test-more: setup ## The tests that make test leaves to this one: some 20 minutes
 test-long: setup ## The longest tests, faults while messages flow, crashes at every step: an hour and a half
 	@$(BIN)/pytest -q -m long tests
 	@RECONSUME_CHAOS_SEED=$${RECONSUME_CHAOS_SEED:-0} $(BIN)/pytest -q -m "not long" tests/chaos
+
+spark-versions: setup ## Replay, reconcile and a ledger with each Spark that is supported, in environments of their own
+	@$(BIN)/pytest -q tests/packaging/test_spark_extra.py
 
 unit: setup ## The unit tests alone
 	@$(BIN)/pytest -q tests/unit

@@ -69,6 +69,10 @@ def reconcile(
     lang: Annotated[str, typer.Option(help="of the report: en or zh")] = "en",
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
     ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="keep a ledger that grows by run")] = None,
+    ledger_keep: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="remove older runs of the ledger, such as 400d; default: none"),
+    ] = None,
     follow: Annotated[
         str | None, typer.Option(metavar="DURATION", help="run again so often until stopped; needs --ledger")
     ] = None,
@@ -95,6 +99,7 @@ def reconcile(
         language=lang,
         out=out,
         ledger=ledger,
+        ledger_keep=ledger_keep,
         follow=follow,
         since=since,
         until=until,

@@ -54,6 +54,7 @@ class ReconcileOptions:
     language: str
     out: str | None
     ledger: str | None
+    ledger_keep: str | None
     follow: str | None
     since: str | None
     until: str | None
@@ -79,7 +80,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     # Before Spark starts, which takes a minute to say that no broker answers.
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
-        spark = open_session(say, options.spark)
+        spark = open_session(say, options.spark, sends=False)
     try:
         if every is not None:
             return _follow(spark, settings, options, late, every, as_json=as_json)
@@ -115,11 +116,21 @@ def reconciled(
             tolerances=Tolerances(late=late),
             origins=options.origins,
             ledger=None if options.ledger is None else absolute(options.ledger),
+            ledger_keep=_ledger_keep(options),
             options=options.spark.kafka,
             **more,
         )
         with closing(found):
             yield found
+
+
+def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
+    """How long runs of the ledger are kept; None for ever."""
+    if options.ledger_keep is None:
+        return None
+    if options.ledger is None:
+        raise IllegalSetting("--ledger-keep needs --ledger: the folder whose old runs are removed")
+    return dt.timedelta(milliseconds=_milliseconds("--ledger-keep", options.ledger_keep))
 
 
 def _every(options: ReconcileOptions) -> float:

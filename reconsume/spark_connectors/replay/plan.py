@@ -30,7 +30,7 @@ from reconsume.spark_connectors.replay.selection import (
 )
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.schema import typed
-from reconsume.spark_connectors.session import local_rows, rows_if_there, small_methods
+from reconsume.spark_connectors.session import local_rows, rows_if_there, rows_to_read, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
 
 _TARGETS: Final = ("retry", "origin")
@@ -150,15 +150,16 @@ def plan_from(
     """
     created_ms = time.time_ns() // 1_000_000
     _check(source.spark, folder, plan_id, target, group, max_replays)
+    size = rows_to_read(candidates)
     dead = candidates.withColumn("chosen", _filter(candidates, where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
     # What is not sent is listed without its contents.
     dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
     with small_methods(source.spark):
-        judged = with_status(dead, read_replays(source), read_states(source), max_replays)
+        judged = with_status(dead, read_replays(source), read_states(source), max_replays, size)
         planned = _contents_where(judged, F.col("status") == SEND)
-        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records")
+        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records", size)
         written = records(source.spark, folder).groupBy("status")
         rows = written.agg(F.count("*").alias("count"), F.unix_millis(F.max("appended")).alias("last_ms")).collect()
     counts = {row["status"]: row["count"] for row in rows}
@@ -170,14 +171,19 @@ def plan_from(
     return plan
 
 
-def write_in_order(rows: DataFrame, path: str) -> None:
+def write_in_order(rows: DataFrame, path: str, size: int | None = None) -> None:
     """Write records of a plan by partition and offset, those that are sent first.
 
     The column `number` tells the order: in each partition of Spark it begins at a multiple of `PARTITION` and grows by
     one. A run reads one range of numbers after the other, and little more than that.
+
+    Args:
+        rows: to be written.
+        path: of the table.
+        size: about so many rows; None if that is unknown.
     """
     order = (F.col("status") != SEND, F.col("kafka_topic"), F.col("partition"), F.col("offset"))
-    rows = rows.repartitionByRange(*order).sortWithinPartitions(*order)
+    rows = spread(rows, size, *order, in_order=True).sortWithinPartitions(*order)
     rows = rows.withColumn("number", F.monotonically_increasing_id())
     # Small row groups, so that a chunk is read by several tasks and little else with it.
     rows.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(path)
