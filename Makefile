@@ -87,7 +87,7 @@ docs: setup ## What is made from the code: pages of docs/, files of deploy/
 	@$(BIN)/python -m deploy.generate
 
 site: $(SITE)/.installed ## The documentation as a site, into dist/site; fails on a broken link or anchor
-	@$(SITE)/bin/mkdocs build --quiet --strict --config-file deploy/site/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --config-file deploy/site/mkdocs.yml
 
 $(SITE)/.installed: requirements/site.txt
 	@$(PYTHON) -m venv $(SITE)

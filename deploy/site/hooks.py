@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from pathlib import Path
 from typing import Any, Final
 
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files  # of the site's own environment
 
 ROOT: Final = Path(__file__).parents[2]
 OUTSIDE: Final = {"CHANGELOG.md": "changes.md", "deploy/helm/reconsume/README.md": "chart.md"}
@@ -24,7 +23,9 @@ def on_config(config: Any) -> Any:
     for section in config.nav:
         for entry in section.get("Operate", ()):
             if isinstance(entry, dict) and entry.get("Runbooks") == "runbooks/*":
-                entry["Runbooks"] = [f"runbooks/{name}" for name in sorted(runbooks, key=lambda one: one != "README.md")]
+                entry["Runbooks"] = [
+                    f"runbooks/{name}" for name in sorted(runbooks, key=lambda one: one != "README.md")
+                ]
     return config
 
 
@@ -35,7 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """Point links at the pages of the site; a link to a file that the site does not have becomes its path."""
     here = next((path for path, name in OUTSIDE.items() if name == page.file.src_uri), f"docs/{page.file.src_uri}")
 
@@ -44,10 +45,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         name = OUTSIDE.get(target) or target.removeprefix("docs/")
         if files.get_file_from_path(name) is not None and (target in OUTSIDE or target.startswith("docs/")):
             return f"[{text}]({posixpath.relpath(name, posixpath.dirname(page.file.src_uri) or '.')}{anchor or ''})"
-        if not os.path.exists(ROOT / target):
+        if not (ROOT / target).exists():
             return match[0]  # --strict reports it
         return text if text.strip("`") == target else f"{text} (`{target}`)"
 
-    return "".join(
-        part if part.startswith("```") else _LINK.sub(mended, part) for part in _FENCE.split(markdown)
-    )
+    return "".join(part if part.startswith("```") else _LINK.sub(mended, part) for part in _FENCE.split(markdown))
