@@ -131,7 +131,7 @@ class Once(Generic[T]):
 
     @property
     def running(self) -> int:
-        """How many calls have begun and not ended, whether somebody waits for them or not."""
+        """How many calls have begun and not ended, whether someone waits for them or not."""
         return len(self._running)
 
     async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
@@ -139,7 +139,7 @@ class Once(Generic[T]):
 
         Args:
             owner: the group or topic whose places it takes.
-            key: what is the same in a call that comes again.
+            key: the part that is equal in repeated calls.
             subject: what a call is about; a key stands for one subject.
             begin: gives a future that is not done yet.
 

@@ -35,7 +35,7 @@ _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFS
 
 @dataclass(slots=True)
 class _Wish:
-    """One record that somebody waits for."""
+    """One record that someone waits for."""
 
     deadline: float
     on_read: OnRead
@@ -253,7 +253,7 @@ def count_partitions(admin: KafkaAdmin, position: Position) -> int:
     The reader cannot tell a partition that is not there from one that has no leader for a moment.
 
     Raises:
-        RecordNotFound: there is no such position.
+        RecordNotFound: the position does not exist.
     """
     topic = position.topic
     count = admin.partitions([topic]).get(topic, 0)

@@ -75,7 +75,7 @@ class StaleRecords:
         self.unchecked.update({(one.topic, one.partition): _UncheckedPartition() for one in partitions})
 
     def trust(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take what comes of these: somebody has chosen where they start."""
+        """Accept all records of these: their start was chosen."""
         for one in partitions:
             self.unchecked.pop((one.topic, one.partition), None)
 

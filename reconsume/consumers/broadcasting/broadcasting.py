@@ -158,7 +158,7 @@ class BroadcastSender(Sender):
         on_done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Save what was not saved yet; a disk that refuses is tried again with the next commit."""
+        """Save new offsets; a disk that refuses is tried again with the next commit."""
         pending = uncommitted(queues)
         if not pending:
             return
@@ -172,7 +172,7 @@ class BroadcastSender(Sender):
             queue.committed = point
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Save what was not saved yet."""
+        """Save new offsets."""
         written = self._wait_until_written(seconds)
         self.commit(queues)
         return written

@@ -35,7 +35,7 @@ class KeptProgressReader:
 
     Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message, not at
     the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has waited
-    for it by then. Beginning without it would send back twice what failed, so it is asked until somebody knows; after
+    for it by then. Beginning without it would send back twice what failed, so it is asked until someone knows; after
     two minutes without an answer the consumer begins afresh.
     Tests: tests/unit/consumers/partitions/test_kept_progress.py, tests/chaos.
 

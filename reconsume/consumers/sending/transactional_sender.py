@@ -108,7 +108,7 @@ class TransactionalSender(Sender):
                 self._changed.notify_all()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
+        """Settle what waits for these now, in the caller's thread; the rest is given up and read again."""
         leaving = set(queues)
         self.settle(leaving, seconds)
         self.forget(leaving)
@@ -143,7 +143,7 @@ class TransactionalSender(Sender):
             )
 
     def close(self) -> None:
-        """End the threads; what still waits stays uncommitted and comes again."""
+        """End the threads; waiting messages stay uncommitted and are read again."""
         super().close()
         with self._changed:
             self._closing = True

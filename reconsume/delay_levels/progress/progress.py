@@ -15,7 +15,7 @@ class OffsetProgress:
         1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).
         2. It never goes back (CC-14), and never passes an unfinished record.
         3. Offsets may have gaps: compaction and transaction markers take some.
-        4. What was done before a restart is done after it: whoever starts at `safe_offset` with `done_ahead` begins
+        4. What was done before a restart is done after it: a consumer that starts at `safe_offset` with `done_ahead` begins
            no finished record again.
 
     Args:

@@ -22,7 +22,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 MAX_TOPIC_LENGTH: Final = 249
 """Kafka's own limit."""
 DOCTOR_GROUP: Final = "reconsume-doctor"
-"""The retry topic of this group takes the doctor's records; nobody reads them."""
+"""The retry topic of this group takes the doctor's records; no consumer reads them."""
 SYSTEM_KEY: Final = "%SYS%"
 """Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
 ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"

@@ -56,7 +56,7 @@ DELAY_LEVEL_WHEN_NEXT_CONSUME: Final = "DELAY_LEVEL_WHEN_NEXT_CONSUME"
 """A plain client's wish for one send-back, read from the SEND_BACK inbox only.
 
 DELAY cannot carry it on its own: a client that copies the headers of a failed retry would repeat the level of
-the last wait for ever.
+the last wait forever.
 """
 
 DLQ_ERRORS: Final = "__dlq.errors."

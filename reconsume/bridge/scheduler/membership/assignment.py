@@ -105,7 +105,7 @@ class Assignment:
         self._refused_partitions.update((one.topic, one.partition) for one in refused)
 
     def revoke(self, gone: set[Partition]) -> None:
-        """Let go of partitions: another worker begins with them."""
+        """Release partitions: another worker begins with them."""
         self._read_ahead.revoke(gone)
         self._owners.forget(gone)
         self._refused_partitions -= gone

@@ -1,6 +1,6 @@
 """Pair send-backs with what became of them: one row an attempt, after one shuffle.
 
-A fault may tear the two apart: then there is a missing delivery, and one that nobody asked for.
+A fault may tear the two apart: then there is a missing delivery, and one without a send-back.
 """
 
 from __future__ import annotations

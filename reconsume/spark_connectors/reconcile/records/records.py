@@ -58,7 +58,7 @@ def read_records(source: TopicSource) -> DataFrame:
 
 
 def _nowhere() -> Column:
-    """A delay record without REAL_TOPIC: nobody knows where it goes."""
+    """A delay record without REAL_TOPIC: its target is unknown."""
     return (F.col("kind") == "delay") & F.col("target").isNull() & (F.col("damage") == "")
 
 
