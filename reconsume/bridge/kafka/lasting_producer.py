@@ -23,8 +23,7 @@ class LastingProducer:
     """Any thread may produce, and waits for no other; one thread serves, and replaces the producer.
 
     A producer is of no use any more after a fatal error, or when librdkafka has left it alone (see `Connections`). What
-    it has not delivered then gets an error, though the brokers may have stored it: a caller that writes it again makes a
-    second copy of that.
+    it has not delivered then gets an error, though the brokers may have stored it: writing it again makes a second copy.
 
     Args:
         settings: librdkafka's, for a producer without transactions.

@@ -263,7 +263,7 @@ class MissingRoutes:
         self._asked.pop(message, None)
 
     def _since(self, asked: str | _Place, now_ms: float) -> float:
-        """When a route, or a message, was missing for the first time; routes that were not asked for long are forgotten."""
+        """When a route or message was missing for the first time; those not asked for long are forgotten."""
         horizon = now_ms - self._forgotten_after_ms
         for one in [one for one, (_, last) in self._asked.items() if last < horizon]:
             del self._asked[one]
