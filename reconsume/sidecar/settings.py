@@ -70,7 +70,7 @@ class LimitSettings(_Strict):
     memory_mib: Annotated[float, Field(gt=0)] = 128
     """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
     read_at_start_mib: Annotated[float, Field(gt=0)] = 256
-    """At most so much of the delay topics is read at the start, the newest first: what calls that come again did."""
+    """At most so much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:

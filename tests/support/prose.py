@@ -10,20 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "anchors", "broken_links", "error_texts", "long_lines", "pages", "phrases", "programs"]
+__all__ = ["ROOT", "WIDTH", "broken_links", "error_texts", "long_lines", "openings", "pages", "phrases", "programs"]
 
 ROOT: Final = Path(__file__).parents[2]
 WIDTH: Final = 120
 PHRASES: Final = re.compile(
-    r"\b(is to be seen|are to be seen|is not to be (?:had|seen)|separated by|wish(?:es|ed) (?:an?|level)|comes? again|"
-    r"is no (?:function|member|terminal|text|number|topic)|nobody|whoever|somebody|what is none|for ever|"
-    r"in the way|let go of|mends?|as long as that|who is no|what (?:could|cannot|was|is) not|there is no such|"
-    r"such as it|say again|stands? for (?:itself|themselves)|has come to|is told of|of which nobody|what comes of|"
-    r"its own affair|has to be told|are? none\b|wants? for|is at an end|for want of|in place of)\b",
+    r"\b((?:is|are) (?:not )?to be (?:seen|had)|parted by|wish(?:es|ed) (?:an?|level)|comes? again|what is none|"
+    r"whoever|somebody|is no (?:function|member|terminal|text|number|topic)|for ever|let go of|mends? it|who is no|"
+    r"nobody (?:tells|knows|asked|looked|reads|says)|as long as that|what (?:could|cannot|was|is) not|such as it|"
+    r"there is no such|say again|stands? for (?:itself|themselves)|has come to|is told of|of which nobody|"
+    r"what comes of|its own affair)\b",
     re.IGNORECASE,
 )
 SYNONYMS: Final = re.compile(
-    r"\b(requested level|dead[- ]letter queues?|retry queues? topic|backoff topic|re-?send-?back|delay queue|delayed topic)\b",
+    r"\b(wished level|dead[- ]letter queues?|retry queues? topic|backoff topic|re-?send-?back|delay queue|"
+    r"delayed topic)\b",
     re.IGNORECASE,
 )
 """Words for things that the glossary names otherwise."""
@@ -32,7 +33,6 @@ OPENINGS: Final = re.compile(
 )
 """At the start of a sentence; questions may begin so."""
 
-_SKIPPED: Final = ("CHANGELOG.md",)
 _FENCE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`[^`]*`")
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -41,11 +41,7 @@ _HEADING: Final = re.compile(r"^#+ +(.+?)\s*#*$", re.MULTILINE)
 
 def pages() -> list[Path]:
     """All pages in English and Chinese."""
-    return sorted(
-        path
-        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
-        if path.name not in ("CLAUDE.md",)
-    )
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 
 def programs() -> list[Path]:

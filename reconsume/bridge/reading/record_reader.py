@@ -258,7 +258,9 @@ def count_partitions(admin: KafkaAdmin, position: Position) -> int:
     topic = position.topic
     count = admin.partitions([topic]).get(topic, 0)
     if not 0 <= position.partition < count:
-        raise _no_record(position, f"topic {topic} has {count} partitions" if count else f"there is no topic {topic}")
+        raise _no_record(
+            position, f"topic {topic} has {count} partitions" if count else f"topic {topic} does not exist"
+        )
     if position.offset < 0:
         raise _no_record(position, "offsets begin at 0")
     return count

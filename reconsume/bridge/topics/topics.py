@@ -129,7 +129,7 @@ class TopicMaker:
         """Make retry and dead-letter topics together; the partitions of each, or why it cannot be made.
 
         Raises:
-            KafkaNotReachable: no answer, or some are not to be seen yet; ask again.
+            KafkaNotReachable: no answer, or some are not visible yet; ask again.
         """
         topics = [
             self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)

@@ -165,7 +165,7 @@ class BroadcastSender(Sender):
         try:
             self.offsets.save(points_of(pending))
         except OffsetStoreUnusable as error:
-            # Not saved is never lost: the messages come again.
+            # Nothing is lost: messages of unsaved offsets are read again.
             logger.warning("%s; trying again", error)
             return
         for queue, point in pending.items():

@@ -35,7 +35,7 @@ _topic = KafkaMessage.topic
 
 
 class Consumer(DerivedConsumer):
-    """A `confluent_kafka.Consumer` whose failed messages can be sent back and come again.
+    """A `confluent_kafka.Consumer` whose failed messages can be sent back and return.
 
     It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
     origin topic as its `topic()`, and `reconsume_times(message)` says how often it was sent back. Assignments,

@@ -99,7 +99,7 @@ def _keep(queue: ProcessQueue, committed: Commit) -> None:
     try:
         queue.keep(decode_progress(*committed), committed.offset)
     except MalformedProperty as error:
-        # Without it messages that are done may come again; nothing is lost.
+        # Without it finished messages may be read again; nothing is lost.
         queue.keep(KeptProgress(), committed.offset)
         logger.warning("what was done above the committed offset is not known: %s", error)
 

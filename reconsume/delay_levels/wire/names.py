@@ -2,7 +2,7 @@
 
 Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters, and counts two topics as colliding when
 they differ only in `.` against `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a consumer group of Kafka
-may be any text, so a group is written byte by byte: what is legal stands for itself, everything else is `.XX`.
+may be any text, so a group is written byte by byte: legal characters stay, everything else is `.XX`.
 """
 
 from __future__ import annotations

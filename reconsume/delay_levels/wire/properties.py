@@ -60,7 +60,7 @@ the last wait forever.
 """
 
 DLQ_ERRORS: Final = "__dlq.errors."
-"""Prefix of the headers that Kafka's own dead-letter queue of share groups writes (KIP-1191)."""
+"""Prefix of the headers that Kafka's share groups write to dead-letter topics (KIP-1191)."""
 
 OUR_PROPERTIES: Final = frozenset(
     {

@@ -118,7 +118,7 @@ class Assignment:
         """Ask where partitions go on of which the first record, or the end, has come.
 
         Raises:
-            ReconsumeError: the committed offsets are not to be had.
+            ReconsumeError: the committed offsets are unavailable.
         """
         read = {(one.topic() or "", one.partition() or 0) for one in messages if _is_record_or_end(one)}
         if come := self._new & read:

@@ -35,7 +35,7 @@ class CloudEvent:
 
     Attributes:
         attributes: all but `datacontenttype`; text.
-        content_type: None if nobody says.
+        content_type: None if unknown.
         data: None for a tombstone.
     """
 
