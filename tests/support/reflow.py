@@ -44,7 +44,7 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _broken(block: list[str]) -> list[str]:
-    if max(map(len, block)) <= WIDTH or len(block) == 1 and (not block[0].strip() or _APART.match(block[0])):
+    if max(map(len, block)) <= WIDTH or (len(block) == 1 and _APART.match(block[0])):
         return block
     item = _ITEM.match(block[0])
     indent = " " * (len(item[0]) if item else len(block[0]) - len(block[0].lstrip()))

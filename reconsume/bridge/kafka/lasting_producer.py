@@ -22,8 +22,8 @@ _LAST_REPORTS_SECONDS: Final = 1.0
 class LastingProducer:
     """Any thread may produce, and waits for no other; one thread serves, and replaces the producer.
 
-    A producer is of no use any more after a fatal error, or when librdkafka has left it alone (see `Connections`). What
-    it has not delivered then gets an error, though the brokers may have stored it: writing it again makes a second copy.
+    A producer is unusable after a fatal error, or when librdkafka has left it alone (see `Connections`). Undelivered
+    records then get an error, though the brokers may have stored them: writing them again makes second copies.
 
     Args:
         settings: librdkafka's, for a producer without transactions.

@@ -110,7 +110,7 @@ class ApiGuard:
             raise _Refused(
                 Problem(
                     "too-many-requests",
-                    "more requests per second than sidecar.limits.requests_per_second allows; call again later, or send "
+                    "more requests per second than sidecar.limits.requests_per_second allows; call later, or send "
                     "several records in one call",
                     retry_after=wait,
                 )
