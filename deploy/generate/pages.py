@@ -46,7 +46,7 @@ def metrics_page() -> str:
         parts.append("\n".join(["| metric | kind | unit | labels | meaning |", "|---|---|---|---|---|", *rows]) + "\n")
     parts.append(_CARDINALITY)
     parts.append(
-        "## RocketMQ's names\n\nWhat dashboards for RocketMQ 5 ask for, as PromQL over the metrics above; the\n"
+        "## RocketMQ's names\n\nThe queries of dashboards for RocketMQ 5, as PromQL over the metrics above; the\n"
         "chart has them as recording rules.\n"
     )
     rows = [

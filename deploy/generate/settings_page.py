@@ -43,7 +43,7 @@ _TAIL: Final = """\
 A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's settings are
 `RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`, `RECONSUME_KAFKA_LOG_LEVEL` for `log_level`. With `_FILE` at its
 end a variable names a file that holds the value, as secrets are mounted:
-`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces, or are JSON, as tables are:
+`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are separated by spaces, or are JSON, as tables are:
 `RECONSUME_SUBSCRIPTIONS='[{"group": "departures", "topics": ["flights"]}]'`. The variables by which Kubernetes
 describes a Service that is called `reconsume` are ignored.
 

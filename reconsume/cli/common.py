@@ -143,7 +143,7 @@ def settings_of(process: str) -> type[Settings]:
     """The settings of a process.
 
     Raises:
-        IllegalSetting: there is no such process.
+        IllegalSetting: the process does not exist.
     """
     if process == "scheduler":
         from reconsume.bridge.process.settings import Settings
@@ -247,7 +247,7 @@ def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
+        raise IllegalSetting(f"{question} Standard input is not a terminal; say --yes to go on")
     return typer.confirm(visible(question), err=True)
 
 

@@ -50,8 +50,8 @@ class ConsoleSettings(_Strict):
     index_mib: Annotated[int, Field(ge=16)] = 1_024
     """At most so large is the index; some 400 bytes a dead letter."""
     cause_labels: dict[str, str] = {}
-    """Labels of causes by regular expressions; the first that is found in class and text counts. What none is found in
-    is labelled by its class, and its text without ids, numbers and host names."""
+    """Labels of causes by regular expressions; the first that is found in class and text counts. Other causes are
+    labelled by their class, and their text without ids, numbers and host names."""
 
     @field_validator("cause_labels")
     @classmethod

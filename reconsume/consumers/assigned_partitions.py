@@ -81,7 +81,7 @@ class AssignedPartitions:
         self.commit()
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Somebody else has them already; committing would be refused."""
+        """Someone else has them already; committing would be refused."""
         logger.warning("lost: %s; results that come late are discarded", names_of(partitions))
         dropped = self._drop(partitions)
         self.service.leave(dropped, 0)
@@ -92,7 +92,7 @@ class AssignedPartitions:
         self.sender.commit(self.queues.values())
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
-        """The answer to a commit; what was not committed is tried again with the next one."""
+        """The answer to a commit; refused offsets are tried again with the next one."""
         self.known.note({where: answer for where, answer in answers.items() if isinstance(answer, Commit)})
         for where, answer in answers.items():
             if isinstance(answer, ReconsumeError) and where in self.queues:

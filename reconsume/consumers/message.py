@@ -215,7 +215,7 @@ class Message:
 
     @property
     def keys(self) -> str | None:
-        """The producer's keys, parted by spaces."""
+        """The producer's keys, separated by spaces."""
         return self._text(KEYS)
 
     @property

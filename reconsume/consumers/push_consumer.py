@@ -48,7 +48,7 @@ class PushConsumer:
 
     Args:
         group: the consumer group.
-        bootstrap_servers: `host:port`, more of them parted by commas.
+        bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through; `auto.offset.reset` holds for the subscribed topics, the retry
             topic always starts at its beginning.
         message_model: BROADCASTING gives every member all messages; what fails is logged and dropped (RocketMQ: BP-01).
@@ -61,7 +61,7 @@ class PushConsumer:
         namespace: `ns` in `ns%group` and `ns%topic`; listeners see topics without it (RocketMQ: TN-10).
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16). 0
             makes the first failure a dead letter (RocketMQ: BR-12, T-02). For an orderly listener how often it may
-            fail in its place; None is for ever (RocketMQ: OR-03).
+            fail in its place; None is forever (RocketMQ: OR-03).
         dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: a message whose listener raises
             one of them, or an error that was raised `from` one, is a dead letter at once. Subclasses count. A level
             or a time that the listener sets in its context wins.
@@ -157,7 +157,7 @@ class PushConsumer:
             per_key: the messages of one key in order, the other keys of the partition go on.
 
         Raises:
-            IllegalSetting: it is no function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
+            IllegalSetting: it is not a function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
                 consumer has started.
         """
         self._must_not_run("register_message_listener")
@@ -244,7 +244,7 @@ class PushConsumer:
             raise
 
     def shutdown(self) -> None:
-        """Stop: running listeners may finish, what is finished is committed, the rest comes again.
+        """Stop: running listeners may finish, finished messages are committed, the rest is read again.
 
         Raises:
             ReconsumeError: what had ended the consumer before.
@@ -297,7 +297,7 @@ class PushConsumer:
         return thread
 
     def _run(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
-        """One life after the other: what one of them did not finish comes again in the next."""
+        """Run one life after the other; the next one reads again what the last did not finish."""
         try:
             while True:
                 try:

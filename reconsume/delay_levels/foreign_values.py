@@ -101,7 +101,7 @@ def texts(values: Iterable[str], name: str, such_as: str = "['flights']") -> lis
     """Return several texts as a list; one text alone, whose letters would be taken for them, is refused.
 
     Raises:
-        IllegalSetting: not several, or one of them is no text.
+        IllegalSetting: not several, or one of them is not a text.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise IllegalSetting(f"{name} must be a list of str, such as {such_as}, got {type_name(type(values))}")

@@ -1,4 +1,4 @@
-"""Send dead letters again that somebody has picked, each once."""
+"""Send dead letters again that someone has picked, each once."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def resend(
 ) -> list[ResendVerdict]:
     """Send dead letters again to their group, through `DELAY.0s`, and write their states, in the same transactions.
 
-    Whoever resends at the same time is fenced, and what was sent before is read back first, so each goes once; given
+    Another resend at the same time is fenced, and earlier resends are read back first, so each goes once; given
     again, it sends what is missing.
 
     Args:
@@ -118,7 +118,7 @@ def resend(
     Raises:
         IllegalSetting: as `plan_resend`.
         KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
     """
     found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
     lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)

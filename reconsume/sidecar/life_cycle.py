@@ -83,7 +83,7 @@ class ProcessPart(Protocol):
         """
 
     def close(self, seconds: float) -> None:
-        """End in order, within so long; what is not finished then stays uncommitted."""
+        """End in order, within so long; unfinished messages stay uncommitted then."""
 
     def is_alive(self) -> bool:
         """Whether it works or waits; False if only a restart of the process would make it go on."""

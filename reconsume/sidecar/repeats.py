@@ -1,4 +1,4 @@
-"""Calls that come again: each is carried out once, and what was answered a while ago is remembered."""
+"""Repeated calls: each is carried out once, and recent answers are remembered."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class EarlierSendBacks:
         if self._left_out:
             logger.warning(
                 "%d send-backs of the last %g minutes are not kept: memory is for %d of a group and %d in all; calls "
-                "that come again for them make a second copy",
+                "that are repeated for them make a second copy",
                 *(self._left_out, minutes, self._most_of_a_group, self._most),
             )
         logger.info("%d send-backs of the last %g minutes are known", len(self._kept), minutes)
@@ -131,7 +131,7 @@ class Once(Generic[T]):
 
     @property
     def running(self) -> int:
-        """How many calls have begun and not ended, whether somebody waits for them or not."""
+        """How many calls have begun and not ended, whether someone waits for them or not."""
         return len(self._running)
 
     async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
@@ -139,7 +139,7 @@ class Once(Generic[T]):
 
         Args:
             owner: the group or topic whose places it takes.
-            key: what is the same in a call that comes again.
+            key: the part that is equal in repeated calls.
             subject: what a call is about; a key stands for one subject.
             begin: gives a future that is not done yet.
 

@@ -52,7 +52,7 @@ class TlsSettings(_Strict):
     certificate: Path
     key: Path
     client_ca: Path | None = None
-    """Whoever calls must show a certificate of this authority."""
+    """Callers must show a certificate of this authority."""
 
 
 class LimitSettings(_Strict):
@@ -70,7 +70,7 @@ class LimitSettings(_Strict):
     memory_mib: Annotated[float, Field(gt=0)] = 128
     """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
     read_at_start_mib: Annotated[float, Field(gt=0)] = 256
-    """At most so much of the delay topics is read at the start, the newest first: what calls that come again did."""
+    """At most so much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
@@ -125,7 +125,7 @@ class SidecarSettings(_Strict):
             as the kubelet is one.
         answer_seconds: a call that Kafka has not acknowledged by then is answered 503; it may be made again.
         drain_seconds: so long a process that ends waits for what it has begun.
-        remember_minutes: so long a call that comes again is known to have been carried out.
+        remember_minutes: how long a repeated call is known to have been carried out.
     """
 
     listen: ListenSettings = ListenSettings()

@@ -175,10 +175,10 @@ class InMemoryKafka:
         tags: str | None = None,
         partition: int = -1,
     ) -> Record:
-        """Write a record to a topic; nobody reads it before `settle` or `advance`.
+        """Write a record to a topic; no consumer reads it before `settle` or `advance`.
 
         Raises:
-            IllegalSetting: there is no such partition, or no such topic of reconsume's own, or an argument cannot be.
+            IllegalSetting: the partition does not exist, or no such topic of reconsume's own, or an argument cannot be.
         """
         self._names.kafka_topic(topic)
         text = (str, bytes, NoneType)

@@ -124,7 +124,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         return True
 
     def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002
-        """Take the transactional id over from whoever had it."""
+        """Take the transactional id over from its former owner."""
         assert self._id is not None
         with self._cluster.changed:
             self._epoch = self._cluster.transactional_ids[self._id] = (

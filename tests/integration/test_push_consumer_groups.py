@@ -198,7 +198,7 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
         here.produce(topic, b"first", b"fails", b"last")
         wait_until(lambda: "its listener is called again in 5 s" in caplog.text, what="the send-back failed both ways")
         wait_until(lambda: here.committed(group, topic) == 1, what="the failed one holds the offset")
-        # Somebody mends it, so the next send-back is acknowledged.
+        # Somebody fixes it, so the next send-back is acknowledged.
         here.make_topics()
         assert here.committed(group, topic) == 1
         wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")

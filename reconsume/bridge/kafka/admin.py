@@ -288,7 +288,7 @@ class KafkaAdmin(PatientClient):
     def commits(self, group: str, partitions: Iterable[Partition], *, stable: bool = False) -> dict[Partition, Commit]:
         """The same with the metadata that were committed with each offset.
 
-        Asked by a consumer that is no member: librdkafka 2.16 kills the process when an admin client asks a broker
+        Asked by a consumer that is not a member: librdkafka 2.16 kills the process when an admin client asks a broker
         that is not the group's coordinator any more, or not yet (librdkafka issue 5040).
         Test: tests/integration/test_lost_offsets.py. Remove when: issue 5040 is closed.
 

@@ -73,7 +73,7 @@ _SCHEDULER: Final = (
         "partitions",
         (),
         "Partitions that this worker has and does not schedule from, because their topic is set up wrongly: "
-        "`reconsume doctor` says how to mend it",
+        "`reconsume doctor` says how to fix it",
     ),
     _gauge(
         "reconsume_scheduler_withdrawals",
@@ -235,7 +235,7 @@ _CONSOLE: Final = (
         "reconsume_console_resent_records",
         "records",
         ("outcome",),
-        "Dead letters that somebody wanted to send again, by what became of it: send (it was sent), superseded, "
+        "Dead letters that someone wanted to send again, by what became of it: send (it was sent), superseded, "
         "replayed, capped, damaged",
     ),
     _gauge(

@@ -102,7 +102,7 @@ class Settings(_Strict):
     """All settings of a process."""
 
     bootstrap_servers: str = "localhost:9092"
-    """`host:port`, more of them parted by commas."""
+    """`host:port`, comma-separated."""
     kafka: dict[str, SecretStr] = {}
     """librdkafka's own settings, passed through to every client."""
     topic_prefix: str = "reconsume."

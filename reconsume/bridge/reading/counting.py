@@ -46,7 +46,7 @@ def total(counts: Iterable[Count]) -> Count:
 def count_records(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, Count]:
     """Count the committed records of each span.
 
-    Read are spans of at most 500 offsets, within 10 s altogether; what could not be read, for want of time or of the
+    Read are spans of at most 500 offsets, within 10 s altogether; unread ones, for want of time or of the
     right to, is estimated.
     """
     few = {where: span for where, span in spans.items() if 0 < span.end - span.start <= _READ_UP_TO}

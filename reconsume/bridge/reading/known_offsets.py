@@ -37,7 +37,7 @@ class CommittedOffsets(NamedTuple):
 
     Attributes:
         committed: of each partition that was asked for.
-        restored: those of which Kafka says less; somebody should commit them again.
+        restored: those of which Kafka says less; someone should commit them again.
     """
 
     committed: Mapping[Partition, Answer]
@@ -204,7 +204,7 @@ class KnownOffsets:
         """Which of these topics were.
 
         Raises:
-            ReconsumeError: nobody tells.
+            ReconsumeError: no broker answers.
         """
         now = self._topic_ids(topics)
         made_again = {topic for topic in topics if now.get(topic) != self._ids.get(topic)}

@@ -77,7 +77,7 @@ class TailReader:
                 yield message
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
 

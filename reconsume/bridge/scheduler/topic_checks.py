@@ -72,6 +72,6 @@ class TopicChecks:
             return None
         return (
             f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
-            f"mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            f"fix it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
             "--add-config message.timestamp.type=LogAppendTime, then restart the scheduler workers"
         )

@@ -235,7 +235,7 @@ class Worker:
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
         """What to write for each record.
 
-        A run ends before a record of which nobody knows yet whether it was withdrawn, or where it goes. Other runs go
+        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
         on, because what they may look up is bounded.
         """
         runs: list[DueRun] = []

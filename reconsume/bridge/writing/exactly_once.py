@@ -93,7 +93,7 @@ class ExactlyOnceWriter:
 
     Guarantees:
         1. The offset and its metadata tell whether a transaction without an answer counts: `was_committed`.
-        2. No offset is committed unfenced: the metadata of a consumer that is no member is refused, see `_is_member`.
+        2. No offset is committed unfenced: metadata of a consumer outside of its group is refused, see `_is_member`.
     Tests: tests/integration/test_drop_in_exactly_once.py, tests/unit/consumers/test_consumer_model_bugs.py.
 
     Args:
@@ -168,8 +168,8 @@ class ExactlyOnceWriter:
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
-                f"{self._doing}: this consumer is no member of it any more; nothing was sent, "
-                "go on with poll(): the message comes again, here or in another member (exactly_once needs "
+                f"{self._doing}: this consumer is no longer a member of it; nothing was sent, "
+                "go on with poll(): the message is read again, here or in another member (exactly_once needs "
                 "subscribe(): with assign() alone nobody is a member)"
             )
         try:
@@ -235,7 +235,7 @@ class ExactlyOnceWriter:
         if is_rebalance(cause):
             return PartitionLost(
                 f"{self._doing}: {cause.name()}: the group has rebalanced meanwhile; nothing was sent, go on with "
-                "poll(): the message comes again, here or in another member"
+                "poll(): the message is read again, here or in another member"
             )
         why = translate(cause, self._doing)
         return KafkaNotReachable(str(why)) if is_passing(cause) else why
@@ -261,7 +261,7 @@ class ExactlyOnceWriter:
         committed = self._commits(offsets.keys())
         covered = [_is_covered(one, committed.get(where)) for where, one in offsets.items()]
         if any(covered) and not all(covered):
-            # A transaction changes all or nothing, so somebody else has committed for some of them.
+            # A transaction changes all or nothing, so someone else has committed for some of them.
             raise PartitionLost(
                 f"group {self._group}: another member has committed for partitions of a transaction without an answer"
             )
@@ -273,7 +273,7 @@ class ExactlyOnceWriter:
         return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:
-        """Two that have one id, as after a copy of a machine, would shut each other out for ever.
+        """Two that have one id, as after a copy of a machine, would shut each other out forever.
 
         Guarantees: what the old id has left open was ended by its registration just now, and `was_committed` looks it
         up next. Test: tests/integration/test_exactly_once_restarts.py.

@@ -94,7 +94,7 @@ class ExclusiveWriter:
             produce: hands them to the producer, in another thread; it may wait for reports.
 
         Raises:
-            KafkaNotReachable: nothing was committed, or nobody knows; what was committed shows after `take_over`.
+            KafkaNotReachable: nothing was committed, or that is unknown; what was committed shows after `take_over`.
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         try:

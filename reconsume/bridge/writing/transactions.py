@@ -91,7 +91,7 @@ class Transactions:
            count for the next one. An `EndTxn` would end that before its offsets are in it; the offsets of one that was
            undone would go into it. And librdkafka takes records for not stored whose broker it lost sight of, so it may
            give their sequence numbers to others. Test: tests/integration/test_late_requests.py.
-        2. `Undone` is raised only of what was not committed, and will not be.
+        2. `Undone` means that nothing was committed, and nothing will be.
         3. No call of librdkafka is waited for longer than its timeout, and a second.
 
     Args:
@@ -163,7 +163,7 @@ class Transactions:
             seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
 
         Raises:
-            Undone, InDoubt, ShutOut: it was not committed, or nobody knows.
+            Undone, InDoubt, ShutOut: it was not committed, or that is unknown.
             KafkaException: there is no producer, see `register`; nothing was begun.
         """
         self.register(PATIENCE_SECONDS)
@@ -253,7 +253,7 @@ class Transactions:
     ) -> None:
         """A step of a transaction; what fails is undone, or in doubt.
 
-        librdkafka can wait for ever for a coordinator that was away when it was asked. A transaction that is not being
+        librdkafka can wait forever for a coordinator that was away when it was asked. A transaction that is not being
         committed is undone by that.
         """
         producer = self._ready()
@@ -277,7 +277,7 @@ class Transactions:
             self._undo(producer, error.args[0], began, commits=commits)
 
     def _undo(self, producer: Producer, cause: KafkaError, began: float, *, commits: bool) -> NoReturn:
-        """Abort what was not committed; a producer that cannot is replaced, and the next one's start aborts it."""
+        """Abort the open transaction; a producer that cannot is replaced, and the next one's start aborts it."""
         if _is_final(cause):
             self._leave()
             raise ShutOut(cause)
@@ -310,7 +310,7 @@ class Transactions:
         try:
             self.register(PATIENCE_SECONDS)
         except KafkaException as error:
-            # Whoever writes next hears of it.
+            # The next writer gets the error.
             logger.debug("not registered yet: %s", error)
 
 

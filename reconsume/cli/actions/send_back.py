@@ -24,7 +24,7 @@ def send_back_record(
     """Send the record at `TOPIC/PARTITION/OFFSET` back for a group; returns when it is acknowledged.
 
     Raises:
-        IllegalSetting: there is no such record (RocketMQ: BR-09).
+        IllegalSetting: the record does not exist (RocketMQ: BR-09).
         SendBackFailed: the brokers did not take it.
     """
     try:

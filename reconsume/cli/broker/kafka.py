@@ -71,7 +71,7 @@ class BrokerFailed(ReconsumeError):
 
 
 class _PortTaken(BrokerFailed):
-    """Somebody else has a port that was wanted, or was free a moment ago."""
+    """Someone else has a port that was wanted, or was free a moment ago."""
 
     def __init__(self, port: int) -> None:
         super().__init__(f"port {port} is taken by another program; use another one, or 0 for any")

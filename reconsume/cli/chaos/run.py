@@ -240,7 +240,7 @@ def _drain(
     patience: float,
     say: Callable[[str], None],
 ) -> None:
-    """Until everything has come to its end and nothing more comes, or nothing happens for long.
+    """Until everything has ended and nothing more comes, or nothing happens for long.
 
     Raises:
         ChaosFailed: the judge has not read everything, so its verdict would say nothing.

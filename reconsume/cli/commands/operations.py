@@ -48,7 +48,7 @@ def doctor(
         bool, typer.Option(help="put a record on the shortest level; it comes to %RETRY%reconsume-doctor")
     ] = True,
 ) -> None:
-    """Examine the installation: what is wrong, and the command that mends it; exit code 1 if there is a problem."""
+    """Examine the installation: what is wrong, and the command that fixes it; exit code 1 if there is a problem."""
     from reconsume.cli.actions.doctor import run_doctor
 
     cluster, as_json = here

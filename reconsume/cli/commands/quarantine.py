@@ -1,4 +1,4 @@
-"""`reconsume quarantine`: what could not be delivered, why, and back with it."""
+"""`reconsume quarantine`: list, show and release undeliverable records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TABLE_ROWS: Final = 1_000
 
 @on_kafka(app, "list")
 def list_quarantine(here: Here) -> None:
-    """List what could not be delivered, and why."""
+    """List undeliverable records, each with its reason."""
     found = (_summary(one) for one in read_quarantine(here.cluster) if not one.is_released)
     if here.as_json:
         print_json_list(found)
@@ -41,7 +41,7 @@ def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTI
     """Show one record with its headers and its value."""
     found = find_quarantined(here.cluster, RecordAddress.parse(record, _LIST))
     if found is None:
-        raise IllegalSetting(f"{record}: there is no such record; `reconsume quarantine list` shows them")
+        raise IllegalSetting(f"{record}: the record does not exist; `reconsume quarantine list` shows them")
     report = _summary(found) | {
         "released": found.is_released,
         "key": shown_text(found.key),

@@ -95,7 +95,7 @@ class _Copy(NamedTuple):
 
 @dataclass(slots=True)
 class TopicsJudge:
-    """Is told of every committed record once, in any order; times are milliseconds of the brokers' clock.
+    """Receives every committed record once, in any order; times are milliseconds of the brokers' clock.
 
     Where a record stands (`at`) is `<topic>-<partition>@<offset>`.
 
@@ -187,7 +187,7 @@ class TopicsJudge:
 
     @property
     def complete(self) -> bool:
-        """Whether every message that was seen has come to its end."""
+        """Whether every message that was seen has ended."""
         return not self._open
 
     @property

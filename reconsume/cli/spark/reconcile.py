@@ -281,7 +281,7 @@ def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
 
 
 def run_line(summary: dict[str, Any], run: dt.datetime) -> str:
-    """What is told of a run."""
+    """The output of a run."""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in summary["findings"].items())
     return (
         f"{run:%Y-%m-%d %H:%M:%S}Z {counted(summary['attempts'], 'send-back')}: {summary['moved']:,} delivered again, "

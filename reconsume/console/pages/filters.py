@@ -19,7 +19,7 @@ MOST_PLACES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
-    """What somebody has typed, field by field; empty ones ask for nothing."""
+    """What someone has typed, field by field; empty ones ask for nothing."""
 
     text: str = ""
     key: str = ""

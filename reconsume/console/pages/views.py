@@ -34,7 +34,7 @@ class Overview:
         all_groups: how many there are without the filter.
         found_groups: how many the filter takes; the page shows the first of them.
         is_exact: whether no number is an estimate.
-        open_letters: of each group that has some; None while nobody knows.
+        open_letters: of each group that has some; None while unknown.
     """
 
     at_ms: int
@@ -64,7 +64,7 @@ def overview_of(
     Args:
         status: of the installation.
         part_of_name: only groups whose names hold it, in whatever case.
-        open_letters: of each group; None while nobody knows.
+        open_letters: of each group; None while unknown.
     """
     lanes, groups = status.waiting, status.groups
     found = [one for one in groups if part_of_name.casefold() in one.group.casefold()]
@@ -127,7 +127,7 @@ class GroupPage:
 
 
 def group_view(group: str, groups: Groups, status: Status, names: TopicNames) -> GroupPage | None:
-    """None: nobody knows the group."""
+    """None: the group is unknown."""
     counts = next((one for one in status.groups if one.group == group), None)
     is_registered = group in groups.by_name
     if counts is None and not is_registered:

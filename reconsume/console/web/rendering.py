@@ -48,7 +48,7 @@ class Links:
         self._language = language
 
     def to(self, path: str, **query: str | int | None) -> str:
-        """A page; what is None or empty is left out."""
+        """A page; None and empty values are left out."""
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self._language is not None:
             asked.setdefault(_COOKIE, self._language)

@@ -158,21 +158,21 @@ class BroadcastSender(Sender):
         on_done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Save what was not saved yet; a disk that refuses is tried again with the next commit."""
+        """Save new offsets; a disk that refuses is tried again with the next commit."""
         pending = uncommitted(queues)
         if not pending:
             return
         try:
             self.offsets.save(points_of(pending))
         except OffsetStoreUnusable as error:
-            # Not saved is never lost: the messages come again.
+            # Nothing is lost: messages of unsaved offsets are read again.
             logger.warning("%s; trying again", error)
             return
         for queue, point in pending.items():
             queue.committed = point
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Save what was not saved yet."""
+        """Save new offsets."""
         written = self._wait_until_written(seconds)
         self.commit(queues)
         return written

@@ -103,7 +103,7 @@ class DelayProducer:
     Safe to use from several threads.
 
     Args:
-        bootstrap_servers: `host:port`, more of them parted by commas.
+        bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through.
         send_msg_timeout: for one try (RocketMQ: `sendMsgTimeout`).
         retry_times_when_send_failed: how many tries follow the first one. They never store a message twice.
@@ -173,7 +173,7 @@ class DelayProducer:
             key: decides on the partition of `topic`, as with a Java producer, unless a selector does.
             headers: they come out as they are.
             tags: RocketMQ's tag, for consumers that filter.
-            keys: RocketMQ's keys, parted by spaces.
+            keys: RocketMQ's keys, separated by spaces.
             delay_level: wait on this level; beyond the table the highest (RocketMQ: DP-01).
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
                 that is past means at once.
@@ -215,7 +215,7 @@ class DelayProducer:
         """Withdraw a message that waits; any process may, with the id that `send` gave.
 
         When this returned a second or more before the message is due, the message is not delivered. Later it may
-        be. An id that nobody knows is taken too (RocketMQ: TM-15).
+        be. Unknown ids are accepted too (RocketMQ: TM-15).
 
         Raises:
             IllegalSetting: not such an id, or the message was due already (RocketMQ: TM-14).
@@ -232,7 +232,7 @@ class DelayProducer:
         self._produce(topic, -1, msg_id.encode(), None, (), properties)
 
     def close(self) -> None:
-        """Let go of the connections; every `send` has returned before."""
+        """Release the connections; every `send` has returned before."""
         with self._lock:
             self._closing.set()
             if self._follower is not None:

@@ -35,7 +35,7 @@ _topic = KafkaMessage.topic
 
 
 class Consumer(DerivedConsumer):
-    """A `confluent_kafka.Consumer` whose failed messages can be sent back and come again.
+    """A `confluent_kafka.Consumer` whose failed messages can be sent back and return.
 
     It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
     origin topic as its `topic()`, and `reconsume_times(message)` says how often it was sent back. Assignments,
@@ -142,7 +142,7 @@ class Consumer(DerivedConsumer):
         return [shown for one in messages if (shown := self._show(one)) is not None]
 
     def _show(self, polled: KafkaMessage) -> KafkaMessage | None:
-        """A retry under its origin topic; None for what is not for the program.
+        """A retry under its origin topic; None for messages that are not for the program.
 
         That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
         """
@@ -182,9 +182,9 @@ class Consumer(DerivedConsumer):
                 committed.
 
         Raises:
-            IllegalSetting: an argument that cannot be, or there is no such record.
+            IllegalSetting: an argument that cannot be, or the record does not exist.
             SendBackFailed: refused both ways; of a list, `failed` has the positions of those.
-            PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message comes again.
+            PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message is read again.
         """
         messages, acknowledged = self._messages(message, ack_index)
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")

@@ -33,7 +33,7 @@ class Ownership:
 
         Raises:
             PartitionLost: one of them is another member's, or was meanwhile and has gone on from there.
-            KafkaNotReachable: nobody says what is committed.
+            KafkaNotReachable: the committed offsets are unavailable.
         """
         metadata = consumer.consumer_group_metadata()
         assigned = {(one.topic, one.partition) for one in consumer.assignment()}

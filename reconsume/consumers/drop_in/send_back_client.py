@@ -54,7 +54,7 @@ class SendBackClient:
         self._closing = ExitStack()
 
     def prepare(self, seconds: float) -> None:
-        """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
+        """Begin to read the groups and to make the retry topic; wait for it a while, but not forever.
 
         With `exactly_once` it registers for transactions too, which ends what a dead predecessor has left open.
 

@@ -114,7 +114,7 @@ class Circuit:
     Attributes:
         state: as of the last call of a method.
         since: moment at which it began.
-        changes: what happened since somebody emptied this.
+        changes: what happened since someone emptied this.
     """
 
     def __init__(self, settings: CircuitBreaker, group: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Call a listener and judge what comes of it: the one place that reads what user code returns, raises and sets.
+"""Call a listener and judge its outcome: the one place that reads what user code returns, raises and sets.
 
 Guarantees: nothing here raises what a listener does, but for the end of an `async def` one that the consumer cuts off:
 `isinstance`, `==`, `str` and attributes of a foreign value run its own code.
@@ -151,7 +151,7 @@ def judged(
 ) -> Judged:
     """What a concurrent listener said; what it said wrongly sends its messages back (RocketMQ: CC-06 to CC-10).
 
-    What is not needed is not looked at: no `ack_index` of a failure, no level where all succeeded. A level of the
+    Values that are not needed are ignored: no `ack_index` of a failure, no level where all succeeded. A level of the
     listener's wins over `dead_letter_on`.
     """
     if isinstance(said := called.outcome, SendBack):
@@ -179,7 +179,7 @@ def judged_in_order(
 ) -> JudgedInOrder:
     """What an orderly listener said; what it said wrongly is a failure of its batch (RocketMQ: OR-01, OR-02).
 
-    What is not needed is not looked at: no time to wait where nothing waits. A time that the listener sets wins over
+    Values that are not needed are ignored: no time to wait where nothing waits. A time that the listener sets wins over
     `dead_letter_on`.
     """
     again, slips, status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, [], called.status
@@ -221,7 +221,7 @@ def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:
     if not slips:
         return cause
     for slip in slips:
-        with suppress(BaseException):  # a thread of the pool must not end in somebody's log handler
+        with suppress(BaseException):  # a thread of the pool must not end in someone's log handler
             logger.error("%s", slip)
     said = "; ".join(slips)
     return Cause(said) if cause is None else replace(cause, message=f"{cause.message}; {said}")

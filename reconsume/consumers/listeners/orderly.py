@@ -201,7 +201,7 @@ class OrderlyService(ListenerService[Lane]):
             raised = called.error is not None
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
         if told.is_dead:
-            one_by_one = len(batch) > 1  # nobody knows which of them is not worth a retry
+            one_by_one = len(batch) > 1  # it is unknown which of them is not worth a retry
             self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, told.wait_ms, one_by_one=one_by_one)
         elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)

@@ -47,7 +47,7 @@ class WaitingRoom:
 
     Guarantees:
         1. What waits was read and is not started: no timeout runs for it, no attempt is spent, its offset is not
-           committed. So whoever loses the partition or stops loses no message.
+           committed. So a consumer that loses the partition or stops loses no message.
         2. While a partition is held, one batch of it at a time is tried; when that one has an outcome, all go on.
         3. Messages that failed while the circuit was not closed are kept too: an outage of any length costs no
            attempts but those of the calls that opened it, and of listeners that ran into the consume timeout.

@@ -187,7 +187,7 @@ def _of_message(message: Message) -> _Attributes:
         if message.key is not None:
             attributes["messaging.kafka.message.key"] = message.key.decode()
     except UnicodeDecodeError:
-        pass  # the conventions leave out a key that is no text
+        pass  # the conventions leave out a key that is not a text
     return attributes
 
 

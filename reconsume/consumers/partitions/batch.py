@@ -21,7 +21,7 @@ class Reading(NamedTuple):
 
 
 class LazyMessages(Sequence[Message]):
-    """Cannot be changed. They are made when somebody looks at one of them, and are the same ever after."""
+    """Cannot be changed. They are made when someone looks at one of them, and are the same ever after."""
 
     __slots__ = ("_made",)
     _made: tuple[Message, ...] | None

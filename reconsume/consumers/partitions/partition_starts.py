@@ -35,7 +35,7 @@ class KeptProgressReader:
 
     Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message, not at
     the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has waited
-    for it by then. Beginning without it would send back twice what failed, so it is asked until somebody knows; after
+    for it by then. Beginning without it would send back twice what failed, so it is asked until someone knows; after
     two minutes without an answer the consumer begins afresh.
     Tests: tests/unit/consumers/partitions/test_kept_progress.py, tests/chaos.
 
@@ -99,7 +99,7 @@ def _keep(queue: ProcessQueue, committed: Commit) -> None:
     try:
         queue.keep(decode_progress(*committed), committed.offset)
     except MalformedProperty as error:
-        # Without it messages that are done may come again; nothing is lost.
+        # Without it finished messages may be read again; nothing is lost.
         queue.keep(KeptProgress(), committed.offset)
         logger.warning("what was done above the committed offset is not known: %s", error)
 

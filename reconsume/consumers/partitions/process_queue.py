@@ -117,7 +117,7 @@ class ProcessQueue:
         return self._running.pop(chunk, None) is not None and not self._dropped
 
     def succeed(self, chunk: Chunk) -> None:
-        """Take a chunk and finish all of it, unless somebody else has decided about it."""
+        """Take a chunk and finish all of it, unless someone else has decided about it."""
         if self._running.pop(chunk, None) is None or self._dropped:  # `take`, without a call
             return
         if type(chunk.batch) is PolledBatch:

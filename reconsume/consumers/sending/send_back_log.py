@@ -76,7 +76,7 @@ class Fate(NamedTuple):
 
     Attributes:
         text: for people.
-        is_final: the message does not come again.
+        is_final: the message does not return.
     """
 
     text: str
@@ -111,7 +111,7 @@ def _spaced(milliseconds: int) -> str:
 class SendBackLog:
     """Logs what becomes of the failed messages of one group. Safe to use from several threads.
 
-    At most 10 lines a second, and as many of messages that do not come again; the others are logged at DEBUG.
+    At most 10 lines a second, and as many of messages that do not return; the others are logged at DEBUG.
 
     Args:
         group: the consumer group.

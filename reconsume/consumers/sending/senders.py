@@ -156,10 +156,10 @@ class Sender(ABC):
         """Called at every turn of the thread that polls."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:  # noqa: B027 - nothing to do for most
-        """These belong to somebody else already: nothing may be sent or committed for them."""
+        """These belong to someone else already: nothing may be sent or committed for them."""
 
     def close(self) -> None:
-        """The consumer is about to be closed: what is handed over from now on stays uncommitted and comes again."""
+        """The consumer is about to be closed: messages handed over from now on stay uncommitted and are read again."""
         self._handed_over.put(None)
         if self._writing_thread is not None:
             self._writing_thread.join()
@@ -216,7 +216,7 @@ class PlainSender(Sender):
         self.writer.send_back(request, message.key, message.body, on_done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit what was not committed yet; the answer comes with a later poll."""
+        """Commit pending offsets; the answer comes with a later poll."""
         self._commit(uncommitted(queues), wait=False)
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:

@@ -108,7 +108,7 @@ class TransactionalSender(Sender):
                 self._changed.notify_all()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
+        """Settle what waits for these now, in the caller's thread; the rest is given up and read again."""
         leaving = set(queues)
         self.settle(leaving, seconds)
         self.forget(leaving)
@@ -139,11 +139,11 @@ class TransactionalSender(Sender):
             self._to_commit = [queue for queue in self._to_commit if queue not in gone]
         if given_up:
             logger.warning(
-                "%d failed messages were not sent back before their partitions went: they come again", given_up
+                "%d failed messages were not sent back before their partitions went: they are read again", given_up
             )
 
     def close(self) -> None:
-        """End the threads; what still waits stays uncommitted and comes again."""
+        """End the threads; waiting messages stay uncommitted and are read again."""
         super().close()
         with self._changed:
             self._closing = True

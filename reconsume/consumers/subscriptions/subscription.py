@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.namespaces import Namespace
 
 @dataclass(frozen=True, slots=True)
 class TagExpression:
-    """`*`, or tags parted by `||`; None means all (RocketMQ: TF-03)."""
+    """`*`, or tags separated by `||`; None means all (RocketMQ: TF-03)."""
 
     tags: frozenset[str] | None
 

@@ -1,6 +1,6 @@
-"""What a consumer keeps beside a committed offset: what is done above it, and how often what is not done failed.
+"""Metadata beside a committed offset: finished records above it, and how often unfinished ones failed.
 
-The text is `done1:<bitmap>`, as `done_ahead` writes it, then `;failed1:` and `<offsets above>=<times>` parted by
+The text is `done1:<bitmap>`, as `done_ahead` writes it, then `;failed1:` and `<offsets above>=<times>` separated by
 commas. Either part may be missing. Kafka allows 4,096 bytes.
 
 Guarantees: reading stops before the bitmap is full; of counts that do not fit the highest are kept; the metadata of

@@ -44,7 +44,7 @@ def exponential_policy(initial_ms: int = 5_000, max_ms: int = 7_200_000, multipl
 
 
 def spell_waits(policy: RetryPolicy, max_times: int) -> str:
-    """Return the wait before each retry of a message for which nobody wishes a level, such as `10s 30s 1m ×3`."""
+    """Return the wait before each retry of a message for which nobody requests a level, such as `10s 30s 1m ×3`."""
     runs: list[tuple[int, int]] = []
     for times in range(max_times):
         level = policy.automatic_level(times)

@@ -97,5 +97,5 @@ def decode_state(value: bytes) -> DeadLetterState:
     if state not in (RESENT, RESOLVED, SUPERSEDED) or type(at_ms) is not int or not 0 <= at_ms <= _LARGEST:
         raise MalformedProperty(f"value {value[:80]!r} needs a state (RESENT, RESOLVED, SUPERSEDED) and a time")
     if not all(isinstance(one, str) for one in texts):
-        raise MalformedProperty(f"value {value[:80]!r} has a by, why, job or newer that is no text")
+        raise MalformedProperty(f"value {value[:80]!r} has a by, why, job or newer that is not a text")
     return DeadLetterState(state, at_ms, *texts)

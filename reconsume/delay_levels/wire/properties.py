@@ -56,11 +56,11 @@ DELAY_LEVEL_WHEN_NEXT_CONSUME: Final = "DELAY_LEVEL_WHEN_NEXT_CONSUME"
 """A plain client's wish for one send-back, read from the SEND_BACK inbox only.
 
 DELAY cannot carry it on its own: a client that copies the headers of a failed retry would repeat the level of
-the last wait for ever.
+the last wait forever.
 """
 
 DLQ_ERRORS: Final = "__dlq.errors."
-"""Prefix of the headers that Kafka's own dead-letter queue of share groups writes (KIP-1191)."""
+"""Prefix of the headers that Kafka's share groups write to dead-letter topics (KIP-1191)."""
 
 OUR_PROPERTIES: Final = frozenset(
     {

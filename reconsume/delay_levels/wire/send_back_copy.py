@@ -227,7 +227,7 @@ def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[st
 
 
 def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:
-    """The headers that Kafka's own dead-letter queue writes (KIP-1191), and the exception."""
+    """The headers that Kafka's share groups write to dead-letter topics (KIP-1191), and the exception."""
     properties = {}
     origin_topic = request.stored.origin_topic
     if origin_topic is not None:

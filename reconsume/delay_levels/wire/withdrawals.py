@@ -72,7 +72,7 @@ def requested_withdrawal(headers: Headers, stored_ms: int) -> tuple[bytes, int]:
     Without its due moment, or with one that cannot be, a withdrawal is due when the longest delay ends.
 
     Raises:
-        MalformedProperty: the record names no message, or its moment is no number.
+        MalformedProperty: the record names no message, or its moment is not a number.
     """
     uniq_key = text_property(headers, TIMER_DEL_UNIQKEY)
     if not uniq_key:

@@ -37,14 +37,14 @@ from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
 
 _DESCRIPTION: Final = (
-    "Retries for a consumer in any language: send a record that failed back, and it comes again on the group's retry "
+    "Retries for a consumer in any language: send a failed record back, and it returns on the group's retry "
     "topic after a delay, or rests in its dead-letter topic. A 2xx means that Kafka has acknowledged it."
 )
 _PROBLEMS: Final = {
     400: "The body is no JSON",
     401: "A token is needed",
     403: "The token does not open it, the group may not consume, or schedulers do not deliver to the topic",
-    404: "There is no such group, record or topic",
+    404: "The group, record or topic does not exist",
     409: "The record was sent back a different number of times",
     413: "The body, or the record, is too large",
     415: "The body is not declared as JSON",

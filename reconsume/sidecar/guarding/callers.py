@@ -14,7 +14,7 @@ _BEARER: Final = b"bearer "
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who has shown a token.
+    """Someone who has shown a token.
 
     Attributes:
         name: in the settings.

@@ -36,7 +36,7 @@ class Rate:
         self._at_ms: float | None = None
 
     def wait_seconds(self, now_ms: float) -> float:
-        """0 if a call may be made now, which it then counts; else when to come again."""
+        """0 if a call may be made now, which it then counts; else when to call again."""
         passed = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
         self._at_ms = now_ms
         self._left = min(self._full, self._left + passed / 1000 * self._per_second)
@@ -110,7 +110,7 @@ class ApiGuard:
             raise _Refused(
                 Problem(
                     "too-many-requests",
-                    "more requests per second than sidecar.limits.requests_per_second allows; come again, or send "
+                    "more requests per second than sidecar.limits.requests_per_second allows; call later, or send "
                     "several records in one call",
                     retry_after=wait,
                 )

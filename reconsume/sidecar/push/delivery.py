@@ -123,7 +123,7 @@ class PushDelivery:
         entry = await self._gate.enter(messages[0].msg_id)
         try:
             with self._life.delivery():
-                # Asked inside, so that whoever waits for deliveries to end sees all that began.
+                # Asked inside, so that a thread that waits for deliveries sees all that began.
                 if self._life.is_quiescing:
                     raise self._quiescing()
                 request = self._requests.of(messages, current_trace())

@@ -112,7 +112,7 @@ class AppClient:
         """The request line and headers.
 
         Raises:
-            ConnectionEnded: a header would break out of its line; whoever made it has not encoded it.
+            ConnectionEnded: a header would break out of its line; its maker has not encoded it.
         """
         target = quote(self._url.path + request.path, safe=_IN_A_PATH) or "/"
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]

@@ -56,7 +56,7 @@ class LevelTables:
 
     Attributes:
         table: of all groups.
-        since_ms: when it was set, 0 for ever.
+        since_ms: when it was set, 0 forever.
         of_group: policy of the groups that have their own, and since when.
         without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
     """

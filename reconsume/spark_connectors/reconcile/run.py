@@ -110,7 +110,7 @@ def reconcile(
             lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
-        origins: read the origin topics too, and note what is not there any more.
+        origins: read the origin topics too, and note messages that are gone.
         ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
             judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
             may write to it.
@@ -273,7 +273,7 @@ def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
 
 
 def _nowhere(*, scheduler_is_known: bool) -> Column:
-    """Whether an attempt may be lost; of one that is overdue nobody knows without the scheduler's offsets."""
+    """Whether an attempt may be lost; an overdue one cannot be judged without the scheduler's offsets."""
     lost = F.col("outcome") == "lost"
     return lost if scheduler_is_known else lost | F.array_contains("findings", "OVERDUE")
 

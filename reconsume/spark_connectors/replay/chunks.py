@@ -24,7 +24,7 @@ def chunk_size(rate: float | None) -> int:
 def pause_seconds(rate: float | None) -> float:
     """How long after the end of a chunk the next one begins, so that no second has more records than the rate.
 
-    Nobody knows when within a chunk its records were stored, so a second without any follows each.
+    It is unknown when within a chunk its records were stored, so a second without any follows each.
     """
     if rate is None:
         return 0.0

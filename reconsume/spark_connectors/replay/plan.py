@@ -154,7 +154,7 @@ def plan_from(
     dead = candidates.withColumn("chosen", _filter(candidates, where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
-    # What is not sent is listed without its contents.
+    # Unsent records are listed without their contents.
     dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
     with small_methods(source.spark):
         judged = with_status(dead, read_replays(source), read_states(source), max_replays, size)

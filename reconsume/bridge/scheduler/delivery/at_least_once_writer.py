@@ -64,7 +64,7 @@ class AtLeastOnceWriter:
             self._time.is_in_doubt = False
 
     def recover(self) -> None:
-        """Nothing is in doubt here: what is not acknowledged is written again."""
+        """Nothing is in doubt here: unacknowledged records are written again."""
 
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer

@@ -266,7 +266,7 @@ class Refusals:
         self._forget_target(topic)
 
     def _ask(self, now_ms: float) -> None:
-        """A target of which nobody tells is written to; then the brokers tell."""
+        """A target whose state is unknown is written to; then the brokers tell."""
         found: Mapping[str, str] = {}
         try:
             found = self._unwritable(self._asked)

@@ -105,7 +105,7 @@ class Assignment:
         self._refused_partitions.update((one.topic, one.partition) for one in refused)
 
     def revoke(self, gone: set[Partition]) -> None:
-        """Let go of partitions: another worker begins with them."""
+        """Release partitions: another worker begins with them."""
         self._read_ahead.revoke(gone)
         self._owners.forget(gone)
         self._refused_partitions -= gone
@@ -118,7 +118,7 @@ class Assignment:
         """Ask where partitions go on of which the first record, or the end, has come.
 
         Raises:
-            ReconsumeError: the committed offsets are not to be had.
+            ReconsumeError: the committed offsets are unavailable.
         """
         read = {(one.topic() or "", one.partition() or 0) for one in messages if _is_record_or_end(one)}
         if come := self._new & read:

@@ -100,7 +100,7 @@ class EarlierOwners:
         After 30 s the committed offset holds.
 
         Raises:
-            ReconsumeError: the committed offsets are not to be had.
+            ReconsumeError: the committed offsets are unavailable.
         """
         if not partitions:
             return {}, set()

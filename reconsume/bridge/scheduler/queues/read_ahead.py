@@ -165,7 +165,7 @@ class ReadAhead:
         large, self._did_not_fit = self._did_not_fit, None
         if large in ready:
             return [DueRun(large, large.due(now_ms, 1))]
-        # The most overdue partitions are served first, so none waits for ever when the limit is small.
+        # The most overdue partitions are served first, so none waits forever when the limit is small.
         ready.sort(key=lambda queue: queue.next_due_ms or 0.0)
         del ready[limit:]
         runs: dict[PartitionQueue, DueRun] = {}

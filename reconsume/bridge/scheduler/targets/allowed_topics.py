@@ -20,7 +20,7 @@ _AGAIN_SECONDS: Final = 5.0
 def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: threading.Event) -> None:
     """Write this worker's `allowed_real_topics` to the GROUPS topic, unless it says the same already.
 
-    Only at the start: of workers with different settings the last one counts, and they do not write for ever.
+    Only at the start: of workers with different settings the last one counts, and they do not write forever.
     """
     while not stop.is_set():
         try:

@@ -27,7 +27,7 @@ _AGAIN_SECONDS: Final = 2.0
 
 
 class CancelsNotRead(KafkaNotReachable):
-    """The worker has not read the CANCEL topic lately, so nobody knows whether this message was withdrawn."""
+    """The worker has not read the CANCEL topic lately, so it is unknown whether this message was withdrawn."""
 
 
 class CancelsFollower(TopicFollower):

@@ -128,7 +128,7 @@ class WithdrawalsReader:
             self._writer.done(withdrawals)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._writer is not None:
             self._writer.close()
         self._reader.close()

@@ -3,7 +3,7 @@
 Guarantees: the work grows with the records, also where all are copies of one attempt, or all messages are alike.
 Test: tests/spark/test_pairing.py.
 
-A fault may tear the two apart: then there is a missing delivery, and one that nobody asked for.
+A fault may tear the two apart: then there is a missing delivery, and one without a send-back.
 """
 
 from __future__ import annotations

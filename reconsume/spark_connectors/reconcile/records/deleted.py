@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
 
 ExtentsSince = Callable[[int], Mapping[Partition, Extent]]
-"""Given the moment (ms) from which on topics are looked at, 0 for ever: the extent of each partition that there is."""
+"""Given the moment (ms) from which on topics are looked at, 0 forever: the extent of each partition that there is."""
 
 
 class First(NamedTuple):
@@ -186,7 +186,7 @@ class DeletedRecords:
                 targets[group] = self.names.retry(group), self.names.dead_letter(group)
         topics = {topic for both in targets.values() for topic in both}
         if self._extents is not None:
-            topics.add(self.names.quarantine)  # kept for ever; that it begins late, after an abort, says nothing
+            topics.add(self.names.quarantine)  # kept forever; that it begins late, after an abort, says nothing
         known = None if self._extents is None else {at: one for at, one in self._extents.items() if at[0] in topics}
         there = pairs.where(F.col("arrived_topic").isin(list(topics))).groupBy("arrived_topic", "arrived_partition")
         begins = there.agg(F.min("arrived_offset"), F.min(F.unix_millis("arrived_appended"))).collect()
