@@ -14,9 +14,15 @@ from starlette.routing import Route
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
-from reconsume.console.pages.pages import Pages, icon, style
+from reconsume.console.pages.actions import Actions
+from reconsume.console.pages.changes import Changes
+from reconsume.console.pages.forms import FormReader
+from reconsume.console.pages.pages import Pages
+from reconsume.console.pages.sign_in_pages import SignInPages
 from reconsume.console.settings import ConsoleProcessSettings
-from reconsume.console.web.checks import token_of_forms
+from reconsume.console.sign_in.oidc import CALLBACK
+from reconsume.console.sign_in.sign_in import BEGIN, END, SIGNED_OUT, SignIn
+from reconsume.console.web.assets import icon, style
 from reconsume.console.web.faults import Refusal, status_of
 from reconsume.console.web.guard import ConsoleGuard
 from reconsume.console.web.rendering import Renderer
@@ -34,16 +40,17 @@ def make_app(
     """All pages, with the guard before them.
 
     Raises:
-        IllegalSetting: the token cannot be used, or is missing.
+        IllegalSetting: a token or a key cannot be used, or is missing.
     """
     console = settings.console
-    token = console.read_token()
-    of_forms = token_of_forms(token)
-    renderer = Renderer(settings, clock, of_forms)
-    pages = Pages(settings, cluster, renderer, clock, of_forms, metrics.resent)
+    sign_in = SignIn(console, clock)
+    renderer = Renderer(settings, clock, sign_in)
+    pages, forms = Pages(settings, cluster, renderer, clock), FormReader(sign_in)
+    changes = Changes(cluster, clock, metrics.resent)
+    actions = Actions(console, changes, renderer, forms)
     error_page = partial(_error_page, renderer)
     app = Starlette(
-        routes=_routes(pages),
+        routes=[*_routes(pages, actions), *_sign_in_routes(SignInPages(sign_in, renderer, forms))],
         exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
     )
     app.router.redirect_slashes = False
@@ -52,10 +59,10 @@ def make_app(
         metrics.requests.labels(page, str(status)).inc()
         metrics.seconds.labels(page).observe(seconds)
 
-    return ConsoleGuard(app, console, token, error_page, count)
+    return ConsoleGuard(app, console, sign_in, error_page, count)
 
 
-def _routes(pages: Pages) -> list[Route]:
+def _routes(pages: Pages, actions: Actions) -> list[Route]:
     group = "/groups/{group}"
     return [
         Route("/", pages.overview),
@@ -64,9 +71,18 @@ def _routes(pages: Pages) -> list[Route]:
         Route(group, pages.group),
         Route(group + "/dead-letters", pages.dead_letters),
         Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),
-        Route(group + "/resend", pages.resend_plan, methods=["POST"]),
-        Route(group + "/resend/run", pages.resend_run, methods=["POST"]),
-        Route(group + "/resolve", pages.resolve, methods=["POST"]),
+        Route(group + "/resend", actions.resend_plan, methods=["POST"]),
+        Route(group + "/resend/run", actions.resend_run, methods=["POST"]),
+        Route(group + "/resolve", actions.resolve, methods=["POST"]),
+    ]
+
+
+def _sign_in_routes(pages: SignInPages) -> list[Route]:
+    return [
+        Route(BEGIN, pages.begin),
+        Route(CALLBACK, pages.finish),
+        Route(END, pages.end, methods=["POST"]),
+        Route(SIGNED_OUT, pages.signed_out),
     ]
 
 

@@ -19,6 +19,8 @@ from starlette.responses import HTMLResponse
 from reconsume import __version__
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole
+from reconsume.console.sign_in.sign_in import SignIn
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.human_text import visible
 
@@ -95,12 +97,13 @@ class Renderer:
     Args:
         settings: of the process.
         clock: gives the time in milliseconds.
-        token_of_forms: what every form of this process carries.
+        sign_in: knows what the forms of a person carry.
     """
 
-    def __init__(self, settings: ConsoleProcessSettings, clock: Clock, token_of_forms: str) -> None:
-        console = settings.console
+    def __init__(self, settings: ConsoleProcessSettings, clock: Clock, sign_in: SignIn) -> None:
+        self._console = settings.console
         self._clock = clock
+        self._sign_in = sign_in
         self._environment = Environment(
             loader=PackageLoader(_PACKAGE),
             autoescape=True,
@@ -111,8 +114,7 @@ class Renderer:
         )
         self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell}
         self._environment.globals |= {
-            "settings": {"read_only": console.read_only, "hide_values": console.hide_values},
-            "token_of_forms": token_of_forms,
+            "settings": {"read_only": self._console.read_only, "hide_values": self._console.hide_values},
             "where": {"servers": settings.bootstrap_servers, "prefix": settings.topic_prefix, "version": __version__},
             "style_version": hashlib.sha256(STYLE).hexdigest()[:12],
             "names_of_languages": NAMES_OF_LANGUAGES,
@@ -133,8 +135,13 @@ class Renderer:
         asked = request.query_params.get(_COOKIE)
         language = choose_language(asked, request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
         words = SimpleNamespace(**WORDS[language])
+        caller: ConsoleCaller | None = request.scope.get("caller")
         text = self._environment.get_template(template).render(
             content,
+            caller=caller,
+            can_sign_out=self._sign_in.has_sessions and caller is not None,
+            token_of_forms="" if caller is None else self._sign_in.token_of_forms(caller),
+            may=partial(self._may, caller),
             w=words,
             language=language,
             links=Links(asked if asked in LANGUAGES else None),
@@ -145,6 +152,11 @@ class Renderer:
         if asked in LANGUAGES:
             response.set_cookie(_COOKIE, language, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
         return response
+
+    def _may(self, caller: ConsoleCaller | None, role: str, group: str | None = None) -> bool:
+        """Whether a page offers what a role may do, for a group or for all of them."""
+        can_change = role == "viewer" or not self._console.read_only
+        return caller is not None and can_change and caller.may(ConsoleRole[role.upper()], group)
 
 
 def _ago(words: SimpleNamespace, now_ms: float, milliseconds: int) -> str:

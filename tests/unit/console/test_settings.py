@@ -41,7 +41,7 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
         (
             "[console]\nreadonly = true",
-            "unknown setting; known here: allowed_hosts, cause_labels, hide_values, index_folder, index_mib, listen",
+            "unknown setting; known here: access, allowed_hosts, cause_labels, hide_values,",
         ),
         ("[console.listen]\nhost = '::'", "there is no token; name a file that holds one with --token-file"),
     ],

@@ -58,6 +58,8 @@ def test_every_answer_tells_browsers_to_run_nothing(browser: Browser, path: str)
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy == {
         "default-src": "'none'",
+        "script-src": "'self'",
+        "connect-src": "'self'",
         "style-src": "'self'",
         "img-src": "'self'",
         "form-action": "'self'",
@@ -287,7 +289,7 @@ def test_beyond_this_machine_a_token_is_needed(cluster: FakeCluster, tmp_path: P
     file.write_text(TOKEN + "\n")
     with running_over(cluster, token_file=file, **beyond) as browser:
         browser.address = "127.0.0.1:" + browser.address.rpartition(":")[2]
-        for headers in ({}, basic("anna", TOKEN[:-1]), {"authorization": f"Bearer {TOKEN}"}):
+        for headers in ({}, basic("anna", TOKEN[:-1]), {"authorization": f"Bearer {TOKEN[1:]}"}):
             refused = browser.ask("GET", "/", headers=headers)
             assert refused.status == 401
             assert refused.headers["www-authenticate"].startswith("Basic realm=")
