@@ -22,7 +22,7 @@ from reconsume.console.pages.sign_in_pages import SignInPages
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.oidc import CALLBACK
 from reconsume.console.sign_in.sign_in import BEGIN, END, SIGNED_OUT, SignIn
-from reconsume.console.web.assets import icon, style
+from reconsume.console.web.assets import htmx, icon, style
 from reconsume.console.web.faults import Refusal, status_of
 from reconsume.console.web.guard import ConsoleGuard
 from reconsume.console.web.rendering import Renderer
@@ -68,6 +68,7 @@ def _routes(pages: Pages, actions: Actions) -> list[Route]:
         Route("/", pages.overview),
         Route("/style.css", style),
         Route("/icon.svg", icon),
+        Route("/htmx.js", htmx),
         Route(group, pages.group),
         Route(group + "/dead-letters", pages.dead_letters),
         Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.console.snapshot import Snapshot, Snapshots
+from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
@@ -21,21 +21,21 @@ from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, re
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
-from reconsume.operations.status import Status, collect_status
+from reconsume.operations.status import collect_status
 
-T = TypeVar("T")
-_KEPT_SECONDS: Final = 2.0
+_COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
 
 
 class ConsoleCluster:
     """Kafka as the pages see it; every method may raise `ReconsumeError`."""
 
-    def __init__(self, settings: Settings, index: DeadLetterIndex | None = None) -> None:
+    def __init__(self, settings: Settings, index: DeadLetterIndex | None = None, clock: Clock = now_ms) -> None:
         self._settings = settings
         self._index = index
-        self._status: Shared[Status] = Shared(lambda: collect_status(self._cluster))
-        self._groups: Shared[Groups] = Shared(lambda: read_groups(self._cluster))
+        self._clock = clock
+        self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
+        self.snapshots = Snapshots(self._read)
         # Who resends at the same time is fenced; those of one console wait for each other instead.
         self._resending = threading.Lock()
 
@@ -44,22 +44,28 @@ class ConsoleCluster:
         """A new one for each page: a client waits before it tells a second time that its login fails."""
         return Cluster(self._settings)
 
-    def status(self) -> Status:
-        """What waits and what is dead, at most 2 s old."""
-        return self._status.get()
+    def latest(self) -> Snapshot | None:
+        """The installation as it was seconds ago; None if nothing was read yet."""
+        return self.snapshots.latest()
 
-    def groups(self) -> Groups:
-        """Settings of the groups, at most 2 s old."""
-        return self._groups.get()
+    def _read(self) -> Snapshot:
+        cluster = self._cluster
+        return Snapshot(collect_status(cluster), read_groups(cluster), *self._counts())
+
+    def _counts(self) -> tuple[Mapping[str, OpenLetters] | None, Mapping[str, Sequence[int]] | None]:
+        """Open letters, and new ones by hour; counted again where the index has changed, or a minute has passed."""
+        index = self._complete_index()
+        if index is None:
+            return None, None
+        changes, now_ms = index.store.changes, self._clock()
+        if self._of_index is None or self._of_index[0] != changes or now_ms - self._of_index[1] > _COUNTED_MS:
+            counted = index.store.open_by_group(now_ms), index.store.new_by_hour(now_ms)
+            self._of_index = changes, now_ms, *counted
+        return self._of_index[2:]
 
     def left_to_index(self) -> int | None:
         """How many records the index has still to read; None if it has not begun."""
         return None if self._index is None else self._index.left
-
-    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
-        """The open dead letters of each group; None while the index is incomplete."""
-        index = self._complete_index()
-        return None if index is None else index.store.open_by_group(now_ms)
 
     def causes(self, group: str) -> list[Counted] | None:
         """The causes of a group's open dead letters, the most frequent first; None where the index has none of it."""
@@ -107,7 +113,7 @@ class ConsoleCluster:
             try:
                 return resend(self._cluster, group, places, replay_id=replay_id, by=by)
             finally:
-                self._status.forget()
+                self.snapshots.wake()
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
         """Resolve those that are open."""
@@ -118,44 +124,3 @@ class ConsoleCluster:
         """Open those that were resolved."""
         with self._alone():
             return reopen(self._cluster, group, places)
-
-
-class Shared(Generic[T]):
-    """An answer that several ask for at once is fetched once, and kept for a moment; so is an error.
-
-    Args:
-        fetch: asks.
-        clock: gives seconds that only grow.
-    """
-
-    def __init__(self, fetch: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
-        self._fetch = fetch
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._until = float("-inf")
-        self._answer: Callable[[], T] = fetch
-
-    def get(self) -> T:
-        """The answer; raises what the fetching raised."""
-        with self._lock:
-            if self._clock() >= self._until:
-                self._answer = self._fetched()
-                self._until = self._clock() + _KEPT_SECONDS
-            return self._answer()
-
-    def forget(self) -> None:
-        """Ask again the next time."""
-        with self._lock:
-            self._until = float("-inf")
-
-    def _fetched(self) -> Callable[[], T]:
-        try:
-            found = self._fetch()
-        except ReconsumeError as error:
-            kind, text = type(error), str(error)
-
-            def refuse() -> T:
-                raise kind(text)
-
-            return refuse
-        return lambda: found

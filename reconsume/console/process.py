@@ -55,7 +55,8 @@ class Console:
         ProcessCollector(registry=self._metrics.registry)
         metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
         self._index = make_index(settings) if cluster is None else None
-        app = make_app(settings, cluster or ConsoleCluster(settings, self._index), self._metrics, clock)
+        self._cluster = cluster or ConsoleCluster(settings, self._index, clock)
+        app = make_app(settings, self._cluster, self._metrics, clock)
         self._server = PageServer(app, settings.console.listen)
 
     def run(self, stop: threading.Event) -> None:
@@ -72,6 +73,9 @@ class Console:
             )
             try:
                 self._server.start()
+                threading.Thread(
+                    target=self._cluster.snapshots.run, args=(stop,), name="reconsume-snapshots", daemon=True
+                ).start()
                 if self._index is not None:
                     self._follow(self._index, stop)
                 self._on_start(self._server.address, watch.address)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 from typing import Final
 
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.bytes_shown import blob, header_rows
 from reconsume.console.pages.filters import FilterForm, place_of
 from reconsume.console.pages.rows import group_of, hides_values, row_of
-from reconsume.console.pages.views import causes_of, group_view, overview_of
+from reconsume.console.pages.views import causes_of, group_view, overview_of, visible_to
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.faults import Refusal
@@ -63,12 +62,12 @@ class Pages:
         wanted = request.query_params.get("q", "").strip()
         refresh = request.query_params.get("refresh", "")
         seconds = int(refresh) if re.fullmatch("[0-9]{1,4}", refresh) else 0
-        caller, status, letters = caller_of(request), self._cluster.status(), self._cluster.open_letters(self._clock())
-        status = replace(status, groups=[one for one in status.groups if caller.role_for(one.group) is not None])
-        if letters is not None:
-            letters = {group: letters[group] for group in caller.visible(letters)}
+        snapshot = self._cluster.latest()
+        if snapshot is None:
+            return self._pending(request)
         content = {
-            "found": overview_of(status, wanted, letters),
+            "found": overview_of(visible_to(caller_of(request), snapshot), wanted),
+            "snapshot": snapshot,
             "left": self._cluster.left_to_index(),
             "wanted": wanted,
             "refresh": seconds if seconds in _REFRESH_SECONDS else None,
@@ -79,7 +78,10 @@ class Pages:
         """Settings, waits, and why its newest dead letters died."""
         group = group_of(request)
         require(request, ConsoleRole.VIEWER, group)
-        view = group_view(group, self._cluster.groups(), self._cluster.status(), self._names)
+        snapshot = self._cluster.latest()
+        if snapshot is None:
+            return self._pending(request)
+        view = group_view(group, snapshot.groups, snapshot.status, self._names)
         if view is None:
             raise Refusal(
                 404,
@@ -94,6 +96,7 @@ class Pages:
         newest = self._newest(group) if labels is None else None
         content = {
             "view": view,
+            "snapshot": snapshot,
             "topics": topics,
             "newest": newest,
             "causes": newest and causes_of(newest.records),
@@ -101,6 +104,10 @@ class Pages:
             "open_letters": sum(one.number for one in labels or ()),
         }
         return self._renderer.page(request, "group.html", content)
+
+    def _pending(self, request: Request) -> Response:
+        """The process has just begun: ask again in a moment."""
+        return self._renderer.page(request, "pending.html", {"left": self._cluster.left_to_index()})
 
     def _newest(self, group: str) -> Page | None:
         """None: no message of the group has died yet."""

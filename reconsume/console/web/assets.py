@@ -7,7 +7,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconsume.console.web.rendering import ICON, STYLE
+from reconsume.console.web.rendering import HTMX, ICON, STYLE
 
 _FOR_A_YEAR: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
@@ -22,3 +22,9 @@ async def icon(request: Request) -> Response:
     """What a tab of a browser shows."""
     del request
     return Response(ICON, headers=_FOR_A_YEAR, media_type="image/svg+xml")
+
+
+async def htmx(request: Request) -> Response:
+    """The library by which figures change without a reload; its licence stands beside it."""
+    del request
+    return Response(HTMX, headers=_FOR_A_YEAR, media_type="text/javascript")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from types import SimpleNamespace
@@ -37,6 +37,14 @@ def _static(name: str) -> bytes:
 
 STYLE: Final = _static("style.css")
 ICON: Final = _static("icon.svg")
+HTMX: Final = _static("htmx.js")
+
+
+def bars(numbers: Sequence[int]) -> str:
+    """Draw numbers as the path of a row of bars, 4 wide, at most 20 high; any number above 0 can be seen."""
+    most = max(numbers)
+    heights = [max(1, round(20 * one / most)) if one else 0 for one in numbers]
+    return "".join(f"M{4 * place} 20v-{high}h3v{high}z" for place, high in enumerate(heights) if high)
 
 
 class Links:
@@ -44,10 +52,18 @@ class Links:
 
     Args:
         language: that the address of this page asks for; those of its links then do so too.
+        path: of this page.
+        query: of this page.
     """
 
-    def __init__(self, language: str | None = None) -> None:
+    def __init__(self, language: str | None = None, path: str = "/", query: Mapping[str, str] | None = None) -> None:
         self._language = language
+        self._path = path
+        self._query = dict(query or {})
+
+    def here(self, **query: str | int | None) -> str:
+        """This page, with some of its query changed; None leaves it out."""
+        return self.to(self._path, **(self._query | query))
 
     def to(self, path: str, **query: str | int | None) -> str:
         """A page; what is None or empty is left out."""
@@ -112,11 +128,12 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell}
+        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "bars": bars}
         self._environment.globals |= {
             "settings": {"read_only": self._console.read_only, "hide_values": self._console.hide_values},
             "where": {"servers": settings.bootstrap_servers, "prefix": settings.topic_prefix, "version": __version__},
             "style_version": hashlib.sha256(STYLE).hexdigest()[:12],
+            "htmx_version": hashlib.sha256(HTMX).hexdigest()[:12],
             "names_of_languages": NAMES_OF_LANGUAGES,
         }
 
@@ -134,6 +151,9 @@ class Renderer:
         """
         asked = request.query_params.get(_COOKIE)
         language = choose_language(asked, request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
+        path = "/" + quote(here or request.scope["path"], safe=_KEPT_IN_A_PATH).lstrip("/")
+        query = {} if here else {name: value for name, value in request.query_params.items() if name != _COOKIE}
+        links = Links(asked if asked in LANGUAGES else None, path, query)
         words = SimpleNamespace(**WORDS[language])
         caller: ConsoleCaller | None = request.scope.get("caller")
         text = self._environment.get_template(template).render(
@@ -144,7 +164,9 @@ class Renderer:
             may=partial(self._may, caller),
             w=words,
             language=language,
-            links=Links(asked if asked in LANGUAGES else None),
+            links=links,
+            here=links.here(),
+            is_live=not {"refresh", "live"} & set(request.query_params),
             switches=_switches(request, here),
             ago=partial(_ago, words, self._clock()),
         )

@@ -11,12 +11,13 @@ from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letter_states import state_name
@@ -94,6 +95,9 @@ class FakeCluster(ConsoleCluster):
     by: list[str] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.snapshots = Snapshots(self.latest)
+
     def _letters(self, group: str) -> list[DeadLetterRecord]:
         if self.error is not None:
             raise self.error
@@ -101,19 +105,14 @@ class FakeCluster(ConsoleCluster):
             raise TopicNotReady(f"group {group!r} has no dead-letter topic")
         return self.letters[group]
 
-    def status(self) -> Status:
+    def latest(self) -> Snapshot:
         if self.error is not None:
             raise self.error
-        return self.report
-
-    def groups(self) -> Groups:
-        return self.known
+        counted = (None, None) if self.store is None else (self.store.open_by_group(NOW), self.store.new_by_hour(NOW))
+        return Snapshot(self.report, self.known, *counted)
 
     def left_to_index(self) -> int | None:
         return self.left
-
-    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
-        return None if self.store is None else self.store.open_by_group(now_ms)
 
     def causes(self, group: str) -> list[Counted] | None:
         return None if self.store is None else self.store.count_by("label", LetterFilter(group=group, state="OPEN"))

@@ -45,4 +45,5 @@ def test_the_pages_use_all_words_and_no_others() -> None:
 @pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: file.name)
 def test_no_template_lets_markup_through_or_has_scripts_or_styles_of_its_own(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
-    assert not re.search(r"\|\s*safe|autoescape|<script|javascript:|<style|\sstyle=|\son\w+=|https?://", text)
+    ours = r"<script(?! src=./htmx\.js)|javascript:|<style|\sstyle=|\son\w+="
+    assert not re.search(rf"\|\s*safe|autoescape|{ours}|https?://", text)
