@@ -9,13 +9,14 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.console.api.api import PREFIX, fault_of, make_api
+from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.pages.actions import Actions
-from reconsume.console.pages.changes import Changes
 from reconsume.console.pages.forms import FormReader
 from reconsume.console.pages.pages import Pages
 from reconsume.console.pages.sign_in_pages import SignInPages
@@ -24,7 +25,7 @@ from reconsume.console.sign_in.oidc import CALLBACK
 from reconsume.console.sign_in.sign_in import BEGIN, END, SIGNED_OUT, SignIn
 from reconsume.console.web.assets import htmx, icon, style
 from reconsume.console.web.faults import Refusal, status_of
-from reconsume.console.web.guard import ConsoleGuard
+from reconsume.console.web.guard import API, ConsoleGuard
 from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -50,7 +51,11 @@ def make_app(
     actions = Actions(console, changes, renderer, forms)
     error_page = partial(_error_page, renderer)
     app = Starlette(
-        routes=[*_routes(pages, actions), *_sign_in_routes(SignInPages(sign_in, renderer, forms))],
+        routes=[
+            Mount(PREFIX, make_api(settings, cluster, changes, clock)),
+            *_routes(pages, actions),
+            *_sign_in_routes(SignInPages(sign_in, renderer, forms)),
+        ],
         exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
     )
     app.router.redirect_slashes = False
@@ -89,6 +94,8 @@ def _sign_in_routes(pages: SignInPages) -> list[Route]:
 
 def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
     """What, where, why and the way out; never a traceback."""
+    if request.scope["path"].startswith(API):
+        return fault_of(request, error)
     status, detail, headers = _told(error)
     content = {"status": status, "text": _text(error, status, request.url.path), "detail": detail}
     here = "/" if request.method == "POST" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final
 
 from reconsume.bridge.groups.groups_store import read_groups
@@ -12,12 +13,20 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.jobs.planning import JobPlan
+from reconsume.operations.jobs.records import Job, JobsView
+from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.jobs.service import cancel, pause, resume
+from reconsume.operations.jobs.service import create as create_job
+from reconsume.operations.jobs.service import plan as plan_job
+from reconsume.operations.jobs.service import show as show_job
+from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
@@ -25,6 +34,8 @@ from reconsume.operations.status import collect_status
 
 _COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
+WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
+"""What may be done with a job."""
 
 
 class ConsoleCluster:
@@ -35,6 +46,7 @@ class ConsoleCluster:
         self._index = index
         self._clock = clock
         self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
+        self._jobs = JobsView(self._cluster)
         self.snapshots = Snapshots(self._read)
         # Who resends at the same time is fenced; those of one console wait for each other instead.
         self._resending = threading.Lock()
@@ -50,7 +62,16 @@ class ConsoleCluster:
 
     def _read(self) -> Snapshot:
         cluster = self._cluster
-        return Snapshot(collect_status(cluster), read_groups(cluster), *self._counts())
+        status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
+        return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock())
+
+    def _read_jobs(self) -> Sequence[Job]:
+        """The newest first; none where the topic is missing."""
+        try:
+            found = self._jobs.look()
+        except TopicNotReady:
+            return ()
+        return sorted(found.values(), key=lambda one: (one.spec.at_ms, one.name), reverse=True)
 
     def _counts(self) -> tuple[Mapping[str, OpenLetters] | None, Mapping[str, Sequence[int]] | None]:
         """Open letters, and new ones by hour; counted again where the index has changed, or a minute has passed."""
@@ -98,6 +119,39 @@ class ConsoleCluster:
             yield
         finally:
             self._resending.release()
+
+    def plan_job(self, draft: JobDraft) -> JobPlan:
+        """What a job would do."""
+        return plan_job(self._cluster, draft)
+
+    def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
+        """Create it; a runner begins within seconds."""
+        return self._changed(create_job(self._cluster, draft, by=by, why=why, count=count))
+
+    def job(self, name: str) -> Job:
+        """One of them, as it is now."""
+        return show_job(self._cluster, name)
+
+    def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:
+        """Pause it, have it go on, or end it; `wish` is a key of `WISHES`."""
+        return self._changed(WISHES[wish](self._cluster, name, by=by, why=why))
+
+    def _changed(self, job: Job) -> Job:
+        self.snapshots.wake()
+        return job
+
+    def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
+        """The records that wait in the quarantine, the oldest first, and whether there are more."""
+        waiting = (one for one in read_quarantine(self._cluster) if not one.is_released)
+        found = list(islice(waiting, limit + 1))
+        return found[:limit], len(found) > limit
+
+    def release(self, places: Collection[RecordAddress]) -> int:
+        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        try:
+            return release(self._cluster, places, {})
+        finally:
+            self.snapshots.wake()
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""

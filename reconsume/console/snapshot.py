@@ -12,6 +12,7 @@ from typing import Final
 from reconsume.bridge.groups.groups import Groups
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.dead_letter_index.letters import OpenLetters
+from reconsume.operations.jobs.records import Job
 from reconsume.operations.status import Status
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class Snapshot:
     Attributes:
         open_letters: by group; None while the index is incomplete.
         new_by_hour: of each group, the dead letters of the last 24 hours by hour, the oldest first; None likewise.
+        jobs: the newest first.
+        now_ms: the brokers' time of it.
         trouble: why it is not newer; empty where it is.
     """
 
@@ -40,6 +43,8 @@ class Snapshot:
     groups: Groups
     open_letters: Mapping[str, OpenLetters] | None = None
     new_by_hour: Mapping[str, Sequence[int]] | None = None
+    jobs: Sequence[Job] = ()
+    now_ms: float = 0
     trouble: str = ""
 
 

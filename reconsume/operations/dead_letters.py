@@ -142,7 +142,7 @@ def read_page(
     """
     wanted = wanted or Filter()
     topic, partitions = cluster.names.dead_letter(group), find_partitions(cluster, group)
-    spans = _spans(cluster.admin, partitions, wanted)
+    spans = find_spans(cluster.admin, partitions, wanted)
     heads = {where: end for where, (_, end) in spans.items()}
     for number, offset in _parse_cursor(before).items():
         if (where := (topic, number)) in heads:
@@ -190,7 +190,9 @@ def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
     return found
 
 
-def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> dict[Partition, tuple[int, int]]:
+def find_spans(
+    admin: KafkaAdmin, partitions: Collection[Partition], wanted: Filter
+) -> dict[Partition, tuple[int, int]]:
     """Where those of the wanted time stand: dead-letter topics have the brokers' time, so it rises with the offset."""
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
     if wanted.since_ms is not None:

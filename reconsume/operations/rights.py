@@ -184,7 +184,8 @@ def _resender(names: TopicNames) -> list[Right]:
         *_console(names),
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
-        Right("transactional-id", f"{names.prefix}dlq-resend", ("Write",), "each of them once"),
+        Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
+        Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
     ]
 
 

@@ -24,6 +24,7 @@ _HEADER_ROOM_BYTES: Final = 65_536
 """What our headers add at most: two topic names, two ids, a cause of 6 KiB; with room to spare."""
 _SAFE_REPLICATION: Final = 3
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
+_JOBS_KEPT_MS: Final = 365 * _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,11 @@ class TopicMaker:
         """Compacted: the last state of each dead letter stays as long as the dead letter."""
         return self._wanted(self._names.dead_letter_states, 1, None, {"cleanup.policy": "compact"})
 
+    def jobs_topic(self) -> WantedTopic:
+        """Compacted soon, because a job writes its progress all the time; forgotten a year after its last record."""
+        compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
+        return self._wanted(self._names.jobs, 1, _JOBS_KEPT_MS, compacted)
+
     def groups_topic(self) -> WantedTopic:
         """Compacted: the last word on each group stays."""
         return self._wanted(self._names.groups, 1, None, {"cleanup.policy": "compact"})
@@ -233,6 +239,7 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         maker.positions_topic(),
         maker.withdrawn_topic(),
         maker.dead_letter_states_topic(),
+        maker.jobs_topic(),
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),

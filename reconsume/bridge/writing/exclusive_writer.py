@@ -20,7 +20,7 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
 from reconsume.delay_levels.wire.properties import Header
 
 TRANSACTION_SECONDS: Final = 15.0
@@ -112,7 +112,7 @@ class ExclusiveWriter:
 
     def _explain(self, error: ShutOut) -> ReconsumeError:
         if error.cause.code() in SHUT_OUT:
-            return KafkaRefused(
+            return WriterReplaced(
                 f"{self._doing}: another process has begun to do the same, so this one stops. "
                 "Run it again: it leaves out what was sent"
             )

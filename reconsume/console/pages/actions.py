@@ -6,7 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconsume.console.pages.changes import Changes
+from reconsume.console.changes import Changes
 from reconsume.console.pages.filters import places_of
 from reconsume.console.pages.forms import Form, FormReader, last
 from reconsume.console.pages.rows import group_of, hides_values, row_of

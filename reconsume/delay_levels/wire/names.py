@@ -132,6 +132,11 @@ class TopicNames:
         """The compacted topic of what became of dead letters."""
         return self._topic("DEAD_LETTERS")
 
+    @property
+    def jobs(self) -> str:
+        """The compacted topic of jobs on dead letters."""
+        return self._topic("JOBS")
+
     def delay(self, delay_ms: int) -> str:
         """The delay topic of a duration: `reconsume.DELAY.10s`.
 
@@ -151,7 +156,7 @@ class TopicNames:
     def is_ours(self, topic: str) -> bool:
         """Whether this is a topic of the installation, and not one of a user."""
         singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
-        if topic in (*singles, self.dead_letter_states):
+        if topic in (*singles, self.dead_letter_states, self.jobs):
             return True
         return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
 

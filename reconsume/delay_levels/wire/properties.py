@@ -43,6 +43,9 @@ REPLAY_ID: Final = "REPLAY_ID"
 REPLAY_TIMES: Final = "REPLAY_TIMES"
 """On a replayed message: how often it was replayed."""
 
+REPLAY_EDITED: Final = "REPLAY_EDITED"
+"""On a message that was sent again with another value or other headers: `value`, `headers` or both; it stays."""
+
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"

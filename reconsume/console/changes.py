@@ -1,4 +1,4 @@
-"""What people change: resends, resolutions; told to the log with who did it."""
+"""What people change: resends, resolutions, jobs, releases; told to the log with who did it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Final
 from prometheus_client import Counter
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.cluster import WISHES, ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.operations.jobs.planning import JobPlan
+from reconsume.operations.jobs.records import Job
+from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict, new_replay_id
 from reconsume.operations.resolve import Changed
@@ -83,6 +86,34 @@ class Changes:
     def reopen(self, who: str, group: str, places: Collection[RecordAddress]) -> list[Changed]:
         """Open resolved dead letters again."""
         return self._logged("opened", who, group, self._cluster.reopen(group, places))
+
+    def plan_job(self, draft: JobDraft) -> JobPlan:
+        """Return what a job would do."""
+        return self._cluster.plan_job(draft)
+
+    def create_job(self, who: str, draft: JobDraft, why: str, count: int | None = None) -> Job:
+        """Create a job."""
+        job = self._cluster.create_job(draft, who, why.strip()[:_WHY_CHARACTERS], count)
+        logger.info("job created job=%s kind=%s group=%r by=%s", job.name, draft.kind, draft.group, who)
+        return job
+
+    def steer_job(self, who: str, name: str, wish: str, why: str = "") -> Job:
+        """Pause a job, have it go on, or end it.
+
+        Raises:
+            IllegalSetting: there is no such wish or job, or the job has ended.
+        """
+        if wish not in WISHES:
+            raise IllegalSetting(f"{wish[:80]!r} is no wish; use {', '.join(WISHES)}")
+        job = self._cluster.steer_job(name, wish, who, why.strip()[:_WHY_CHARACTERS])
+        logger.info("job %s job=%s group=%r by=%s", wish, name, job.spec.group, who)
+        return job
+
+    def release(self, who: str, places: Collection[RecordAddress]) -> int:
+        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        number = self._cluster.release(places)
+        logger.info("quarantine released records=%d by=%s", number, who)
+        return number
 
     @staticmethod
     def _logged(what: str, who: str, group: str, done: list[Changed]) -> list[Changed]:
