@@ -18,7 +18,9 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.pages.actions import Actions
 from reconsume.console.pages.forms import FormReader
+from reconsume.console.pages.job_pages import JobPages
 from reconsume.console.pages.pages import Pages
+from reconsume.console.pages.quarantine_pages import QuarantinePages
 from reconsume.console.pages.sign_in_pages import SignInPages
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.oidc import CALLBACK
@@ -49,11 +51,14 @@ def make_app(
     pages, forms = Pages(settings, cluster, renderer, clock), FormReader(sign_in)
     changes = Changes(cluster, clock, metrics.resent)
     actions = Actions(console, changes, renderer, forms)
+    jobs = JobPages(cluster, changes, renderer, forms, clock, console.cause_labels)
+    quarantine = QuarantinePages(cluster, changes, renderer, forms)
     error_page = partial(_error_page, renderer)
     app = Starlette(
         routes=[
             Mount(PREFIX, make_api(settings, cluster, changes, clock)),
             *_routes(pages, actions),
+            *_job_routes(jobs, quarantine),
             *_sign_in_routes(SignInPages(sign_in, renderer, forms)),
         ],
         exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
@@ -80,6 +85,18 @@ def _routes(pages: Pages, actions: Actions) -> list[Route]:
         Route(group + "/resend", actions.resend_plan, methods=["POST"]),
         Route(group + "/resend/run", actions.resend_run, methods=["POST"]),
         Route(group + "/resolve", actions.resolve, methods=["POST"]),
+    ]
+
+
+def _job_routes(jobs: JobPages, quarantine: QuarantinePages) -> list[Route]:
+    return [
+        Route("/jobs", jobs.jobs),
+        Route("/jobs/{name}", jobs.job),
+        Route("/jobs/{name}/wish", jobs.wish, methods=["POST"]),
+        Route("/groups/{group}/job", jobs.plan),
+        Route("/groups/{group}/jobs", jobs.create, methods=["POST"]),
+        Route("/quarantine", quarantine.quarantine),
+        Route("/quarantine/release", quarantine.release, methods=["POST"]),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Final
 
@@ -30,7 +29,6 @@ _OF_A_PAGE: Final = 50
 _FOR_CAUSES: Final = 200
 _KEY_CHARACTERS: Final = 40
 _CAUSE_CHARACTERS: Final = 160
-_REFRESH_SECONDS: Final = range(2, 3_601)
 _FOR_A_YEAR: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
 
@@ -60,8 +58,6 @@ class Pages:
     def overview(self, request: Request) -> Response:
         """All groups, those that need a human first."""
         wanted = request.query_params.get("q", "").strip()
-        refresh = request.query_params.get("refresh", "")
-        seconds = int(refresh) if re.fullmatch("[0-9]{1,4}", refresh) else 0
         snapshot = self._cluster.latest()
         if snapshot is None:
             return self._pending(request)
@@ -70,7 +66,6 @@ class Pages:
             "snapshot": snapshot,
             "left": self._cluster.left_to_index(),
             "wanted": wanted,
-            "refresh": seconds if seconds in _REFRESH_SECONDS else None,
         }
         return self._renderer.page(request, "overview.html", content)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
@@ -26,6 +27,7 @@ from reconsume.delay_levels.human_text import visible
 
 _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
+_REFRESH_SECONDS: Final = range(2, 3_601)
 _YEAR_SECONDS: Final = 31_536_000
 _SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 _KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
@@ -166,6 +168,7 @@ class Renderer:
             language=language,
             links=links,
             here=links.here(),
+            refresh=_refresh(request.query_params.get("refresh", "")),
             is_live=not {"refresh", "live"} & set(request.query_params),
             switches=_switches(request, here),
             ago=partial(_ago, words, self._clock()),
@@ -179,6 +182,12 @@ class Renderer:
         """Whether a page offers what a role may do, for a group or for all of them."""
         can_change = role == "viewer" or not self._console.read_only
         return caller is not None and can_change and caller.may(ConsoleRole[role.upper()], group)
+
+
+def _refresh(asked: str) -> int | None:
+    """After how many seconds a page without JavaScript is to be loaded again."""
+    seconds = int(asked) if re.fullmatch("[0-9]{1,4}", asked) else 0
+    return seconds if seconds in _REFRESH_SECONDS else None
 
 
 def _ago(words: SimpleNamespace, now_ms: float, milliseconds: int) -> str:

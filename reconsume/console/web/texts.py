@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_TEXTS: Final[dict[str, tuple[str, str]]] = {
+from reconsume.console.web.texts_of_jobs import JOB_TEXTS
+
+_TEXTS: Final[dict[str, tuple[str, str]]] = JOB_TEXTS | {
     # every page
     "title": ("reconsume console", "reconsume 控制台"),
     "skip": ("Skip to content", "跳到正文"),

@@ -107,11 +107,12 @@ def test_the_overview_is_refreshed_only_where_the_address_asks(browser: Browser)
 
 
 def test_estimates_and_the_quarantine_are_told(browser: Browser, cluster: FakeCluster) -> None:
-    assert "/quarantine" not in browser.get("/").seen.links
+    assert "could not deliver" not in browser.get("/").seen.words
     cluster.report = replace(cluster.report, quarantined=Count(501, exact=False))
     page = browser.get("/").seen
     assert "~501" in page.words
     assert "estimated from offsets" in page.words
+    assert "could not deliver" in page.words
     assert "/quarantine" in page.links
 
 

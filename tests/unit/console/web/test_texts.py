@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from reconsume import console
+from reconsume.console.cluster import WISHES
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.wire.dead_letter_states import STATES
+from reconsume.operations.jobs.records import STATUSES
+from reconsume.operations.jobs.work import OUTCOMES
 from reconsume.operations.resend import REASONS, SEND
 
 HERE = Path(console.__path__[0])
@@ -39,7 +42,8 @@ def test_chinese_is_chinese() -> None:
 
 def test_the_pages_use_all_words_and_no_others() -> None:
     used = {name for file in TEMPLATES for name in re.findall(r"\bw\.(\w+)", file.read_text(encoding="utf-8"))}
-    assert used | BY_NUMBER | IN_CODE | set(STATES) | (set(REASONS) - {SEND}) == set(WORDS["en"])
+    of_jobs = {*STATUSES, *OUTCOMES, *(f"job_{wish}" for wish in WISHES)}
+    assert used | BY_NUMBER | IN_CODE | of_jobs | set(STATES) | (set(REASONS) - {SEND}) == set(WORDS["en"])
 
 
 @pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: file.name)
