@@ -82,6 +82,8 @@ def _routes(pages: Pages, actions: Actions) -> list[Route]:
         Route(group, pages.group),
         Route(group + "/dead-letters", pages.dead_letters),
         Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),
+        Route(group + "/waits", pages.waits),
+        Route(group + "/dead-letters/{partition:int}/{offset:int}/life", pages.life),
         Route(group + "/resend", actions.resend_plan, methods=["POST"]),
         Route(group + "/resend/run", actions.resend_run, methods=["POST"]),
         Route(group + "/resolve", actions.resolve, methods=["POST"]),

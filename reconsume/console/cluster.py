@@ -16,7 +16,7 @@ from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
-from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.jobs.planning import JobPlan
@@ -26,12 +26,16 @@ from reconsume.operations.jobs.service import cancel, pause, resume
 from reconsume.operations.jobs.service import create as create_job
 from reconsume.operations.jobs.service import plan as plan_job
 from reconsume.operations.jobs.service import show as show_job
+from reconsume.operations.lives.group_waits import GroupWaits, count_group_waits
+from reconsume.operations.lives.message_life import MessageLife, read_life
 from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
 
+_HOUR_MS: Final = 3_600_000
+_CHART_HOURS: Final = 72
 _COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
 WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
@@ -152,6 +156,34 @@ class ConsoleCluster:
             return release(self._cluster, places, {})
         finally:
             self.snapshots.wake()
+
+    def waits(self, group: str) -> GroupWaits:
+        """What waits for a group on each delay topic; reads Kafka."""
+        return count_group_waits(self._cluster, group)
+
+    def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
+        """The records of a dead letter's message; reads Kafka."""
+        return read_life(self._cluster, group, one)
+
+    def hours(self, group: str) -> list[int] | None:
+        """How many died in each of the last 72 hours, the oldest first; None where the index has none of the group."""
+        index = self._index_of(group)
+        if index is None:
+            return None
+        now_hour = int(self._clock()) // _HOUR_MS
+        wanted = LetterFilter(group=group, since_ms=(now_hour - _CHART_HOURS + 1) * _HOUR_MS)
+        counted = {int(one.value) // _HOUR_MS: one.number for one in index.store.count_by("hour", wanted)}
+        return [counted.get(now_hour - age, 0) for age in reversed(range(_CHART_HOURS))]
+
+    def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
+        """The dead letters of a message, the newest first; none while the index is incomplete."""
+        index = self._index_of(group)
+        return [] if index is None else index.store.find(LetterFilter(group=group, message_id=message_id), limit=20)
+
+    def label(self, group: str, one: DeadLetterRecord) -> str | None:
+        """The label of a dead letter's cause; None while the index is incomplete."""
+        index = self._index_of(group)
+        return None if index is None else index.labels.label(one.letter.exception_class, one.letter.cause)
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""

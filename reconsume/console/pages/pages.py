@@ -97,8 +97,20 @@ class Pages:
             "causes": newest and causes_of(newest.records),
             "labels": labels,
             "open_letters": sum(one.number for one in labels or ()),
+            "hours": self._cluster.hours(group),
+            "waits": None,
         }
         return self._renderer.page(request, "group.html", content)
+
+    def waits(self, request: Request) -> Response:
+        """The waits before each retry, with what waits of this group; reads Kafka."""
+        group = group_of(request)
+        require(request, ConsoleRole.VIEWER, group)
+        snapshot = self._cluster.latest()
+        view = None if snapshot is None else group_view(group, snapshot.groups, snapshot.status, self._names)
+        if view is None:
+            return self._pending(request)
+        return self._renderer.page(request, "waits.html", {"view": view, "waits": self._cluster.waits(group)})
 
     def _pending(self, request: Request) -> Response:
         """The process has just begun: ask again in a moment."""
@@ -144,5 +156,24 @@ class Pages:
             "value": blob(one.value, hide=hide),
             "headers": header_rows(one.headers, hide=hide),
             "commands": [f"reconsume dlq {what} {shlex.quote(group)} {place}" for what in ("show", "resend")],
+            "label": self._cluster.label(group, one),
+            "others": self._cluster.of_message(group, one.letter.origin_message_id),
+            "life": None,
         }
         return self._renderer.page(request, "record.html", content)
+
+    def life(self, request: Request) -> Response:
+        """Waits, deliveries and deaths of a dead letter's message; reads Kafka."""
+        group = group_of(request)
+        require(request, ConsoleRole.VIEWER, group)
+        place = place_of(f"{request.path_params['partition']}/{request.path_params['offset']}")
+        one = self._cluster.one(group, place)
+        content = {
+            "group": group,
+            "one": one,
+            "letter": one.letter,
+            "others": self._cluster.of_message(group, one.letter.origin_message_id),
+            "life": self._cluster.life(group, one),
+            "dead_letter_topic": self._names.dead_letter(group),
+        }
+        return self._renderer.page(request, "life.html", content)

@@ -98,8 +98,8 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = JOB_TEXTS | {
     "kafka_topic": ("Kafka topic", "Kafka 主题"),
     "ladder": ("Waits before each retry", "每次重试前的等待"),
     "ladder_help": (
-        "What a consumer that wishes no level gets. “Waiting” counts the records of all groups in that topic.",
-        "消费者未指定级别时的等待。“等待中”统计该主题中所有消费组的记录。",
+        "What a consumer that wishes no level gets.",
+        "消费者未指定级别时的等待。",
     ),
     "ladder_cut": ("After that every retry waits as the last one shown.", "此后每次重试的等待与最后一行相同。"),
     "retry": ("Retry", "重试"),

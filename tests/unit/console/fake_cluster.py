@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.jobs import JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter
+from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letter_states import state_name
@@ -27,6 +27,8 @@ from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.lives.group_waits import GroupWaits
+from reconsume.operations.lives.message_life import LifeStep, MessageLife
 from reconsume.operations.quarantine import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict
@@ -153,6 +155,27 @@ class FakeCluster(ConsoleCluster):
         event = JobEvent(NOW, by, "run" if wish == "resume" else wish, why)
         self.jobs[name] = replace(job, events=(*job.events, event))
         return self.jobs[name]
+
+    def waits(self, group: str) -> GroupWaits:
+        return GroupWaits({"reconsume.DELAY.10s": len(self._letters(group))}, 7, is_whole=False)
+
+    def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
+        steps = [
+            LifeStep("waited", NOW - 9_000, "reconsume.DELAY.10s", 0, 4, 1, None, one.letter.cause),
+            LifeStep("delivered", NOW - 8_000, f"reconsume.RETRY.{group}", 0, 2, 1, "console-1", None),
+            LifeStep("died", one.stored_ms, one.topic, *one.place, 17, None, one.letter.cause),
+        ]
+        return MessageLife(steps, 99, is_whole=False)
+
+    def hours(self, group: str) -> list[int] | None:
+        return None if self.store is None else [0] * 71 + [self.store.count(LetterFilter(group=group))]
+
+    def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
+        wanted = LetterFilter(group=group, message_id=message_id)
+        return [] if self.store is None else self.store.find(wanted)
+
+    def label(self, group: str, one: DeadLetterRecord) -> str | None:
+        return None if self.store is None else f"{group}: {one.letter.cause}"
 
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
         return self.held[:limit], len(self.held) > limit

@@ -33,7 +33,18 @@ from tests.unit.console.fake_cluster import (
 )
 
 XSS = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
-PATHS = ["/", "/groups/departures", LETTERS, LETTERS + "/0/1", "/groups/nobody", "/nothing"]
+PATHS = [
+    "/",
+    "/groups/departures",
+    "/groups/departures/waits",
+    LETTERS,
+    LETTERS + "/0/1",
+    LETTERS + "/0/1/life",
+    "/jobs",
+    "/quarantine",
+    "/groups/nobody",
+    "/nothing",
+]
 
 
 @pytest.mark.parametrize("path", PATHS)

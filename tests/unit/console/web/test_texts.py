@@ -14,6 +14,7 @@ from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.operations.jobs.records import STATUSES
 from reconsume.operations.jobs.work import OUTCOMES
+from reconsume.operations.lives.message_life import DELIVERED, DIED, WAITED
 from reconsume.operations.resend import REASONS, SEND
 
 HERE = Path(console.__path__[0])
@@ -42,7 +43,8 @@ def test_chinese_is_chinese() -> None:
 
 def test_the_pages_use_all_words_and_no_others() -> None:
     used = {name for file in TEMPLATES for name in re.findall(r"\bw\.(\w+)", file.read_text(encoding="utf-8"))}
-    of_jobs = {*STATUSES, *OUTCOMES, *(f"job_{wish}" for wish in WISHES)}
+    of_lives = {f"life_{kind}" for kind in (WAITED, DELIVERED, DIED)}
+    of_jobs = of_lives | {*STATUSES, *OUTCOMES, *(f"job_{wish}" for wish in WISHES)}
     assert used | BY_NUMBER | IN_CODE | of_jobs | set(STATES) | (set(REASONS) - {SEND}) == set(WORDS["en"])
 
 
