@@ -110,8 +110,11 @@ class ConsoleSettings(_Strict):
     file that holds it."""
     token_file: Path | None = None
     """The same, from a settings file."""
+    tokens: SecretStr | None = None
+    """Tokens of people: a line is a name, a space and a token of at least 16 characters;
+    `RECONSUME_CONSOLE__TOKENS_FILE` names a file that holds them."""
     tokens_file: Path | None = None
-    """A file with tokens of people: a line is a name, a space and a token of at least 16 characters."""
+    """The same, from a settings file."""
     proxy: ProxySettings | None = None
     """A proxy that has signed people in: `{addresses = ["10.1.0.0/16"]}`, with `user_header` (`x-forwarded-user`) and
     `teams_header` (`x-forwarded-groups`)."""
@@ -121,9 +124,11 @@ class ConsoleSettings(_Strict):
     access: list[AccessSettings] = []
     """Who may do what: `{role = "operator", people = ["anna"], teams = ["sre"], groups = ["billing-*"]}`. Without it
     people with tokens are admins. With `proxy` or `oidc` it is required."""
+    session_key: SecretStr | None = None
+    """At least 32 characters that sign forms and sessions; several consoles behind one name need the same. None makes a
+    key that ends with the process. `RECONSUME_CONSOLE__SESSION_KEY_FILE` names a file that holds it."""
     session_key_file: Path | None = None
-    """A file with at least 32 characters that sign forms and sessions; several consoles behind one name need the same.
-    None makes a key that ends with the process."""
+    """The same, from a settings file."""
     session_hours: Annotated[float, Field(gt=0, le=720)] = 10
     """How long a sign-in with `oidc` lasts."""
     allowed_hosts: Words = []
@@ -167,7 +172,7 @@ class ConsoleSettings(_Strict):
         Raises:
             IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the pages.
         """
-        has_other_sign_in = bool(self.tokens_file or self.proxy or self.oidc)
+        has_other_sign_in = bool(self.tokens or self.tokens_file or self.proxy or self.oidc)
         return read_token(
             "console", "127.0.0.1" if has_other_sign_in else self.listen.host, self.token, self.token_file
         )

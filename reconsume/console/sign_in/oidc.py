@@ -23,7 +23,7 @@ from joserfc.jwk import KeySet
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.settings import OidcSettings
 from reconsume.console.sign_in.access import SignedIn, printable
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.console.sign_in.tokens import read_secret
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class OidcProvider:
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._secret = _read_secret(settings)
+        self._secret = read_secret("console.oidc.client_secret", settings.client_secret, settings.client_secret_file)
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {}
         self._keys: KeySet | None = None
@@ -207,19 +207,6 @@ class OidcProvider:
             except (JoseError, ValueError, KeyError, TypeError) as error:
                 raise SignInFailed(f"the keys of {self._settings.issuer} cannot be read: {error}") from None
             self._facts, self._keys, self._asked_at = facts, keys, time.monotonic()
-
-
-def _read_secret(settings: OidcSettings) -> str | None:
-    if settings.client_secret is not None:
-        return settings.client_secret.get_secret_value().strip()
-    if settings.client_secret_file is None:
-        return None
-    try:
-        return settings.client_secret_file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(
-            f"setting console.oidc.client_secret_file: {settings.client_secret_file} cannot be read: {error}"
-        ) from None
 
 
 def _ask(address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:

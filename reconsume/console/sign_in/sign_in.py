@@ -18,7 +18,7 @@ from reconsume.console.sign_in.access import EVERYBODY, SHARED_TOKEN, ConsoleCal
 from reconsume.console.sign_in.oidc import CALLBACK, OidcProvider, SignInAttempt, SignInFailed
 from reconsume.console.sign_in.proxy import ProxySignIn
 from reconsume.console.sign_in.signed import open_signed, sign
-from reconsume.console.sign_in.tokens import read_tokens
+from reconsume.console.sign_in.tokens import parse_tokens, read_secret
 from reconsume.delay_levels.errors import IllegalSetting
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class SignIn:
         token = settings.read_token()
         self._access = settings.access
         self._clock = clock
-        self._tokens = read_tokens(token, settings.tokens_file)
+        self._tokens = parse_tokens(token, read_secret("console.tokens", settings.tokens, settings.tokens_file))
         self._proxy = None if settings.proxy is None else ProxySignIn(settings.proxy)
         self._provider = None if settings.oidc is None else OidcProvider(settings.oidc, clock)
         self._is_secure = settings.oidc is not None and urlsplit(settings.oidc.console_url).scheme == "https"
@@ -154,16 +154,9 @@ def _is_path(path: str) -> bool:
 
 def _read_key(settings: ConsoleSettings) -> bytes | None:
     """Several consoles behind one name take each other's forms and sessions if they have the same."""
-    file = settings.session_key_file
-    if file is None:
-        return None
-    try:
-        key = file.read_bytes().strip()
-    except OSError as error:
-        raise IllegalSetting(f"setting console.session_key_file: {file} cannot be read: {error}") from None
-    if len(key) < _SHORTEST_KEY:
+    key = read_secret("console.session_key", settings.session_key, settings.session_key_file)
+    if key is not None and len(key) < _SHORTEST_KEY:
         raise IllegalSetting(
-            f"setting console.session_key_file {file}: at least {_SHORTEST_KEY} characters; make one: "
-            "openssl rand -hex 32"
+            f"setting console.session_key: at least {_SHORTEST_KEY} characters; make one: openssl rand -hex 32"
         )
-    return key
+    return None if key is None else key.encode()

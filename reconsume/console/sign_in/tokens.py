@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pydantic import SecretStr
+
 from reconsume.console.sign_in.access import SHARED_TOKEN, printable
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -59,39 +61,50 @@ def shown_token(authorization: str) -> str:
     return text.partition(":")[2]
 
 
-def read_tokens(shared: str | None, file: Path | None) -> Tokens:
+def parse_tokens(shared: str | None, text: str | None) -> Tokens:
     """Read the tokens of people: a line is a name, a space and a token; `#` begins a comment.
 
     Args:
         shared: the one of `console.token`.
-        file: of people; None: there is none.
+        text: of people; None: there is none.
 
     Raises:
-        IllegalSetting: the file cannot be read, a line is none, a token is short or stands there twice.
+        IllegalSetting: a line is none, a token is short or stands there twice.
     """
     found = {} if shared is None else {SHARED_TOKEN: shared}
-    if file is None:
+    if text is None:
         return Tokens(found)
-    where = f"setting console.tokens_file {file}"
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"{where} cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, _, token = line.strip().partition(" ")
         token = token.strip()
         if len(token) < _FEWEST_CHARACTERS or " " in token or name != printable(name):
             raise IllegalSetting(
-                f"{where}, line {number}: write a name of at most 64 characters, a space and a token of at least "
-                f"{_FEWEST_CHARACTERS} characters; make one: openssl rand -hex 32"
+                f"setting console.tokens, line {number}: write a name of at most 64 characters, a space and a token of "
+                f"at least {_FEWEST_CHARACTERS} characters; make one: openssl rand -hex 32"
             )
         if name in found or token in found.values():
             raise IllegalSetting(
-                f"{where}, line {number}: name or token stands there twice (`token` is the shared one)"
+                f"setting console.tokens, line {number}: name or token stands there twice (`token` is the shared one)"
             )
         found[name] = token
     if not found:
-        raise IllegalSetting(f"{where} holds no token")
+        raise IllegalSetting("setting console.tokens holds no token")
     return Tokens(found)
+
+
+def read_secret(setting: str, text: SecretStr | None, file: Path | None) -> str | None:
+    """Return a secret of the settings, or of the file that they name; None where there is none.
+
+    Raises:
+        IllegalSetting: the file cannot be read.
+    """
+    if text is not None:
+        return text.get_secret_value().strip()
+    if file is None:
+        return None
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"setting {setting}_file: {file} cannot be read: {error}") from None

@@ -10,6 +10,7 @@ import pytest
 from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.cli.actions.processes import run_console
 from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.console.sign_in.sign_in import SignIn
 from reconsume.delay_levels.errors import IllegalSetting
 
 TOKEN = "0123456789abcdef"
@@ -52,6 +53,24 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(IllegalSetting) as error:
         load_settings(ConsoleProcessSettings, file, {}, {}).console.read_token()
     assert why in str(error.value)
+
+
+def test_sign_in_comes_from_the_environment_too(tmp_path: Path) -> None:
+    tokens, key = tmp_path / "tokens", tmp_path / "key"
+    tokens.write_text(f"anna {TOKEN}\n")
+    key.write_text("x" * 32)
+    environment = {
+        "RECONSUME_CONSOLE__ACCESS": '[{"role": "operator", "teams": ["sre"], "groups": ["billing-*"]}]',
+        "RECONSUME_CONSOLE__PROXY": '{"addresses": ["10.0.0.0/8"]}',
+        "RECONSUME_CONSOLE__TOKENS_FILE": str(tokens),
+        "RECONSUME_CONSOLE__SESSION_KEY_FILE": str(key),
+        "RECONSUME_CONSOLE__LISTEN": '{"host": "::"}',
+    }
+    settings = load_settings(ConsoleProcessSettings, None, environment)
+    console = settings.console
+    assert (console.access[0].groups, console.read_token()) == (["billing-*"], None), "people show tokens of theirs"
+    assert not SignIn(console, lambda: 0).is_open
+    assert TOKEN not in repr(settings)
 
 
 def test_on_this_machine_no_token_is_needed() -> None:

@@ -13,7 +13,7 @@ from reconsume.console.settings import AccessSettings, ConsoleSettings, ProxySet
 from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole, Grant, SignedIn, caller_of
 from reconsume.console.sign_in.proxy import ProxySignIn
 from reconsume.console.sign_in.signed import open_signed, sign
-from reconsume.console.sign_in.tokens import Tokens, read_tokens, same_secret
+from reconsume.console.sign_in.tokens import Tokens, parse_tokens, same_secret
 from reconsume.delay_levels.errors import IllegalSetting
 from tests.support.consoles import Browser, basic
 from tests.unit.console.fake_cluster import LETTERS, TOKEN, FakeCluster, letter, running_over, status_of_groups
@@ -82,11 +82,9 @@ def test_a_secret_may_be_compared_with_anything() -> None:
         ("# nobody", "holds no token"),
     ],
 )
-def test_a_file_of_tokens_that_cannot_be_used(tmp_path: Path, text: str, why: str) -> None:
-    file = tmp_path / "tokens"
-    file.write_text(text)
+def test_tokens_that_cannot_be_used(text: str, why: str) -> None:
     with pytest.raises(IllegalSetting, match=why):
-        read_tokens(None if "nobody" in text else TOKEN, file)
+        parse_tokens(None if "nobody" in text else TOKEN, text)
 
 
 @pytest.mark.parametrize(
