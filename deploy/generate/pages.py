@@ -12,6 +12,12 @@ from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.settings_page import settings_page
 from reconsume.bridge.metrics.catalogue import BY_ROLE, MOST_GROUPS
 from reconsume.bridge.metrics.spec import MetricSpec
+from reconsume.bridge.process.clock import now_ms
+from reconsume.console.api.api import make_api as make_console_api
+from reconsume.console.changes import Changes
+from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.metrics import ConsoleMetrics
+from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.sidecar.api.api import make_api
 from reconsume.sidecar.metrics import SidecarMetrics
 
@@ -71,4 +77,19 @@ def openapi_text() -> str:
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
-PAGES: Final = {"metrics.md": metrics_page, "openapi.json": openapi_text, "settings.md": settings_page, **BENCHMARKS}
+def console_openapi_text() -> str:
+    """`docs/openapi-console.json`."""
+    settings = ConsoleProcessSettings()
+    cluster = ConsoleCluster(settings)
+    metrics = ConsoleMetrics(CollectorRegistry())
+    api = make_console_api(settings, cluster, Changes(cluster, now_ms, metrics.resent), now_ms)
+    return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+PAGES: Final = {
+    "metrics.md": metrics_page,
+    "openapi.json": openapi_text,
+    "openapi-console.json": console_openapi_text,
+    "settings.md": settings_page,
+    **BENCHMARKS,
+}

@@ -110,6 +110,7 @@ def test_an_alert_has_a_runbook(alert: dict[str, Any]) -> None:
     rule = next(one for one in from_chart()["groups"][0]["rules"] if one["alert"] == alert["alert"])
     assert rule["annotations"]["runbook"] == str(page.relative_to(ROOT))
     assert "runbook_url" not in rule["annotations"]
+    assert re.fullmatch(r"/|/quarantine|/groups/\{\{.*\}\}", rule["annotations"]["console"])
     assert rule["labels"]["severity"] in ("page", "ticket")
 
 

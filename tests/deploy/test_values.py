@@ -59,6 +59,7 @@ REFUSED = {
     ),
     "console.enabled=true": "name the Secret with its token in console.auth.existingSecret",
     "console.ingress.enabled=true": "there is no console: set console.enabled",
+    f"{CONSOLE},console.auth.oidc.issuer=https://a": "say who may do what in console.auth.access",
     f"{CONSOLE},console.ingress.enabled=true": "browsers find it in console.ingress.host",
     f"{CONSOLE},console.httpRoute.enabled=true": "name its gateways in console.httpRoute.parentRefs",
     f"{CONSOLE},console.port=15084": "console.managementPort is 15084, and so is console.port or console.service.port",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import STATES
+from reconsume.delay_levels.wire.jobs import JobFilter
 from reconsume.operations.dead_letters import Filter
+from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 
@@ -57,6 +59,29 @@ class FilterForm:
             state=self.state or None,
             label=self.label or None,
         )
+
+
+def job_draft(
+    kind: str,
+    group: str,
+    form: FilterForm,
+    now_ms: float,
+    *,
+    records: Collection[RecordAddress] | None = None,
+    rate: int | None = None,
+    max_replays: int = 2,
+    target: str = "retry",
+    label_rules: Mapping[str, str] | None = None,
+) -> JobDraft:
+    """Return the draft of a job that takes what a list shows, or what was picked.
+
+    Raises:
+        IllegalSetting: a moment or a state is none.
+    """
+    wanted = (
+        JobFilter() if records is not None else job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
+    )
+    return JobDraft(kind, group, wanted, records, rate, max_replays, target)
 
 
 def place_of(text: str) -> RecordAddress:

@@ -61,7 +61,7 @@ class DeadLetterIndex:
 
     def __init__(self, cluster: Cluster, store: DeadLetterStore, labels: CauseLabels) -> None:
         self._cluster = cluster
-        self._labels = labels
+        self.labels = labels
         self._states = cluster.names.dead_letter_states
         self._refused = ""
         self.store = store
@@ -190,7 +190,7 @@ class DeadLetterIndex:
         letter = one.letter
         return IndexedLetter(
             *(one.key_of_state, group, letter.origin_message_id, letter.origin_topic, one.key),
-            *(self._labels.label(letter.exception_class, letter.cause), letter.exception_class, letter.cause),
+            *(self.labels.label(letter.exception_class, letter.cause), letter.exception_class, letter.cause),
             *(letter.attempt, letter.replay_times, one.size),
             {
                 name: value.decode(errors="replace")

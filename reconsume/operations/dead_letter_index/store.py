@@ -223,6 +223,25 @@ class DeadLetterStore:
         )
         return {group: OpenLetters(*numbers) for group, *numbers in rows}
 
+    def new_by_hour(self, now_ms: float, hours: int = 24) -> dict[str, list[int]]:
+        """Count the dead letters of each group that the last hours have brought, by hour, the oldest hour first."""
+        first = int(now_ms) // _HOUR_MS - hours + 1
+        rows = self._rows(
+            'SELECT "group", stored_ms / 3600000, count(*) FROM letters INDEXED BY by_group '
+            "WHERE stored_ms >= ? GROUP BY 1, 2",
+            (first * _HOUR_MS,),
+        )
+        found: dict[str, list[int]] = {}
+        for group, hour, number in rows:
+            found.setdefault(group, [0] * hours)[min(hour - first, hours - 1)] = number
+        return found
+
+    @property
+    def changes(self) -> int:
+        """A number that grows with each change."""
+        with self._lock:
+            return self._database.total_changes
+
     def count_by(self, column: str, wanted: LetterFilter, *, limit: int = 1_000) -> list[Counted]:
         """Count by `group`, `label`, `state`, `origin_topic` or `hour`, the largest count first; `hour` by time."""
         by = {

@@ -89,8 +89,14 @@
 {{- $wrong = append $wrong "console.ingress or console.httpRoute is enabled, and there is no console: set console.enabled" -}}
 {{- end -}}
 {{- if .enabled -}}
-{{- if not .auth.existingSecret -}}
+{{- if not (or .auth.existingSecret .auth.proxy) -}}
 {{- $wrong = append $wrong "console.enabled is set: name the Secret with its token in console.auth.existingSecret; make one with kubectl create secret generic reconsume-console --from-literal=token=$(openssl rand -hex 32)" -}}
+{{- end -}}
+{{- if and (or .auth.proxy .auth.oidc) (not .auth.access) -}}
+{{- $wrong = append $wrong "console.auth.proxy or console.auth.oidc is set: say who may do what in console.auth.access, such as [{role: viewer, people: ['*']}]" -}}
+{{- end -}}
+{{- if and .auth.oidc (gt (int .replicas) 1) (not .auth.sessionKey) -}}
+{{- $wrong = append $wrong "console.auth.oidc is set and console.replicas is above 1: name the key that signs sessions in console.auth.sessionKey" -}}
 {{- end -}}
 {{- if has (int .managementPort) (list (int .port) (int .service.port)) -}}
 {{- $wrong = append $wrong (printf "console.managementPort is %d, and so is console.port or console.service.port: they must differ" (int .managementPort)) -}}

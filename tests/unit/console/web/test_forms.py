@@ -139,7 +139,7 @@ def test_the_log_names_who_has_sent(cluster: FakeCluster, caplog: pytest.LogCapt
         browser.headers = basic("an\nna", TOKEN)
         browser.send(browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend")).seen.form("/run"))
     assert [one.getMessage().partition(":")[0] for one in caplog.records if "resend by" in one.getMessage()] == [
-        "resend by an?na"
+        "resend by token"
     ]
 
 
