@@ -122,9 +122,10 @@ class AssignedPartitions:
         for _ in range(_MOMENTS):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
             # benchmarks/throughput.py.
-            if not all(self.service.is_suspended(queue) for queue in pause):
-                time.sleep(_MOMENT_SECONDS)
-                pause = [queue for queue in pause if self._is_full(queue)]
+            if all(self.service.is_suspended(queue) for queue in pause):
+                break
+            time.sleep(_MOMENT_SECONDS)
+            pause = [queue for queue in pause if self._is_full(queue)]
         self.pause(pause)
         self._resume(queue for queue in queues if queue not in full)
 

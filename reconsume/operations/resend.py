@@ -13,8 +13,9 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs import LetterEdit

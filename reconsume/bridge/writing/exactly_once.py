@@ -10,18 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.clients import clients_of, clock_of, produce_patiently
-from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
+from reconsume.bridge.kafka.clients import clients_of, clock_of
+from reconsume.bridge.kafka.errors import is_passing, is_rebalance, translate, translated
 from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.identity import Identity, stable_identity
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.send_back import direct_copy
 from reconsume.bridge.writing.transactions import (
     PATIENCE_SECONDS,
@@ -43,7 +42,7 @@ from reconsume.delay_levels.errors import (
 )
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +74,6 @@ class Failed(NamedTuple):
     request: SendBackRequest
     key: bytes | None
     value: bytes | None
-
-
-class _Copy(NamedTuple):
-    copy: SendBackCopy
-    key: bytes | None
-    value: bytes | None
-    partition: int = ANY_PARTITION
 
 
 class ExactlyOnceWriter:
@@ -185,53 +177,44 @@ class ExactlyOnceWriter:
         """Let go at once; no transaction is open."""
         self._transactions.close()
 
-    def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
+    def _direct(self, failed: Sequence[Failed]) -> list[NewRecord]:
         groups, now = self._groups(), self._clock()
         copies = []
         for request, key, value in failed:
             copy = direct_copy(request, key, self._names, groups, now)
             if copy is not None:
                 lane, count = copy.topic, self._existing.require(copy.topic)
-                copies.append(_Copy(copy, key, value, self._lanes.choose(lane, count, request.group, key)))
+                partition = self._lanes.choose(lane, count, request.group, key)
+                copies.append(NewRecord(lane, value, key, partition, copy.headers))
         return copies
 
-    def _inbox(self, failed: Sequence[Failed]) -> list[_Copy]:
+    def _inbox(self, failed: Sequence[Failed]) -> list[NewRecord]:
         self._existing.require(self._names.send_back)
-        return [_Copy(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
+        copies = [(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
+        return [NewRecord(copy.topic, value, key, ANY_PARTITION, copy.headers) for copy, key, value in copies]
 
-    def _write(self, copies: Sequence[_Copy], offsets: Offsets, metadata: Any) -> None:
+    def _write(self, copies: Sequence[NewRecord], offsets: Offsets, metadata: Any) -> None:
         try:
             self._try(copies, offsets, metadata)
         except ReconsumeError:
             # Of a topic that is gone librdkafka may say nothing but that it got no answer.
             for one in copies:
-                self._existing.forget(one.copy.topic)
+                self._existing.forget(one.topic)
             raise
 
-    def _try(self, copies: Sequence[_Copy], offsets: Offsets, metadata: Any) -> None:
-        refused: list[KafkaError] = []
-        positions = [TopicPartition(*where, *one) for where, one in offsets.items()]
-
-        def told(error: KafkaError | None, _message: Message) -> None:
-            if error is not None and is_refusal(error):
-                refused.append(error)
-
-        def produce(producer: Producer) -> None:
-            for copy, key, value, partition in copies:
-                produce_patiently(producer, copy.topic, value, key, partition, told, headers=list(copy.headers))
-
+    def _try(self, copies: Sequence[NewRecord], offsets: Offsets, metadata: Any) -> None:
         try:
-            self._transactions.write(produce, positions, metadata, lambda: refused[0] if refused else None)
+            with translated(self._registering):
+                self._transactions.write_records(copies, offsets, metadata)
         except Undone as undone:
-            raise self._undone(undone.cause) from undone
+            raise self._undone(undone) from undone
         except (InDoubt, ShutOut) as unknown:
             self._was_shut_out = unknown.cause.code() in SHUT_OUT
             why = translate(unknown.cause, self._doing)
             raise OutcomeUnknown(offsets, KafkaNotReachable(str(why))) from unknown
-        except KafkaException as error:
-            raise self._not_registered(error) from error
 
-    def _undone(self, cause: KafkaError) -> ReconsumeError:
+    def _undone(self, undone: Undone) -> ReconsumeError:
+        cause = undone.cause
         if is_rebalance(cause):
             return PartitionLost(
                 f"{self._doing}: {cause.name()}: the group has rebalanced meanwhile; nothing was sent, go on with "
@@ -240,8 +223,9 @@ class ExactlyOnceWriter:
         why = translate(cause, self._doing)
         return KafkaNotReachable(str(why)) if is_passing(cause) else why
 
-    def _not_registered(self, error: KafkaException) -> ReconsumeError:
-        return translate(error, f"registering the transactional id {self._transactional_id}")
+    @property
+    def _registering(self) -> str:
+        return f"registering the transactional id {self._transactional_id}"
 
     def was_committed(self, offsets: Offsets) -> bool:
         """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
@@ -286,10 +270,8 @@ class ExactlyOnceWriter:
 
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Be registered with the transaction coordinator."""
-        try:
+        with translated(self._registering):
             self._transactions.register(seconds)
-        except KafkaException as error:
-            raise self._not_registered(error) from error
 
 
 def transactional_identity(conf: Mapping[str, Any], names: TopicNames, group: str, client_id: str) -> Identity:

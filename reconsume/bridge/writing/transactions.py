@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from reconsume.bridge.kafka.clients import discard_producer, make_producer
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
 from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
 from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.writing.new_record import NewRecord
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +183,28 @@ class Transactions:
         if monotonic_ms() - began > _PROMPT_MS:
             self.renew()
 
+    def write_records(
+        self,
+        records: Iterable[NewRecord],
+        offsets: Mapping[Partition, Commit] | None = None,
+        group_metadata: Any = None,
+        *,
+        seconds: float | None = None,
+    ) -> None:
+        """Commit these records and offsets, both or neither; arguments and errors as those of `write`."""
+        refused: list[KafkaError] = []
+        positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
+
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and is_refusal(error):
+                refused.append(error)
+
+        def produce(producer: Producer) -> None:
+            for topic, value, key, partition, headers in records:
+                produce_patiently(producer, topic, value, key, partition, told, headers=list(headers))
+
+        self.write(produce, positions, group_metadata, lambda: refused[0] if refused else None, seconds=seconds)
+
     def try_out(self, produce: Produce) -> None:
         """Have records stored, and undo it: no reader of committed records sees them.
 
@@ -310,8 +334,7 @@ class Transactions:
         try:
             self.register(PATIENCE_SECONDS)
         except KafkaException as error:
-            # The next writer gets the error.
-            logger.debug("not registered yet: %s", error)
+            logger.debug("not registered yet, the next write gets the error: %s", error)
 
 
 def _is_final(cause: KafkaError) -> bool:

@@ -14,16 +14,13 @@ from typing import Any
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
-from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
-from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.senders import Sender, points_of, uncommitted
+from reconsume.consumers.sending.senders import FailedMessage, Sender, points_of, uncommitted
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
-from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 logger = logging.getLogger(__name__)
 
@@ -150,12 +147,11 @@ class BroadcastSender(Sender):
     offsets: LocalOffsets
     dropped: DropCounter
 
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, failed: FailedMessage) -> None:
         """Drop it: the other members have it too, and a retry would reach only one of them."""
-        del queue, request
         self.dropped.count += 1
-        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self.dropped.count)
-        on_done(None)
+        logger.warning("broadcasting: %r failed and is dropped (%d so far)", failed.message, self.dropped.count)
+        failed.done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Save new offsets; a disk that refuses is tried again with the next commit."""

@@ -75,11 +75,8 @@ class PolledBatch(LazyMessages):
         return _offset(self.polled[0])
 
     def offsets(self) -> Sequence[int]:
-        """Of all records, which rise; a range where there is no gap."""
-        first, last = _offset(self.polled[0]), _offset(self.polled[-1])
-        if last - first + 1 == len(self.polled):
-            return range(first, last + 1)
-        return list(map(_offset, self.polled))
+        """Of all records."""
+        return offsets_of(self.polled)
 
     def made(self, start: int, end: int) -> tuple[Message, ...]:
         """Messages of the records in these places."""
@@ -93,9 +90,12 @@ class PolledBatch(LazyMessages):
         return len(self.polled)
 
 
-def sorted_offsets(polled: Collection[KafkaMessage]) -> list[int]:
-    """The offsets of these records."""
-    return sorted(map(_offset, polled))
+def offsets_of(polled: Sequence[KafkaMessage]) -> Sequence[int]:
+    """The offsets of records in their order, which rise; a range where there is no gap."""
+    first, last = _offset(polled[0]), _offset(polled[-1])
+    if last - first + 1 == len(polled):
+        return range(first, last + 1)
+    return list(map(_offset, polled))
 
 
 def bytes_of(polled: Collection[KafkaMessage]) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from typing import cast
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, sorted_offsets
+from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, offsets_of
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
@@ -137,9 +137,23 @@ class ProcessQueue:
             self._progress.finish_everything()
             self._bytes = 0
             return
-        slices = map(slice, starts, ends)
-        records = list(chain.from_iterable(batch.polled[one] for batch, one in zip(batches, slices, strict=True)))
-        offsets = sorted_offsets(records)
+        distinct = dict.fromkeys(batches)
+        for batch in distinct:
+            if len(distinct) == 1:
+                self._note_parts(batch, starts, ends)
+            else:
+                is_its = [one is batch for one in batches]
+                self._note_parts(batch, list(compress(starts, is_its)), list(compress(ends, is_its)))
+
+    def _note_parts(self, batch: PolledBatch, starts: Sequence[int], ends: Sequence[int]) -> None:
+        """Parts of a batch, which never overlap: where none is missing between them they are one."""
+        first, behind = min(starts), max(ends)
+        if sum(ends) - sum(starts) == behind - first:
+            records = batch.polled[first:behind]
+        else:
+            parts = map(slice, sorted(starts), sorted(ends))
+            records = list(chain.from_iterable(map(batch.polled.__getitem__, parts)))
+        offsets = offsets_of(records)
         self._progress.finish_all(offsets)
         self._bytes -= bytes_of(records)
         if self._failures:

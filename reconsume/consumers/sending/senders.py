@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
-from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
+from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks, SendMessageBackContext
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -39,6 +39,7 @@ class FailedMessage:
         maximum: how often it may be sent back; None takes the group's.
         on_done: called once when its send-back is acknowledged, or has failed; in another thread.
         counts_here: what failed in its place counts as sent back, as in order it does.
+        request: what is asked for, once it was begun.
     """
 
     queue: ProcessQueue
@@ -49,7 +50,7 @@ class FailedMessage:
     on_done: Callable[[FailedMessage, SendBackFailed | None], None]
     counts_here: bool = False
     _sender: Sender = field(init=False)
-    _request: SendBackRequest = field(init=False)
+    request: SendBackRequest = field(init=False)
     _way: Way = field(init=False)
     _begun_ms: float = field(init=False, default=0.0)
     _has_ended: bool = field(init=False, default=False)
@@ -61,11 +62,11 @@ class FailedMessage:
         if self.counts_here:
             stored = request.stored._replace(reconsume_times=message.reconsume_times)  # noqa: SLF001 - public
             request = request._replace(stored=stored)  # noqa: SLF001 - public on named tuples
-        self._sender, self._request = sender, request
+        self._sender, self.request = sender, request
         self._way = dropped_way(request) if sender.groups is None else way_of(request, sender.groups())
         if sender.hooks is not None:
             self._begun_ms = sender.hooks.clock()
-        sender.write(self.queue, message, request, self._done)
+        sender.write(self)
 
     def end(self, error: SendBackFailed | None) -> None:
         """Tell the listener's side, once."""
@@ -73,11 +74,12 @@ class FailedMessage:
             self._has_ended = True
             self.on_done(self, error)
 
-    def _done(self, error: SendBackFailed | None) -> None:
+    def done(self, error: SendBackFailed | None) -> None:
+        """It is acknowledged or has failed: all who watch are told, once."""
         if self._has_ended:
             return
         self.end(error)
-        sender, way, cause = self._sender, self._way, self._request.cause
+        sender, way, cause = self._sender, self._way, self.request.cause
         if error is None and sender.groups is not None:
             sender.log.tell(self.message, fate_of(way), is_failure=cause is not None)
         if (hooks := sender.hooks) is not None:
@@ -136,8 +138,8 @@ class Sender(ABC):
             self._handed_over.put(failed)
 
     @abstractmethod
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
-        """Write the send-back; `on_done` is called once, maybe in another thread."""
+    def write(self, failed: FailedMessage) -> None:
+        """Write the send-back; its `done` is called, maybe in another thread."""
 
     @abstractmethod
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
@@ -165,8 +167,8 @@ class Sender(ABC):
             self._writing_thread.join()
 
     def _wait_until_written(self, seconds: float) -> bool:
-        """Whether all that was handed over until now has been given to `write`."""
-        if self._writing_thread is None:
+        """Whether all that was handed over until now, or until it was closed, has been given to `write`."""
+        if self._writing_thread is None or not self._writing_thread.is_alive():
             return True
         passed = threading.Event()
         self._handed_over.put(passed)
@@ -210,10 +212,9 @@ class PlainSender(Sender):
     writer: SendBackWriter
     consumer: GroupConsumer
 
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
-        """Write the send-back, for whatever partition."""
-        del queue
-        self.writer.send_back(request, message.key, message.body, on_done)
+    def write(self, failed: FailedMessage) -> None:
+        """Write the send-back."""
+        self.writer.send_back(failed.request, failed.message.key, failed.message.body, failed.done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit pending offsets; the answer comes with a later poll."""

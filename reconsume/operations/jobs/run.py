@@ -13,7 +13,8 @@ from typing import Final
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
     IllegalSetting,
     KafkaNotReachable,
