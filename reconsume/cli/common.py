@@ -1,4 +1,4 @@
-"""What all commands share: their options, the settings they read, the questions they ask."""
+"""The common parts of commands: their options, the settings they read, the questions they ask."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
 class Here(NamedTuple):
-    """What the options of all commands on Kafka say: the installation, and whether to print JSON."""
+    """The options of all commands on Kafka: the installation, and whether to print JSON."""
 
     cluster: Cluster
     as_json: bool
@@ -238,7 +238,7 @@ def check_output(output: str) -> bool:
 
 
 def shown_text(value: bytes | None) -> str | None:
-    """What is no UTF-8 is shown with escapes; long values are cut."""
+    """Return bytes as text: escapes for invalid UTF-8, long values cut."""
     return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
 
 

@@ -71,7 +71,7 @@ def _routes(pages: Pages) -> list[Route]:
 
 
 def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
-    """What, where, why and the way out; never a traceback."""
+    """Return a page with what failed, where, why and the way out; never a traceback."""
     status, detail, headers = _told(error)
     content = {"status": status, "text": _text(error, status, request.url.path), "detail": detail}
     here = "/" if request.method == "POST" else None

@@ -1,4 +1,4 @@
-"""What the pages ask of Kafka. All of it blocks."""
+"""The pages' questions to Kafka. All of them block."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ConsoleCluster:
         return Cluster(self._settings)
 
     def status(self) -> Status:
-        """What waits and what is dead, at most 2 s old."""
+        """Return the waiting and dead records, at most 2 s old."""
         return self._status.get()
 
     def groups(self) -> Groups:
@@ -98,7 +98,7 @@ class ConsoleCluster:
         return read_one(self._cluster, group, place)
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
-        """What `resend` would do."""
+        """Return the plan of `resend`."""
         return plan_resend(self._cluster, group, places)
 
     def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:

@@ -26,7 +26,7 @@ from reconsume.operations.dead_letter_index.store import DeadLetterStore
 
 
 class Console:
-    """What `reconsume console` runs; its address is taken at once, pages are served with `run`.
+    """The process of `reconsume console`; its address is taken at once, pages are served with `run`.
 
     Args:
         settings: of the process.

@@ -81,7 +81,7 @@ class AssignedPartitions:
         self.commit()
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Someone else has them already; committing would be refused."""
+        """Forget partitions that other members own; committing for them would be refused."""
         logger.warning("lost: %s; results that come late are discarded", names_of(partitions))
         dropped = self._drop(partitions)
         self.service.leave(dropped, 0)
@@ -181,7 +181,7 @@ class AssignedPartitions:
         return dropped
 
     def _ask_committed(self, partitions: Collection[Partition], seconds: float) -> Mapping[Partition, Answer]:
-        """What the group has committed; what its coordinator has lost is committed again."""
+        """Return the group's committed offsets; offsets that its coordinator has lost are committed again."""
         try:
             found = self.known.ask(lambda asked: self.consumer.committed(asked, seconds), partitions, self.stop)
             if found.restored:

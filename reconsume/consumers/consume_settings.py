@@ -1,4 +1,4 @@
-"""What a PushConsumer is told at its construction, checked."""
+"""The arguments of a PushConsumer, checked."""
 
 from __future__ import annotations
 

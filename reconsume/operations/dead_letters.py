@@ -58,7 +58,7 @@ class DeadLetterRecord:
 
     @property
     def at(self) -> tuple[int, int, int]:
-        """Of two dead letters of a message the one with the greater is newer."""
+        """The order of age: of two dead letters of a message, the newer one is greater."""
         return self.stored_ms, self.place.partition, self.place.offset
 
     @property
@@ -254,7 +254,7 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
 
 
 def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:
-    """Of a record of the group's dead-letter topic."""
+    """Read a record of the group's dead-letter topic."""
     letter = DeadLetterInfo.of(group, Position(*read[:3]), read.headers)
     place = RecordAddress(read.partition, read.offset)
     return DeadLetterRecord(read.topic, place, read.key, read.value, read.headers, read.stored_ms, letter)

@@ -21,7 +21,7 @@ _TOP: Final = ("system", "defaults", "groups")
 
 @dataclass(frozen=True, slots=True)
 class GroupsFile:
-    """What a file says: the groups as they should be, and what it says of the switches for all."""
+    """The contents of a file: the groups as they should be, and the switches for all."""
 
     groups: Mapping[str, SubscriptionGroupConfig]
     system: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class GroupsPlan:
-    """What `groups apply` would write.
+    """The records that `groups apply` would write.
 
     Attributes:
         added: groups that are registered.

@@ -34,7 +34,7 @@ _WITH_STATES: Final = (SEND, "superseded")
 
 
 class ResendVerdict(NamedTuple):
-    """What becomes of a dead letter that is to be sent again; the status is a key of `REASONS`."""
+    """The verdict on a dead letter to resend; the status is a key of `REASONS`."""
 
     record: DeadLetterRecord
     status: str
@@ -53,7 +53,7 @@ def new_replay_id(by: str, now_ms: float) -> str:
 def plan_resend(
     cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """What `resend` would do now; writes nothing.
+    """Return the plan of `resend`; writes nothing.
 
     Raises:
         IllegalSetting: too many are named, or none.
@@ -164,7 +164,7 @@ def _histories(
     *,
     to_the_last: bool,
 ) -> dict[str, History]:
-    """What the topics tell of the messages since the first of these dead letters.
+    """Return the histories of the messages since the first of these dead letters.
 
     Args:
         cluster: the installation.

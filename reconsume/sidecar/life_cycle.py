@@ -89,4 +89,4 @@ class ProcessPart(Protocol):
         """Whether it works or waits; False if only a restart of the process would make it go on."""
 
     def checks(self) -> dict[str, str | None]:
-        """What is wrong, by the name of the check; None where all is well. An app that is red is nothing wrong."""
+        """Return the problems by the name of the check; None where all is well. A red app is no problem."""

@@ -56,7 +56,7 @@ class TlsSettings(_Strict):
 
 
 class LimitSettings(_Strict):
-    """What the API takes; beyond it answers 413, 431 or 429."""
+    """The limits of the API; beyond them it answers 413, 431 or 429."""
 
     body_mib: Annotated[float, Field(gt=0)] = 16
     header_kib: Annotated[int, Field(ge=1)] = 32

@@ -1,4 +1,4 @@
-"""What is done with a Spark session beside reading Kafka."""
+"""Steps on a Spark session besides reading Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_session(spark: object) -> None:
 
 @contextmanager
 def small_methods(spark: SparkSession) -> Iterator[None]:
-    """What is planned meanwhile is made of many methods where one loop would be too large."""
+    """Let Spark plan many small methods in place of one loop that is too large."""
     if not spark.conf.isModifiable(_LIMIT):
         yield
         return

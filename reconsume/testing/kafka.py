@@ -257,15 +257,15 @@ class InMemoryKafka:
         return self.records(self._names.retry(group))
 
     def dead_letters(self, group: str) -> list[Record]:
-        """What rests in the group's dead-letter topic."""
+        """Return the records of the group's dead-letter topic."""
         return self.records(self._names.dead_letter(group))
 
     def quarantined(self) -> list[Record]:
-        """What the scheduler could not deliver; `record["QUARANTINE_REASON"]` tells why."""
+        """Return the undeliverable records; `record["QUARANTINE_REASON"]` gives the reason."""
         return self.records(self._names.quarantine)
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
-        """What waits on the delay topics, of one group or all, the earliest first."""
+        """Return the waiting records of the delay topics, of one group or all, the earliest first."""
         check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Stored(BaseModel):
-    """What is read from the topic may come from a newer version, so unknown keys are kept, not refused."""
+    """A record of the topic. A newer version may have written it, so unknown keys are kept, not refused."""
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
 
@@ -98,7 +98,7 @@ class PublishedTopicSettings(TopicSettings):
 
 
 class SystemConfig(_Stored):
-    """What is the same for all groups; RocketMQ has it in the broker's configuration.
+    """Settings for all groups; RocketMQ has them in the broker's configuration.
 
     A process of an earlier version keeps the fields that it does not know when it changes another one.
     """
@@ -192,7 +192,7 @@ def _parsed(table: str) -> DelayLevels:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the GROUPS topic said at one moment.
+    """The contents of the GROUPS topic at one moment.
 
     Attributes:
         system: level table and switches for all.
@@ -240,7 +240,7 @@ class Groups:
         return _with_defaults(group)
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
-        """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
+        """Return the groups after one more record of the topic; an unreadable one is logged and changes nothing."""
         name = (key or b"").decode(errors="replace")
         others = {one: why for one, why in self.unreadable.items() if one != name}
         try:

@@ -1,4 +1,4 @@
-"""What a worker tells the world: metrics, and whether it is alive and ready."""
+"""The signals of a worker: metrics, and whether it is alive and ready."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _LONG_LIFE_MS: Final = 60_000
 
 
 def starting_groups(settings: Settings) -> Groups:
-    """What holds before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
+    """Return the groups before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
     table = None
     if settings.message_delay_level is not None:
         table = DelayLevels.parse(settings.message_delay_level)

@@ -233,7 +233,7 @@ class Worker:
         return len(batch)
 
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
-        """What to write for each record.
+        """Return the records to write.
 
         A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
         on, because what they may look up is bounded.

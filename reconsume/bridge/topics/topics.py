@@ -50,7 +50,7 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What `topics apply` would make, and what it would leave alone.
+    """The topics that `topics apply` would create, and those that it would leave alone.
 
     Attributes:
         growing: topics that get more partitions, with the number that they have.
@@ -114,7 +114,7 @@ class TopicMaker:
 
     @cached_property
     def facts(self) -> ClusterFacts:
-        """What the cluster says of itself; asked once."""
+        """Return the cluster's facts; asks once."""
         return self._admin.facts()
 
     def make(self, wanted: WantedTopic) -> bool:

@@ -230,7 +230,7 @@ def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRec
 
 
 def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
-    """What was sent, or would be."""
+    """Print the records that were sent, or would be."""
     if as_json:
         records = [
             {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}

@@ -95,7 +95,7 @@ def set_groups(
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """What the command line says; None leaves a field as it is."""
+    """Return the fields of the command line; None leaves a field as it is."""
     return {name: value for name, value in values.items() if value is not None}
 
 

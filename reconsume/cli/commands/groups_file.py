@@ -95,7 +95,7 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
 
 
 def changed_line(what: str, changes: Iterable[Change]) -> str:
-    """What changes of a group or for all, field by field."""
+    """Return the changes of a group, or for all, field by field."""
     return f"~ {what}: " + ", ".join(f"{one.name} {one.is_now!r} -> {one.will_be!r}" for one in changes)
 
 

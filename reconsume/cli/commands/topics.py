@@ -43,7 +43,7 @@ class InstallationPlan:
 
     @property
     def doing(self) -> str:
-        """What `apply_plan` would do, for a question."""
+        """Return the actions of `apply_plan`, for a question."""
         topics = self.topics
         steps = [
             f"make {counted(len(topics.missing), 'topic')}" if topics.missing else "",

@@ -48,7 +48,7 @@ _PRINTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What the command line says; None where it says nothing."""
+    """The options of the command line; None where there is none."""
 
     report: Path | None
     language: str
@@ -201,7 +201,7 @@ def read_committed(settings: Settings) -> Committed:
 
 
 def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
-    """What each partition of our topics holds from that moment on, 0 for all."""
+    """Return the records that each partition of our topics holds from that moment on, 0 for all."""
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
     ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
     places = [(topic, one) for topic, count in ours.items() for one in range(count)]

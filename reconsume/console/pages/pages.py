@@ -1,4 +1,4 @@
-"""What the addresses answer. All of it asks Kafka, so it runs in the pool of threads."""
+"""The answers of all addresses. They ask Kafka, so they run in the pool of threads."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Pages:
         return await run_in_threadpool(self._resolve, request, form)
 
     async def _form(self, request: Request) -> Form:
-        """What was sent.
+        """Return the submitted form.
 
         Raises:
             Refusal: it is too large, is no form, or does not carry the token of our forms.
@@ -277,6 +277,6 @@ async def style(request: Request) -> Response:
 
 
 async def icon(request: Request) -> Response:
-    """What a tab of a browser shows."""
+    """Return the icon of a browser's tab."""
     del request
     return Response(ICON, headers=_FOR_A_YEAR, media_type="image/svg+xml")

@@ -1,4 +1,4 @@
-"""Who may ask the console for what. Pure: values of headers in, a verdict out."""
+"""The rights of a request to the console. Pure: values of headers in, a verdict out."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NOBODY: Final = "-"
 
 
 class ConsoleUser(NamedTuple):
-    """Who asks: the name that the browser gave, for the log, and whether the password was the token."""
+    """The caller: the name that the browser gave, for the log, and whether the password was the token."""
 
     name: str
     is_known: bool
 
 
 def user_of(authorization: str, token: str | None) -> ConsoleUser:
-    """Of the header `authorization`: HTTP Basic with any user name, and the token as password.
+    """Return the user of the header `authorization`: HTTP Basic with any user name, and the token as password.
 
     The time it takes tells nothing of how much of the token was right.
     """
@@ -38,7 +38,7 @@ def same_secret(shown: str, secret: str) -> bool:
 
 
 def token_of_forms(token: str | None) -> str:
-    """What the forms of this console carry, and those of another site cannot know.
+    """Return the token in the forms of this console, which another site cannot know.
 
     Made of the token where there is one: several consoles behind one name then take each other's forms.
     """

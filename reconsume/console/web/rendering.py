@@ -85,7 +85,7 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
 
 
 def displayed(value: object) -> object:
-    """What templates show of a value; markup of our own templates stays."""
+    """Return a value as templates show it; markup of our own templates stays."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -63,7 +63,7 @@ _MAX_RETRIES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What was stored.
+    """The place where a message was stored.
 
     Attributes:
         msg_id: the message's UNIQ_KEY; `cancel` takes it, and consumers see it as `msg_id`.
@@ -254,7 +254,7 @@ class DelayProducer:
         return lane, self._require(lane, f"run: {own}reconsume topics apply"), due_ms, asking
 
     def _groups(self) -> Groups:
-        """What the GROUPS topic says; it is followed from the first delayed message on."""
+        """Return the contents of the GROUPS topic; it is followed from the first delayed message on."""
         with self._lock:
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())

@@ -94,7 +94,7 @@ class SendBackClient:
                 self._register()
 
     def _register(self) -> None:
-        """What is refused here is told by the first send-back, which a program may never need."""
+        """Register the group; the first send-back reports a refusal, and a program may never need one."""
         try:
             transactions = self._transactional_writer()
             with self._transaction_lock:

@@ -20,7 +20,7 @@ _HIGHEST: Final = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class DropInSettings(GroupSettings):
-    """What a drop-in consumer is made of.
+    """The settings of a drop-in consumer.
 
     Attributes:
         starts_at_beginning: whether topics without a committed offset start at their beginning anyway.

@@ -180,7 +180,7 @@ class OrderlyService(ListenerService[Lane]):
         return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
 
     def _settle(self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called) -> None:
-        """What the listener said of a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
+        """Apply the listener's verdict on a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
 
         A success counts after a drop too: the partition is kept until the listener has come back.
         """

@@ -1,4 +1,4 @@
-"""What a program may watch: every call of its listener and every send-back, each told as one frozen value."""
+"""Hooks of a program: every call of its listener and every send-back is one frozen value."""
 
 from __future__ import annotations
 

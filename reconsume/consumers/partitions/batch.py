@@ -14,7 +14,7 @@ _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
 
 
 class Reading(NamedTuple):
-    """What all messages of a consumer have in common."""
+    """The common data of all messages of a consumer."""
 
     retry_topic: str
     namespace_prefix: str
@@ -71,11 +71,11 @@ class PolledBatch(LazyMessages):
 
     @property
     def first_offset(self) -> int:
-        """Of the first record."""
+        """The offset of the first record."""
         return _offset(self.polled[0])
 
     def offsets(self) -> Sequence[int]:
-        """Of all records, which rise; a range where there is no gap."""
+        """The offsets of all records, rising; a range if there is no gap."""
         first, last = _offset(self.polled[0]), _offset(self.polled[-1])
         if last - first + 1 == len(self.polled):
             return range(first, last + 1)

@@ -1,4 +1,4 @@
-"""What every kind of consumer does about its group and its retry topic before it begins."""
+"""The group and the retry topic of every kind of consumer, before it begins."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class FailedMessage(NamedTuple):
-    """What a listener failed.
+    """A message that a listener failed.
 
     Attributes:
         queue: of the message's partition.
@@ -173,7 +173,7 @@ class Sender(ABC):
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
-    """What is to be committed of these."""
+    """Return the offsets of these to commit."""
     return {queue: point for queue in queues if (point := queue.to_commit) is not None}
 
 

@@ -166,7 +166,7 @@ class TransactionalSender(Sender):
             return not self._closing
 
     def _ask_for_metadata(self) -> Any:
-        """As of now, from the thread that polls; None at the end."""
+        """Return current metadata from the polling thread; None at the end."""
         with self._changed:
             self._metadata, self._asks = None, True
             self._changed.wait_for(lambda: self._metadata is not None or self._closing)

@@ -47,7 +47,7 @@ class DeadLetterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterState:
-    """What became of it.
+    """The state of a dead letter.
 
     Attributes:
         state: a key of `STATES`, but not `OPEN`.

@@ -53,7 +53,7 @@ _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterInfo:
-    """What the headers of a dead letter tell; None where they say nothing, or nothing that can be read.
+    """The headers of a dead letter; None where they are absent or unreadable.
 
     Attributes:
         group: whose dead letter it is.
@@ -136,7 +136,7 @@ def replayed_of(headers: Headers) -> Replayed | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What else is known of a message.
+    """Further facts about a message.
 
     Attributes:
         newest: where its newest dead letter stands: stored (ms), partition, offset.
@@ -183,7 +183,7 @@ def resend_status(
 
 
 def resend_headers(headers: Headers, letter: DeadLetterInfo, replay_id: str, times: int) -> Sequence[Header]:
-    """Of the copy for `DELAY.0s`: the user's as they were, then ours; the message has all its attempts again.
+    """Return the headers of the copy for `DELAY.0s`: the user's, then ours; the message has all its attempts again.
 
     Args:
         headers: of the dead letter.

@@ -24,7 +24,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class Sidecar:
-    """What `reconsume sidecar` runs; addresses are taken at once, work begins with `run`.
+    """The process of `reconsume sidecar`; addresses are taken at once, work begins with `run`.
 
     Args:
         settings: of the process.

@@ -215,7 +215,7 @@ class PushDelivery:
         return NotNow(self._clock() + _NEVER_MS, acknowledged)
 
     def _warn(self, row: Row) -> None:
-        """What is wrong with the app or the settings is said once; the counters go on. No payload goes into the log."""
+        """Log a problem of the app or the settings once; the counters go on. No payload goes into the log."""
         counters = {Row.UNKNOWN: self._metrics.unknown_statuses, Row.REDIRECT: self._metrics.redirects}
         if row not in counters:
             return

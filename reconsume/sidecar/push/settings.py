@@ -37,7 +37,7 @@ class Profile(StrEnum):
 
 
 class Order(StrEnum):
-    """What is delivered one after the other."""
+    """The messages that are delivered one after the other."""
 
     NONE = "none"
     KEY = "key"
@@ -45,7 +45,7 @@ class Order(StrEnum):
 
 
 class Drop(StrEnum):
-    """What becomes of a message that the app answers with DROP."""
+    """The action for a message that the app answers with DROP."""
 
     DLQ = "dlq"
     DISCARD = "discard"

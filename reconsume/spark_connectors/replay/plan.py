@@ -50,7 +50,7 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a plan's folder says of itself.
+    """The description in a plan's folder.
 
     Attributes:
         folder: any path that Spark writes to.
@@ -216,7 +216,7 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
 
 
 def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """What replays have written to `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+    """Return replays' records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
     not see it while a scheduler has a transaction open before it. A send-back of a replayed message has its headers

@@ -45,7 +45,7 @@ class TrialWriter(Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """What is known of a target.
+    """The known facts about a target.
 
     Attributes:
         reason: why it refused a record.
@@ -164,7 +164,7 @@ class Refusals:
         return self._doubt(where, one, size)
 
     def _doubt(self, where: Where, one: Delivery, size: int) -> Delivery | None:
-        """What was remembered has to be found out anew."""
+        """Find out anew what a target accepts."""
         if not size:
             self._asked.add(one.topic)
         elif self._trials is None:

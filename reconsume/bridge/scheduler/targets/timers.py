@@ -79,7 +79,7 @@ class DelayTopics:
 
 @dataclass(slots=True)
 class Timers:
-    """What a worker must know of delayed messages.
+    """The facts about delayed messages that a worker needs.
 
     Args:
         names: the installation's topics.

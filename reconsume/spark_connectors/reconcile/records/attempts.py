@@ -76,7 +76,7 @@ def pair_attempts(records: DataFrame) -> DataFrame:
 
 
 def _likeliest_first() -> Column:
-    """Of more deliveries than send-backs those come first that were not before their time, nor on another topic."""
+    """Order surplus deliveries: first those that were not early, and not on another topic."""
     due = F.get("sent", F.lit(0))["due"]
     # Nothing of it is computed for the others: these are nearly all.
     return F.when(
