@@ -20,7 +20,7 @@ _HEAD: Final = """\
 
 <!-- made by `make docs` from reconsume/bridge/process/settings.py; do not edit -->
 
-Every command reads, each over the one before: the file of `--config` (or `RECONSUME_CONFIG`), the environment, the
+This page is a reference of all settings, for operators. Every command reads, each over the one before: the file of `--config` (or `RECONSUME_CONFIG`), the environment, the
 command line. Unknown settings are refused, with the known ones and the place where the wrong one stands.
 
 ```toml
