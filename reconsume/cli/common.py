@@ -34,7 +34,7 @@ ConfigFile = Annotated[
 KafkaSettings = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="a librdkafka setting; may be given several times")
 ]
-Output = Annotated[str, typer.Option("--output", "-o", help="table or json")]
+Output = Annotated[str, typer.Option("--output", "-o", help="output format: table or json")]
 SparkMaster = Annotated[str, typer.Option("--master", help="where Spark runs: here, or the master of a cluster")]
 SparkRemote = Annotated[str | None, typer.Option("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server")]
 SparkOptions = Annotated[
@@ -122,8 +122,10 @@ def as_process(app: typer.Typer, name: str, port: int, paths: str) -> Callable[[
 
     def settings(
         management: str | None = None,
-        log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
-        log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
+        log_level: Annotated[
+            str | None, typer.Option(help="log level: DEBUG, INFO (default), WARNING or ERROR")
+        ] = None,
+        log_format: Annotated[str | None, typer.Option(help="log format: console (default) or json")] = None,
         config: ConfigFile = None,
         bootstrap_servers: BootstrapServers = None,
         kafka: KafkaSettings = None,

@@ -158,7 +158,7 @@ class Message:
         try:
             return Stored.of_retry(self._headers, position, self.kafka.timestamp)
         except MalformedProperty as error:
-            logger.warning("%s: %s; it is taken as missing", self, error)
+            logger.warning("%s: %s; taken as missing", self, error)
             identity = self._text(ORIGIN_MESSAGE_ID) or str(position)
             return Stored(
                 self._text(RETRY_TOPIC) or topic_of(identity) or position.topic,

@@ -303,11 +303,11 @@ class PushConsumer:
                 try:
                     return loop.run(self._stop)
                 except MembershipLost as error:
-                    logger.error("reading has stopped, beginning afresh: %s", error)  # noqa: TRY400 - it is no surprise
+                    logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
                 builder.closing.close()
                 loop = builder.build()
         except BaseException as error:
-            logger.exception("the consumer of group %s has ended", self._settings.group)
+            logger.exception("consumer of group %s ended", self._settings.group)
             self._failure = error
 
     def _must_not_run(self, doing: str) -> None:

@@ -46,7 +46,7 @@ class Life:
         """Begin no further delivery; it may be said again and again."""
         with self._changed:
             if self.phase is not Phase.QUIESCING:
-                logger.info("quiescing: no further delivery begins, %d are in flight", self.in_flight)
+                logger.info("quiescing: no new deliveries, %d in flight", self.in_flight)
             self.phase = Phase.QUIESCING
 
     @property

@@ -221,4 +221,4 @@ def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
             lambda: {int(record.value or b"-1") for record in one.retries(group)} == set(range(20)), 60, "all came"
         )
     assert Failing.made == 2
-    assert "starting afresh: delivering a batch" in caplog.text
+    assert "restarting the consumer: delivering a batch" in caplog.text

@@ -255,6 +255,6 @@ class Groups:
                 return replace(self, by_name=rest, unreadable=others)
             changed = dict(self.by_name) | {name: parse_group_config(name, value)}
         except IllegalSetting as error:
-            logger.warning("GROUPS topic: %s; it is ignored, fix it with: reconsume groups set", error)
+            logger.warning("GROUPS record ignored: %s; fix it with: reconsume groups set", error)
             return replace(self, unreadable=others | {name: str(error)})
         return replace(self, by_name=changed, unreadable=others)

@@ -123,7 +123,7 @@ class KafkaAdmin(PatientClient):
         try:
             return int(self.settings([topic])[topic]["max.message.bytes"])
         except (ReconsumeError, KeyError) as error:
-            logger.debug("max.message.bytes of %s is not known: %s", topic, error)
+            logger.debug("max.message.bytes of %s unknown: %s", topic, error)
             return None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -159,7 +159,7 @@ class KafkaAdmin(PatientClient):
         try:
             values = self._broker_settings(min(brokers))
         except KafkaRefused as error:
-            logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
+            logger.warning("new topics use Kafka's defaults, not this cluster's: %s", error)
             values = {}
         return ClusterFacts(
             brokers=len(brokers),

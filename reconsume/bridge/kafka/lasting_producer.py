@@ -99,7 +99,7 @@ class LastingProducer:
             old, self._broken = self._producer, None
             self._given_up.append(old)
             self._connections, self._producer = self._made()
-        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(old), why)
+        logger.error("producer replaced, retrying %d records: %s", len(old), why)
         # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
         # someone may be in its `flush`.
         threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()

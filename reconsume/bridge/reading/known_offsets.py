@@ -145,13 +145,13 @@ class KnownOffsets:
             if not (fallen or self._is_unsteady(answers)) or waited >= self._patience_ms or stop.is_set():
                 break
             if fallen and before is None:
-                logger.warning("the coordinator of the group has lost offsets, asking again: %s", _told(fallen))
+                logger.warning("coordinator of the group lost offsets, asking again: %s", _told(fallen))
             before = said
             stop.wait(_AGAIN_SECONDS)
         if stop.is_set():
             return CommittedOffsets(self._overruled(answers, fallen), {})
         if fallen:
-            logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
+            logger.error("coordinator has lost offsets of the group, restoring: %s", _told(fallen))
         restored = {where: ours for where, (ours, _) in fallen.items()}
         return CommittedOffsets(self._overruled(answers, fallen), restored)
 

@@ -64,7 +64,7 @@ class TopicChecks:
             kind = self._look_up.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:
             # Without the right to look, the topic is trusted; each record tells whose timestamp it has.
-            logger.warning("cannot check the settings of %s: %s", topic, error)
+            logger.warning("settings of %s not checked: %s", topic, error)
             if isinstance(error, KafkaNotReachable):
                 self._asked_again_at = monotonic_ms() + _UNANSWERED_MS
             return None

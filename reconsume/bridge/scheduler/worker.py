@@ -155,7 +155,7 @@ class Worker:
             if self._is_time_in_doubt():
                 self._writer.ask_time()
         except KafkaNotReachable as error:
-            logger.warning("nothing is delivered until the brokers tell their time: %s", error)
+            logger.warning("no deliveries until the brokers' time is known: %s", error)
             self._look_at_ms = self._clock() + _BACK_OFF_MS
             return False
         return True

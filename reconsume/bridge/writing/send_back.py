@@ -195,7 +195,7 @@ class SendBackWriter:
             if error is None:
                 one.on_written(copy, message)
                 if first is not None:
-                    logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
+                    logger.warning("%s; sent through %s instead", first, copy.topic)
                 one.on_done(None)
                 return
             if first is None:

@@ -211,7 +211,7 @@ class Transactions:
             try:
                 self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
             except TimeoutError:
-                logger.warning("a producer does not end; what it has left open is ended by the next one")
+                logger.warning("producer did not end; the next one aborts its open transaction")
         self._bounded.close()
 
     def _with_reason(self, error: KafkaException) -> KafkaException:

@@ -22,7 +22,9 @@ from reconsume.cli.output import print_facts, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 
 app = typer.Typer()
-_Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler, sidecar or console")]
+_Process = Annotated[
+    str, typer.Option("--process", help="the process whose settings to check: scheduler, sidecar or console")
+]
 
 
 def _read(

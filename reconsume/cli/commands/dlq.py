@@ -45,14 +45,18 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
 
 
 def _wanted(
-    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
-    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    text: Annotated[
+        str | None, typer.Option(help="text in the cause, the exception's class or the stack trace")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
-    state: Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[
+        str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="id of the first copy: topic/partition/offset")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since this time: 2026-11-22 10:00 (UTC), or an age: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before this time")] = None,
+    state: Annotated[str | None, typer.Option(help=f"state: {', '.join(STATES).lower()}")] = None,
 ) -> Filter:
     if state is not None and state.upper() not in STATES:
         raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
@@ -69,8 +73,8 @@ def list_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
+    before: Annotated[str | None, typer.Option(metavar="WHERE", help="continue where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
     page = read_page(here.cluster, group, wanted, before=before, limit=limit)
@@ -122,8 +126,10 @@ def export_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
-    file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
+    form: Annotated[str, typer.Option("--format", help="output format: jsonl or csv")] = "jsonl",
+    file: Annotated[
+        Path | None, typer.Option(help="output file, which must not exist; default: standard output")
+    ] = None,
 ) -> None:
     """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
     if form not in ("jsonl", "csv"):
@@ -140,7 +146,7 @@ def export_letters(
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
-All = Annotated[bool, typer.Option("--all", help="all open ones that the filter takes, 10,000 at most")]
+All = Annotated[bool, typer.Option("--all", help="all open dead letters that match the filter, at most 10,000")]
 
 
 @on_kafka(app, "resend", wanted=_wanted)
@@ -150,8 +156,8 @@ def resend_letters(
     group: Group,
     records: Records = None,
     all_of_them: All = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
-    max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be sent, and send nothing")] = False,
+    max_replays: Annotated[int, typer.Option(min=1, help="leave out messages that were resent this often")] = 2,
     yes: Yes = False,
 ) -> None:
     """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
@@ -174,7 +180,7 @@ def resolve_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    why: Annotated[str, typer.Option(help="for those who look later")],
+    why: Annotated[str, typer.Option(help="reason, shown with the dead letter")],
     records: Records = None,
     all_of_them: All = False,
     yes: Yes = False,

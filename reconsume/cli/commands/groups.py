@@ -61,14 +61,16 @@ def show_group(here: Here, group: str) -> None:
 @on_kafka(app, "set")
 def set_groups(
     here: Here,
-    group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
-    retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="the group; without it, change the settings of all groups")
+    ] = None,
+    retry_max_times: Annotated[int | None, typer.Option(help="retries before a message becomes a dead letter")] = None,
     retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
     retry_policy: Annotated[
-        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
+        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy as JSON, in RocketMQ's form")
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
-    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
+    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether the group may broadcast")] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,

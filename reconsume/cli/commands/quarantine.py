@@ -55,9 +55,10 @@ def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTI
 def release_records(
     here: Here,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="all that were not released")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="all records that were not released")] = False,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="set this header on each; may be given several times")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="set this header on each record; may be given several times"),
     ] = None,
     yes: Yes = False,
 ) -> None:

@@ -149,8 +149,10 @@ def show_acls(
     role: Annotated[str, typer.Option(help=f"one of {', '.join(role.value for role in Role)}")] = "scheduler",
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
-    exactly_once: Annotated[bool, typer.Option("--exactly-once", help="it sends back in transactions")] = False,
-    principal: Annotated[str | None, typer.Option(help="default: User:<role>")] = None,
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="it sends back in transactions (exactly_once)")
+    ] = False,
+    principal: Annotated[str | None, typer.Option(help="principal; default: User:<role>")] = None,
 ) -> None:
     """Print the rights that a role needs, no more and no less, as kafka-acls.sh commands. Asks no broker."""
     settings, wanted = here.settings, role_named(role)

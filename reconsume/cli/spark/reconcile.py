@@ -196,7 +196,7 @@ def read_committed(settings: Settings) -> Committed:
             try:
                 committed[group] = admin.committed(group, [(topic, one) for one in range(count)])
             except KafkaRefused as error:
-                logger.warning("what group %s has consumed is not known: %s", group, error)
+                logger.warning("offsets of group %s unknown: %s", group, error)
     return committed
 
 

@@ -74,7 +74,7 @@ class PartitionFinder:
         for topic in sorted(missing - self._missing):
             remedy = wanted.remedy_if_missing(topic)
             logger.warning(
-                "broadcasting: topic %s does not exist; %s; it is then read from its beginning", topic, remedy
+                "broadcasting: topic %s does not exist; %s; it will be read from its beginning", topic, remedy
             )
         self._missing = missing
         return {(topic, number) for topic, count in existing.items() for number in range(count)}

@@ -77,7 +77,7 @@ class SendBackClient:
             self._prepared.result(seconds)
         except TimeoutError:
             group = self._settings.group
-            logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", group)
+            logger.warning("group %s: Kafka does not answer; the retry topic is created when it does", group)
 
     def _prepare(self, follower: GroupsFollower) -> None:
         try:

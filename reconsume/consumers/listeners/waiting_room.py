@@ -232,9 +232,7 @@ class WaitingRoom:
                 *(self._group, change.failures, change.calls, seconds),
             )
         elif change.state is CircuitState.HALF_OPEN:
-            logger.info(
-                "group %s: the listener is tried again, %.1f s after the first pause began", self._group, seconds
-            )
+            logger.info("group %s: probing the listener, %.1f s after the first pause began", self._group, seconds)
         else:
             logger.warning(
                 "group %s: the listener works again (%d of %d probes failed) after %.1f s; kept batches that go on: %d",

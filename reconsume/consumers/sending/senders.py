@@ -111,7 +111,7 @@ class Sender(ABC):
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
         if not self.settle(queues, seconds):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+            logger.warning("send-backs unacknowledged before a rebalance; they may be stored twice")
 
     def serve(self) -> None:  # noqa: B027 - nothing to do for most
         """Called at every turn of the thread that polls."""
@@ -146,7 +146,7 @@ class Sender(ABC):
             self._make(failed, waiting)
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, which may raise another one
-                logger.exception("an error while %r was sent back", failed.message)
+                logger.exception("error while sending back %r", failed.message)
                 if waiting:
                     waiting.pop()(SendBackFailed(Cause.of(error).message))
 

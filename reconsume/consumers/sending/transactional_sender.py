@@ -157,7 +157,7 @@ class TransactionalSender(Sender):
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
         except BaseException as error:
-            logger.exception("sending back in transactions has ended")
+            logger.exception("thread of transactions ended")
             self._failure = error
 
     def _wait(self) -> bool:
@@ -217,7 +217,7 @@ class TransactionalSender(Sender):
             self._unresolved = _Unresolved(batch, points)
             return self._resolve()
         except (PartitionLost, KafkaNotReachable) as error:
-            logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
+            logger.warning("retrying %d failed messages: %s", len(batch), error)
             self._keep(batch)
             return False
         except SendBackFailed as error:
@@ -250,7 +250,7 @@ class TransactionalSender(Sender):
     def _refused(self, batch: Sequence[_Pending], metadata: Any, error: SendBackFailed) -> bool:
         """Find out which it was: the others must not suffer for it."""
         if not batch:
-            logger.warning("offsets are not committed: %s", error)
+            logger.warning("offsets not committed: %s", error)
             return False
         if len(batch) > 1:
             settled = True

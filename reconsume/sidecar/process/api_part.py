@@ -153,7 +153,7 @@ class ApiPart:
             try:
                 self._views.prepare(group)
             except (Problem, ReconsumeError) as error:
-                logger.warning("group %s: its retry topic is not made now: %s", group, error)
+                logger.warning("group %s: retry topic not created: %s", group, error)
 
     def _read_earlier(self, begun_ms: float) -> None:
         """Read earlier answers from the delay topics: callers may ask for them again."""

@@ -104,7 +104,7 @@ class PushSubscription:
                 self._thread.join()
                 self._consumer.shutdown()
         except ReconsumeError as error:
-            logger.warning("group %s: it had ended before: %s", self._settings.group, error)
+            logger.warning("group %s: push had ended: %s", self._settings.group, error)
         finally:
             late.cancel()
 

@@ -182,7 +182,7 @@ class Refusals:
         try:
             found = self._unwritable(topics)
         except ReconsumeError as error:
-            logger.warning("cannot ask which topics may be written: %s", error)
+            logger.warning("rights to write topics unknown: %s", error)
             return False
         for topic, reason in found.items():
             self._remember(topic, _Refused(reason, 0, now_ms + _FRESH_MS))
@@ -271,7 +271,7 @@ class Refusals:
         try:
             found = self._unwritable(self._asked)
         except ReconsumeError as error:
-            logger.warning("cannot ask which topics may be written: %s", error)
+            logger.warning("rights to write topics unknown: %s", error)
         for topic in self._asked:
             if topic in found:
                 self._remember(topic, _Refused(found[topic], 0, now_ms + _FRESH_MS))

@@ -126,7 +126,7 @@ class EndsSampler:
                 if sampling:
                     self.run_once()
             except ReconsumeError as error:
-                logger.debug("the backlog is not measured: %s", error)
+                logger.debug("backlog not measured: %s", error)
             sampling = True
 
     def run_once(self) -> None:
