@@ -249,7 +249,7 @@ def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise IllegalSetting(f"{question} Standard input is not a terminal; say --yes to go on")
+        raise IllegalSetting(f"{question} Standard input is not a terminal; pass --yes to continue")
     return typer.confirm(visible(question), err=True)
 
 

@@ -272,6 +272,6 @@ def _parse_cursor(text: str | None) -> dict[int, int]:
     for part in (text or "").split(",") if text else ():
         partition, colon, offset = part.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise IllegalSetting(f"{text!r} is not where a page ended; begin again without it")
+            raise IllegalSetting(f"{text!r} is not where a page ended; start again without it")
         found[int(partition)] = int(offset)
     return found

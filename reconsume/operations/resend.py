@@ -67,7 +67,7 @@ def _lane(cluster: Cluster) -> list[Partition]:
     """The partitions of `DELAY.0s`, through which dead letters are sent again."""
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
-        raise TopicNotReady(f"topic {lane} does not exist; `reconsume topics apply` makes what is missing")
+        raise TopicNotReady(f"topic {lane} does not exist; create it: reconsume topics apply")
     return found
 
 

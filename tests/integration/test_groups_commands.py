@@ -53,7 +53,7 @@ def table(here: Installation) -> str:
 
 def test_a_level_table_for_all_is_shown_and_asked_for(groups: Run, here: Installation) -> None:
     asked = groups("set", "--delay-levels", "1s 9s")
-    assert refused(asked) == "Change this for all groups? Standard input is not a terminal; say --yes to go on"
+    assert refused(asked) == "Change this for all groups? Standard input is not a terminal; pass --yes to continue"
     assert asked.stderr == f"~ for all groups: messageDelayLevel '{LEVELS}' -> '1s 9s'\n"
     assert table(here) == LEVELS
     done = groups("set", "--delay-levels", "1s 9s", "--yes")

@@ -175,7 +175,7 @@ def test_a_send_back_that_fails_goes_through_the_inbox_and_keeps_its_wish(
             assert (message.key, message.headers, message.reconsume_times) == (b"k", [("user", None)], 1)
             assert message.properties["MAX_RECONSUME_TIMES"] == "5", body
         assert [record.value for record in here.dead_letters(group)] == [b"never"]
-    assert "DELAY.7s does not exist; make it: reconsume topics apply; sent through" in caplog.text
+    assert "DELAY.7s does not exist; create it: reconsume topics apply; sent through" in caplog.text
 
 
 @pytest.mark.rule("CC-11", "CC-12", "CC-13", "SB-11", "T-12", "T-15")

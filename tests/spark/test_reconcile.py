@@ -269,6 +269,6 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
     if found == "nothing":
         assert GrownLedger.open(spark, str(tmp_path), "p.") is None
         return
-    with pytest.raises(ReconsumeError, match=r"runs is no ledger of reconsume|cannot be read; check") as told:
+    with pytest.raises(ReconsumeError, match=r"runs is not a ledger of reconsume|cannot be read; check") as told:
         GrownLedger.open(spark, str(tmp_path), "p.")
     assert str(tmp_path) in str(told.value)

@@ -241,9 +241,9 @@ class KafkaAdmin(PatientClient):
             try:
                 described = request.answer(topic)
             except KafkaException as error:
-                raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
+                raise KafkaNotReachable(f"topic {topic} was created and is not known to all brokers yet") from error
             if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < count:
-                raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
+                raise KafkaNotReachable(f"topic {topic} was created and has no leaders yet")
 
     def end_offsets(
         self, partitions: Iterable[Partition], *, earliest: bool = False, uncommitted: bool = False

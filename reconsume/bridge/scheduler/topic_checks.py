@@ -37,7 +37,7 @@ class TopicChecks:
         existing = self._admin.partitions(needed)
         missing = [topic for topic in needed if topic not in existing]
         if missing:
-            raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
+            raise TopicNotReady(f"missing topics: {', '.join(missing)}; create them: reconsume topics apply")
         if names.positions not in self._admin.partitions([names.positions]):
             self._make_positions()
 
@@ -49,7 +49,7 @@ class TopicChecks:
         except KafkaRefused as error:
             raise TopicNotReady(
                 f"topic {self._settings.names.positions} is missing and this worker may not make it ({error}); "
-                "make it: reconsume topics apply"
+                "create it: reconsume topics apply"
             ) from error
 
     def refused(self, topic: str) -> str | None:

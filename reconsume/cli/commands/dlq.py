@@ -205,7 +205,7 @@ def _chosen(
 ) -> list[RecordAddress]:
     """Those that are named, or all open ones that the filter takes."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
         raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
     if records:

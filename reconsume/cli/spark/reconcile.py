@@ -180,7 +180,7 @@ def read_committed(settings: Settings) -> Committed:
     if not any(names.is_scheduled(topic) for topic in topics):
         raise TopicNotReady(
             f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
-            "`reconsume topics apply` makes them"
+            "create them: reconsume topics apply"
         )
     scheduler = names.scheduler_group
     # The schedulers' first: what they have handled must be found on the other topics afterwards.

@@ -75,7 +75,7 @@ def places_of(texts: list[str]) -> list[RecordAddress]:
         IllegalSetting: nothing was chosen, too much, or what is no place.
     """
     if not texts:
-        raise IllegalSetting("no dead letter is chosen: go back and tick those that are meant")
+        raise IllegalSetting("no dead letter is chosen: go back and tick some")
     if len(texts) > MOST_PLACES:
         raise IllegalSetting(
             f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use reconsume dlq resend"

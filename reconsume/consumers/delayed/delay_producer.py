@@ -208,7 +208,7 @@ class DelayProducer:
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         topic = self._names.cancel
-        self._require(topic, "make it: reconsume topics apply")
+        self._require(topic, "create it: reconsume topics apply")
         properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
         self._produce(topic, -1, msg_id.encode(), None, (), properties)
 
@@ -323,9 +323,7 @@ class DelayProducer:
         try:
             return outcome.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:
-            raise KafkaNotReachable(
-                f"sending to {topic}: no report in time; it may have been stored all the same"
-            ) from None
+            raise KafkaNotReachable(f"sending to {topic}: no report in time; it may have been stored") from None
 
     def _serve(self) -> None:
         while not self._closing.is_set():

@@ -215,7 +215,7 @@ class Consumer(DerivedConsumer):
             return Message(again, self._retry_topic)
         of_type(given, "message", KafkaMessage, TopicPartition)
         if (error := given.error()) is not None:
-            raise IllegalSetting(f"an event is no message and cannot be sent back: {error.str()}")
+            raise IllegalSetting(f"an event is not a message and cannot be sent back: {error.str()}")
         polled = as_polled(given)
         for name, part in (("key", polled.key()), ("value", polled.value())):
             if part is not None and not isinstance(part, bytes):

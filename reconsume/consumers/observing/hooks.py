@@ -115,7 +115,7 @@ def check_hook(hook: object) -> ConsumeMessageHook:
         raise IllegalSetting(f"a hook must be a ConsumeMessageHook, not {hook!r}")
     for method in (hook.consume_message_before, hook.consume_message_after, hook.send_message_back_after):
         if is_async(method):
-            raise IllegalSetting(f"{method.__qualname__} must be a plain function: nobody awaits a hook")
+            raise IllegalSetting(f"{method.__qualname__} must be a plain function: hooks are not awaited")
     return hook
 
 

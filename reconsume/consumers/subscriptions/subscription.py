@@ -66,7 +66,7 @@ class Subscriptions:
             try:
                 self._patterns[topic] = (re.compile(topic), tags)
             except re.error as error:
-                raise IllegalSetting(f"pattern {topic!r} is no regular expression: {error}") from None
+                raise IllegalSetting(f"pattern {topic!r} is not a regular expression: {error}") from None
         else:
             kafka_topic = self._namespace.kafka_topic(topic, self._names)
             if kafka_topic != topic and self._names.is_ours(kafka_topic):

@@ -227,7 +227,7 @@ def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
     """Return the errors by field; never the values, which may be a payload."""
     if any(one["type"] == "json_invalid" for one in errors):
         why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
-        return Problem("no-json", f"the body is no JSON: {why}; send application/json")
+        return Problem("no-json", f"the body is not JSON: {why}; send application/json")
     wrong = [
         {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
         for one in errors

@@ -242,7 +242,7 @@ def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: s
     if target not in _TARGETS:
         raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
     if max_replays < 1:
-        raise IllegalSetting(f"max_replays {max_replays}: at 0 nothing could ever be replayed; use 1 or more")
+        raise IllegalSetting(f"max_replays {max_replays}: must be 1 or more")
     if not _PLAN_ID.fullmatch(plan_id):
         raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
     if group is not None:
@@ -256,7 +256,7 @@ def _filter(dead: DataFrame, where: str) -> Column:
         wanted = F.expr(where)
         _ = dead.where(wanted).schema  # Spark Connect looks at an expression only when it must
     except (ParseException, AnalysisException) as error:
-        raise IllegalSetting(f"the filter {where!r} is no SQL expression over the dead letters: {error}") from error
+        raise IllegalSetting(f"the filter {where!r} is not an SQL expression over the dead letters: {error}") from error
     return wanted
 
 

@@ -188,7 +188,7 @@ class Targets:
                 kind, group = of_kind, name.removeprefix(prefix)
         if kind == "topic" and not self._is_allowed(name):
             raise Undeliverable(
-                f"REAL_TOPIC {name!r} is no %RETRY% or %DLQ% name and matches no pattern of allowed_real_topics"
+                f"REAL_TOPIC {name!r} is neither a %RETRY% or %DLQ% name nor allowed by allowed_real_topics"
             )
         return NamedTopic(topic, kind, group)
 

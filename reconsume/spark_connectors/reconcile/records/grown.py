@@ -167,8 +167,8 @@ def _complete_runs(spark: SparkSession, folder: str) -> list[Any] | None:
     except ReconsumeError as error:
         if isinstance(cause := error.__cause__, AnalysisException):
             raise IllegalSetting(
-                f"{folder}/runs is no ledger of reconsume ({cause.getCondition()}): choose another folder; if it was "
-                f"one, restore it, or begin a new one: it then holds what the topics still do"
+                f"{folder}/runs is not a ledger of reconsume ({cause.getCondition()}): choose another folder; if it "
+                f"was one, restore it, or begin a new one, which holds the current contents of the topics"
             ) from error
         raise
 
