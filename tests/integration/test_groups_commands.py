@@ -113,7 +113,7 @@ def test_a_group_is_deleted_and_its_topics_stay(groups: Run, here: Installation)
     topic = here.settings.names.retry("gone")
     here.admin.create(topic, 1, -1, {})
     asked = groups("delete", "gone")
-    assert "say --yes" in refused(asked)
+    assert "pass --yes" in refused(asked)
     assert asked.stderr.startswith('- group gone: {"groupName":"gone"')
     assert "its topics stay; as an unknown group it is served with defaults" in asked.stderr
     assert json.loads(groups("delete", "gone", "--yes", "-o", "json").stdout)["deleted"] == "gone"

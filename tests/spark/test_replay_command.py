@@ -54,7 +54,7 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
     assert (dry["counts"], dry["dry_run"], dry["report"]) == ({"send": 5}, True, {"not_sent": 5})
     assert dry["by_cause"] == [{"cause": "timeout", "status": "send", "count": 5}]
     assert dry["by_group"] == [{"group": GROUP, "status": "send", "count": 5}]
-    question = "Send 5 dead letters to their groups' retry topics? Standard input is not a terminal; say --yes"
+    question = "Send 5 dead letters to their groups' retry topics? Standard input is not a terminal; pass --yes"
     assert question in str(invoke(one, *here).exception)
     assert replayed(one) == {}
     assert "was made with \"cause = 'timeout'\"" in str(invoke(one, *here, "--where", "true").exception)
@@ -144,7 +144,7 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
     assert (done["sent"], done["before"]) == (3, 0)
     with pytest.raises(IllegalSetting, match="write KEY=VALUE"):
         submit(spark, [*arguments, "--option", "x"])
-    with pytest.raises(IllegalSetting, match="say --yes"):
+    with pytest.raises(IllegalSetting, match="pass --yes"):
         submit(spark, [*arguments, "--stream", "nightly"])
     with pytest.raises(TopicNotReady, match="a topic does not exist"):
         submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
