@@ -84,7 +84,7 @@ def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:
         given: all of them, by name.
 
     Raises:
-        IllegalSetting: one that cannot be.
+        IllegalSetting: an invalid argument.
     """
     check_types(
         given,

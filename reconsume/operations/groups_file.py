@@ -63,7 +63,7 @@ def parse_groups_file(value: Any) -> GroupsFile:
     """Read what a YAML file holds: `system`, `defaults` for all groups of the file, and `groups` by name.
 
     Raises:
-        IllegalSetting: an unknown key, or a value that cannot be; the message names it.
+        IllegalSetting: an unknown key, or an invalid value; the message names it.
     """
     top = _mapping("the file", value, _TOP)
     switches = tuple(name for name in _fields(SystemConfig) if name != "topicSettings")  # these are [topics] settings

@@ -140,7 +140,7 @@ def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> Su
     """Read one group from JSON, or from what JSON or YAML held.
 
     Raises:
-        IllegalSetting: not JSON, or a field that cannot be; the message names it.
+        IllegalSetting: not JSON, or an invalid field; the message names it.
     """
     what = f"group {group!r}"
     return _check(SubscriptionGroupConfig, what, {"groupName": group} | _object(what, value))
@@ -150,7 +150,7 @@ def parse_system_config(value: str | bytes | Mapping[str, Any]) -> SystemConfig:
     """Read the value of the `%SYS%` key from JSON, or from what JSON or YAML held.
 
     Raises:
-        IllegalSetting: not JSON, or a field that cannot be.
+        IllegalSetting: not JSON, or an invalid field.
     """
     what = f"key {SYSTEM_KEY}"
     return _check(SystemConfig, what, _object(what, value))

@@ -67,7 +67,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     """Carry the command out; whether nothing is wrong, with `--follow` in none of its runs.
 
     Raises:
-        IllegalSetting: options that cannot be, or do not go together.
+        IllegalSetting: invalid options, or options that exclude each other.
         TopicNotReady: there is nothing to reconcile.
     """
     if options.language not in LANGUAGES:

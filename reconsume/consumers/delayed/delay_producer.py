@@ -68,7 +68,7 @@ class SendResult:
     Attributes:
         msg_id: the message's UNIQ_KEY; `cancel` takes it, and consumers see it as `msg_id`.
         topic: where consumers get the message.
-        stored: where it stands now: in `topic`, or where it waits.
+        stored: its current place: in `topic`, or on a delay topic.
     """
 
     msg_id: str
@@ -88,11 +88,11 @@ class DelayProducer:
         conf: librdkafka settings, passed through.
         send_msg_timeout: for one try (RocketMQ: `sendMsgTimeout`).
         retry_times_when_send_failed: how many tries follow the first one. They never store a message twice.
-        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
-        topic_prefix: of the installation's topics.
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None uses the cluster's.
+        topic_prefix: the prefix of the installation's topics.
 
     Raises:
-        IllegalSetting: an argument that cannot be; the message says which and what is allowed.
+        IllegalSetting: an invalid argument; the message names it and the allowed values.
     """
 
     def __init__(
@@ -158,16 +158,16 @@ class DelayProducer:
             delay_level: wait on this level; beyond the table the highest (RocketMQ: DP-01).
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
                 that is past means at once.
-            delay: wait so long from when the brokers store it; at most 40 days.
+            delay: wait for this time after the brokers have stored it; at most 40 days.
             selector: called with all partitions of `topic` and `arg`, gives the one to send to.
             arg: for the selector. Messages of one partition that are not delayed keep the order of their sending.
 
         Raises:
-            IllegalSetting: an argument that cannot be, such as a topic that is no legal target.
+            IllegalSetting: an invalid argument, such as a topic that is no legal target.
             TopicNotAllowed: the message is delayed, and the schedulers do not deliver to this topic.
             TopicNotReady: the topic does not exist, or one of reconsume's own.
-            KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
-            KafkaRefused: the cluster said no.
+            KafkaNotReachable: no acknowledgement in time; the message may have been stored.
+            KafkaRefused: the cluster refused.
         """
         check_types(
             locals(),
@@ -202,7 +202,7 @@ class DelayProducer:
             IllegalSetting: not such an id, or the message was due already (RocketMQ: TM-14).
             TopicNotReady: the CANCEL topic is missing.
             KafkaNotReachable: no acknowledgement in time; the message may be withdrawn or not: try again.
-            KafkaRefused: the cluster said no.
+            KafkaRefused: the cluster refused.
         """
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():

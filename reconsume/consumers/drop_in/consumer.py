@@ -44,14 +44,14 @@ class Consumer(DerivedConsumer):
     Args:
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16).
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics `subscribe`
-            creates; None takes the cluster's.
-        topic_prefix: of the installation's topics.
+            creates; None uses the cluster's.
+        topic_prefix: the prefix of the installation's topics.
         exactly_once: `send_message_back` commits the message's offset too, both in one transaction.
         dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: with one of them as its cause,
             or an error that was raised `from` one, a message is a dead letter at once. Subclasses count. A level wins.
 
     Raises:
-        IllegalSetting: an argument or setting that cannot be; the message says which and what is allowed.
+        IllegalSetting: an invalid argument or setting; the message names it and the allowed values.
     """
 
     # What happens for each message decides the rate of a poll loop: these cost less than `super()`. Ordinary messages
@@ -182,7 +182,7 @@ class Consumer(DerivedConsumer):
                 committed.
 
         Raises:
-            IllegalSetting: an argument that cannot be, or the record does not exist.
+            IllegalSetting: an invalid argument, or the record does not exist.
             SendBackFailed: refused both ways; of a list, `failed` has the positions of those.
             PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message is read again.
         """

@@ -42,7 +42,7 @@ class DropInSettings(GroupSettings):
             ours: the keyword arguments that confluent-kafka does not have, by name.
 
         Raises:
-            IllegalSetting: a setting that cannot be; the message says which and what is allowed.
+            IllegalSetting: an invalid setting; the message names it and the allowed values.
             TypeError: not one dictionary.
             ValueError: no group.
         """

@@ -58,7 +58,7 @@ class ConsumeMessageContext:
         return_type: None if the consumer was shut down before an `async def` listener came back: no outcome.
         acknowledged: so many messages from the front succeeded.
         elapsed_ms: how long the listener took.
-        cause: why it failed, where there was an exception or a result that cannot be.
+        cause: why it failed, where there was an exception or an invalid result.
     """
 
     group: str

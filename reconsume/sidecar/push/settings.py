@@ -59,7 +59,7 @@ class PushSettings(BaseModel):
         topics: a list, or a table of topic and tags such as `"TagA || TagB"`; may be empty with `dapr`, where the app
             says what it wants.
         url: of the app, without a route (with `knative`: of the target itself).
-        consume_from_where: where a partition without a committed offset starts; None takes `auto.offset.reset` of
+        consume_from_where: where a partition without a committed offset starts; None uses `auto.offset.reset` of
             `kafka`, else the last offset. Topics and partitions that appear later are read from their beginning.
         unix_socket: where the app listens instead; the URL then only gives the `Host` header.
         allow_remote_app: a URL that is not loopback must be allowed.
