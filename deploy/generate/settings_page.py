@@ -92,7 +92,7 @@ def _table(title: str, words: str | None, fields: dict[str, FieldInfo], prefix: 
 
 
 def _rows(path: str, field: FieldInfo) -> list[str]:
-    """Of a section in a section those of its settings."""
+    """Return the rows of a section and of its sections."""
     if _is_section(field):
         inner: dict[str, FieldInfo] = field.annotation.model_fields  # type: ignore[union-attr]  # it is a section
         return [_row(f"{path}.{name}", one) for name, one in inner.items()]

@@ -1,4 +1,4 @@
-"""What a command shows on a terminal, as SVG without fonts or files from elsewhere."""
+"""The output of a command on a terminal, as SVG without fonts or files from elsewhere."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class InMemoryKafka:
         self.settle()
 
     def _make_lanes(self) -> None:
-        """As `reconsume topics apply` does: the lanes of the groups' own policies."""
+        """Create the delay topics of the groups' own policies, as `reconsume topics apply` does."""
         maker = TopicMaker(self._handle.admin, self._names, self._settings.topics, self._groups)
         groups = self._groups()
         for one in groups.by_name.values():

@@ -42,7 +42,7 @@ class LastingProducer:
             return len(self._producer) + sum(map(len, self._given_up))
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
-        """As `confluent_kafka.Producer.produce` does.
+        """Produce as `confluent_kafka.Producer.produce` does.
 
         Raises:
             BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same

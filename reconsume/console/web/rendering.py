@@ -181,7 +181,7 @@ def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
 
 
 def _weight(part: str) -> float:
-    """Of `zh-CN;q=0.9`; what cannot be read weighs nothing."""
+    """Return the weight in `zh-CN;q=0.9`; an unreadable one is 0."""
     _, found, weight = part.replace(" ", "").partition(";q=")
     try:
         return float(weight) if found else 1.0

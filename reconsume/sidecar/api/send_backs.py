@@ -54,7 +54,7 @@ class _Failed(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """As `Message.msg_id` has it."""
+        """Return the id, as in `Message.msg_id`."""
         with suppress(MalformedProperty):
             if unique := text_property(self.request.headers, UNIQ_KEY):
                 return unique

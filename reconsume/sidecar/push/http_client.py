@@ -180,11 +180,11 @@ class Http1Connection(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Of `asyncio.Protocol`."""
+        """Called by asyncio."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Of `asyncio.Protocol`."""
+        """Called by asyncio."""
         if self._answer is None or self._answer.done():
             self.close()  # nobody has asked for it
             return
@@ -201,7 +201,7 @@ class Http1Connection(asyncio.Protocol):
                 self._fail("the head of its answer is too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Of `asyncio.Protocol`."""
+        """Called by asyncio."""
         self.reusable = False
         if self._answer is None or self._answer.done():
             return

@@ -8,7 +8,17 @@ from typing import Final
 
 import pytest
 
-from tests.support.prose import ROOT, broken_links, error_texts, long_lines, openings, pages, phrases, programs
+from tests.support.prose import (
+    ROOT,
+    broken_links,
+    docstring_openings,
+    error_texts,
+    long_lines,
+    openings,
+    pages,
+    phrases,
+    programs,
+)
 
 ENGLISH: Final = [page for page in pages() if "zh-CN" not in page.name]
 ERRORS: Final = error_texts()
@@ -44,6 +54,10 @@ def test_links_and_anchors_exist(page: Path) -> None:
 
 def test_docstrings_comments_help_and_logs_read_as_english() -> None:
     assert [found for program in programs() for found in phrases(program)] == []
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    assert [found for program in programs() for found in docstring_openings(program)] == []
 
 
 def test_errors_begin_with_their_subject() -> None:
