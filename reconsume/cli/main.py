@@ -55,10 +55,10 @@ class _LaterGroup(TyperGroup):
 for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
-    "dlq": "Dead letters of a group: look, take away, send again.",
-    "quarantine": "Records that could not be delivered.",
-    "positions": "Where the scheduler workers stand.",
-    "config": "Settings, without starting anything.",
+    "dlq": "Inspect, export, resend and resolve a group's dead letters.",
+    "quarantine": "Undeliverable records.",
+    "positions": "The positions of scheduler workers.",
+    "config": "Check and show settings.",
 }.items():
     app.add_typer(typer.Typer(cls=_LaterGroup), name=_name, help=_help, no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def reconsume(
         bool, typer.Option("--version", is_eager=True, callback=_show_versions, help="show the installed version")
     ] = False,
 ) -> None:
-    """RocketMQ's retry semantics for consumers of Apache Kafka."""
+    """Retries, delayed messages and dead letters for consumers of Apache Kafka."""
 
 
 @app.command()
@@ -119,7 +119,7 @@ def chaos(
     sidecar: Annotated[bool, typer.Option("--sidecar", help="add a sidecar and its app, which fail too")] = False,
     output: Output = "table",
 ) -> None:
-    """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
+    """Cause faults on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
     from reconsume.cli.chaos.run import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
@@ -176,7 +176,7 @@ def console(
         typer.Option(metavar="FOLDER", help="folder of the index of dead letters; default: the user's cache"),
     ] = None,
 ) -> None:
-    """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
+    """Serve pages for a browser: waiting messages, dead letters and their causes, resends."""
     from reconsume.cli.actions.processes import run_console
 
     own = {

@@ -38,7 +38,7 @@ def _read(
 
 @with_options(app, "check", read=_read)
 def check(read: tuple[str, Settings], output: Output = "table") -> None:
-    """Say what is wrong with file, environment and command line; exit code 2 if something is. Asks no broker."""
+    """Check file, environment and command line; exit code 2 if something is wrong. Contacts no broker."""
     if check_output(output):
         print_json({"process": read[0], "ok": True})
     else:
@@ -47,7 +47,7 @@ def check(read: tuple[str, Settings], output: Output = "table") -> None:
 
 @with_options(app, "show", read=_read)
 def show(read: tuple[str, Settings], output: Output = "json") -> None:
-    """Print the settings in force, as JSON by default; librdkafka's and the token are masked: they hold passwords."""
+    """Print the settings in force, as JSON by default; librdkafka's settings and the token are masked."""
     shown = read[1].model_dump(mode="json")
     if check_output(output):
         print_json(shown)

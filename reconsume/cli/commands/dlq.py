@@ -100,7 +100,7 @@ def list_letters(
 
 @on_kafka(app, "show")
 def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
-    """Show one dead letter: why, since when, its headers and its value."""
+    """Show one dead letter: cause, time, headers and value."""
     one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = (
@@ -131,7 +131,7 @@ def export_letters(
         Path | None, typer.Option(help="output file, which must not exist; default: standard output")
     ] = None,
 ) -> None:
-    """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
+    """Write a group's dead letters to a file; they stay on their topic. Standard error has the number."""
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
@@ -160,7 +160,7 @@ def resend_letters(
     max_replays: Annotated[int, typer.Option(min=1, help="leave out messages that were resent this often")] = 2,
     yes: Yes = False,
 ) -> None:
-    """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
+    """Resend dead letters to their group, each once; for more than 10,000 see `reconsume replay`."""
     cluster, as_json = here
     chosen = _chosen(cluster, group, records, wanted, all_of_them=all_of_them)
     plan = plan_resend(cluster, group, chosen, max_replays=max_replays) if chosen else []
@@ -185,7 +185,7 @@ def resolve_letters(
     all_of_them: All = False,
     yes: Yes = False,
 ) -> None:
-    """Resolve open dead letters that need no resend, with a reason; they stay where they are."""
+    """Resolve open dead letters that need no resend, with a reason; they stay on their topic."""
     chosen = _chosen(here.cluster, group, records, wanted, all_of_them=all_of_them)
     if chosen and not confirm(f"Resolve {counted(len(chosen), 'dead letter')} of {group}?", yes=yes):
         return
@@ -195,7 +195,7 @@ def resolve_letters(
 
 @on_kafka(app, "reopen")
 def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
-    """Open dead letters again that were resolved."""
+    """Reopen resolved dead letters."""
     chosen = _chosen(here.cluster, group, records, Filter(), all_of_them=False)
     _tell_changed(group, reopen(here.cluster, group, chosen), "opened", as_json=here.as_json)
 

@@ -48,7 +48,7 @@ def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
 
 @on_kafka(app, "get", output="json")
 def show_group(here: Here, group: str) -> None:
-    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
+    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults if it is not registered."""
     groups = read_groups(here.cluster)
     config = groups.find(group)
     if here.as_json:
@@ -75,7 +75,7 @@ def set_groups(
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,
 ) -> None:
-    """Register or change a group, or after a question what holds for all groups; running processes follow at once."""
+    """Register or change a group, or the settings of all groups; running processes follow at once."""
     of_group = _given(
         retryMaxTimes=retry_max_times,
         retryQueueNums=retry_queue_nums,
@@ -148,7 +148,7 @@ def _ask_for_all(groups: Groups, lines: Sequence[str], *, yes: bool) -> None:
 def delete_group(
     here: Here, group: Annotated[str, typer.Argument(help="a registered group")], yes: Yes = False
 ) -> None:
-    """Unregister a group. Its topics stay, with what is in them."""
+    """Unregister a group. Its topics and their records stay."""
     groups = read_groups(here.cluster)
     known = groups.by_name.get(group)
     if known is None and group not in groups.unreadable:

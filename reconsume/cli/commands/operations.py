@@ -35,7 +35,7 @@ def status(
     here: Here,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="repeat every 2 s until Ctrl-C")] = False,
 ) -> None:
-    """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
+    """Show waiting and overdue records by level, and the retries and dead letters of each group."""
     from reconsume.cli.actions.status import show_status, watch_status
 
     (watch_status if watch else show_status)(here.cluster, as_json=here.as_json)
@@ -50,7 +50,7 @@ def doctor(
         bool, typer.Option(help="send a record through the shortest level to %RETRY%reconsume-doctor")
     ] = True,
 ) -> None:
-    """Examine the installation: what is wrong, and the command that fixes it; exit code 1 if there is a problem."""
+    """Examine the installation and print a remedy for each problem; exit code 1 if there is one."""
     from reconsume.cli.actions.doctor import run_doctor
 
     cluster, as_json = here

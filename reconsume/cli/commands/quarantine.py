@@ -62,7 +62,7 @@ def release_records(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Give records back to the schedulers, each once; first mend what was wrong."""
+    """Return records to the schedulers, each once; fix the cause first."""
     if bool(records) == all_of_them:
         raise IllegalSetting("name the records as PARTITION/OFFSET, or pass --all")
     changes = dict(_change(text) for text in header or ())

@@ -45,7 +45,7 @@ def replay(
     remote: SparkRemote = None,
     spark_option: SparkOptions = None,
 ) -> None:
-    """Replay dead letters with Spark: plan, show, ask, send, report. The same plan never sends one twice."""
+    """Resend dead letters chosen by SQL, with Spark: plan, confirm, send, report. A plan sends none twice."""
     need_spark()
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.replay import ReplayOptions
@@ -94,7 +94,7 @@ def reconcile(
     remote: SparkRemote = None,
     spark_option: SparkOptions = None,
 ) -> None:
-    """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
+    """Account for every failed message, with Spark; exit code 1 if there is a finding."""
     need_spark()
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics

@@ -74,15 +74,15 @@ def _published(system: SystemConfig) -> dict[str, Any]:
 
 @on_kafka(app, "plan")
 def show_plan(here: Here) -> None:
-    """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
+    """Show missing topics, wrong settings, and the settings that `apply` publishes."""
     _show(make_plan(here.cluster), as_json=here.as_json)
 
 
 @on_kafka(app, "apply")
 def make_topics(here: Here, yes: Yes = False) -> None:
-    """Make the missing topics, add partitions to delay topics that lack some, and publish the settings of topics.
+    """Create missing topics, add missing partitions to delay topics, and publish the settings of topics.
 
-    Settings of topics that exist stay; the command that changes them is shown.
+    Settings of existing topics stay; the command that changes them is shown.
     """
     plan = make_plan(here.cluster)
     if plan.is_empty or not here.as_json:
@@ -154,7 +154,7 @@ def show_acls(
     ] = False,
     principal: Annotated[str | None, typer.Option(help="principal; default: User:<role>")] = None,
 ) -> None:
-    """Print the rights that a role needs, no more and no less, as kafka-acls.sh commands. Asks no broker."""
+    """Print exactly the rights that a role needs, as kafka-acls.sh commands. Contacts no broker."""
     settings, wanted = here.settings, role_named(role)
     if wanted in (Role.CONSUMER, Role.SIDECAR) and not (group and topic):
         raise IllegalSetting(f"--role {role} needs --group and, for each topic that it reads, --topic")
