@@ -76,7 +76,7 @@ def release_records(
         print_json(released)
     else:
         count = release(here.cluster, chosen, changes)
-        print_line(f"{count} released; what still cannot be delivered comes back here with its reason")
+        print_line(f"{count} released; records that are still undeliverable return here with their reason")
 
 
 def _change(text: str) -> tuple[str, str]:

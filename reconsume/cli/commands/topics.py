@@ -136,7 +136,7 @@ def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) ->
         print_json({"made": made, "grown": grown, "published": [asdict(one) for one in planned.publishes]})
     else:
         if planned.topics.missing:
-            print_line(f"made {counted(len(made), 'topic')}")
+            print_line(f"created {counted(len(made), 'topic')}")
         if grown:
             print_line(f"added partitions to {counted(len(grown), 'topic')}")
         if planned.publishes:
@@ -179,4 +179,4 @@ def show_acls(
         for right, command in zip(rights, commands, strict=True):
             print_line(f"# {right.why}\n{command}")
     for pattern in unsayable(settings.allowed_real_topics) if wanted is Role.SCHEDULER else ():
-        tell(f"allowed_real_topics {pattern!r} cannot be said in ACLs: grant Write on those topics too")
+        tell(f"ACLs cannot express allowed_real_topics {pattern!r}: grant Write on those topics too")
