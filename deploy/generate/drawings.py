@@ -104,21 +104,21 @@ def _life_of_a_message() -> str:
 
     def step(y: int, start: str, end: str, text: str) -> None:
         left, right = places[start], places[end]
-        drawing.note((left + right) // 2, y - 8, text)
+        drawing.note((left + right) // 2, y - 8, text, style="over")
         drawing.arrow(f"M{left} {y}H{right + (-3 if right > left else 3)}")
 
     step(112, "flights", "consumer", "1. poll")
-    drawing.note(240, 140, "listener fails")
+    drawing.note(240, 140, "listener fails", style="over")
     step(176, "consumer", "delay", "2. send back: a copy")
     step(212, "delay", "consumer", "acknowledged")
     step(248, "consumer", "flights", "3. commit the offset")
-    drawing.note(440, 288, f"waits for {format_duration(_FIRST)}")
+    drawing.note(440, 288, f"waits for {format_duration(_FIRST)}", style="over")
     drawing.box("frame", 426, 308, 436, 104)
-    drawing.note(644, 328, "one transaction")
+    drawing.note(644, 328, "one transaction", style="over")
     step(360, "scheduler", "retry", "4. write the message")
     step(396, "scheduler", "delay", "commit the offset")
     step(448, "retry", "consumer", "5. poll: the same message, reconsume_times = 1")
-    drawing.note(240, 476, "listener succeeds")
+    drawing.note(240, 476, "listener succeeds", style="over")
     step(510, "consumer", "retry", "6. commit the offset")
     return drawing.text()
 
@@ -140,9 +140,9 @@ def _exactly_once() -> str:
     drawing.box("process", 478, 110, 110, 64, "scheduler")
     drawing.box("frame", 616, 44, 246, 232)
     drawing.note(739, 34, "transaction of the scheduler")
-    drawing.box("topic", 630, 60, 218, 60, "delivery", _RETRY)
-    drawing.box("topic", 630, 134, 218, 56, "offset", "(of the delay topic)")
-    drawing.box("topic", 630, 204, 218, 60, "position", _NAMES.positions)
+    drawing.box("topic", 626, 60, 228, 60, "delivery", _RETRY)
+    drawing.box("topic", 626, 134, 228, 56, "offset", "(of the delay topic)")
+    drawing.box("topic", 626, 204, 228, 60, "position", _NAMES.positions)
     drawing.arrow("M154 130C176 130 176 96 200 96")
     drawing.arrow("M154 154C176 154 176 192 200 192")
     drawing.arrow("M430 96C462 96 462 130 476 134")
@@ -162,10 +162,10 @@ def _reconcile() -> str:
         300,
     )
     kinds = (
-        (f"{_NAMES.prefix}DELAY.*", "(what failed)"),
-        (f"{_NAMES.prefix}RETRY.*", "(what returned)"),
-        (f"{_NAMES.prefix}DLQ.*", "(what never succeeded)"),
-        (_NAMES.quarantine, "(what was undeliverable)"),
+        (f"{_NAMES.prefix}DELAY.*", "(failed messages)"),
+        (f"{_NAMES.prefix}RETRY.*", "(retries)"),
+        (f"{_NAMES.prefix}DLQ.*", "(dead letters)"),
+        (_NAMES.quarantine, "(undeliverable records)"),
     )
     for at, (name, told) in enumerate(kinds):
         drawing.box("dead" if at > 1 else "topic", 24, 20 + 66 * at, 220, 54, name, told)

@@ -24,9 +24,9 @@ _STYLE: Final = """
     .dead { fill: #ffebe9; stroke: #cf222e; stroke-width: 1.5; }
     .frame { fill: none; stroke: #1a7f37; stroke-width: 1.5; stroke-dasharray: 6 4; }
     text { fill: #1f2328; text-anchor: middle; }
-    .left { text-anchor: start; }
     .mono { font: 13.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
     .note { font-size: 13px; fill: #57606a; }
+    .over { font-size: 13px; fill: #57606a; stroke: #ffffff; stroke-width: 5; paint-order: stroke; }
     .arrow { fill: none; stroke: #57606a; stroke-width: 1.8; marker-end: url(#head); }
     .life { stroke: #8c959f; stroke-width: 1.2; stroke-dasharray: 4 4; }
     .head { fill: #57606a; }
@@ -38,6 +38,7 @@ _STYLE: Final = """
       .frame { stroke: #3fb950; }
       text { fill: #f0f6fc; }
       .note { fill: #9198a1; }
+      .over { fill: #9198a1; stroke: #0d1117; }
       .arrow { stroke: #9198a1; }
       .life { stroke: #656c76; }
       .head { fill: #9198a1; }
@@ -72,7 +73,7 @@ class Drawing:
         )
         first = y + height / 2 - 10.5 * (len(lines) - 1) + 5
         for number, line in enumerate(lines):
-            style = "mono" if "." in line.strip(".") and " " not in line else "note" if line.startswith("(") else ""
+            style = "note" if line.startswith("(") else "mono" if "." in line.strip(".") and " " not in line else ""
             shown = line.strip("()") if style == "note" else line
             self._text(shown, x + width / 2, first + 21 * number, style, width)
 
@@ -109,7 +110,7 @@ aria-labelledby="title desc">
 """
 
     def _text(self, text: str, x: float, y: float, style: str, room: int) -> None:
-        letters = {"mono": _MONO, "note": _SMALL}.get(style.partition(" ")[0], _WIDE)
+        letters = {"mono": _MONO, "note": _SMALL, "over": _SMALL}.get(style, _WIDE)
         if len(text) * letters > room:
             raise ValueError(f"{text!r} needs {len(text) * letters:.0f} pixels and has {room}")
         kind = f' class="{style}"' if style else ""

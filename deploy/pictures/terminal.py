@@ -1,7 +1,8 @@
-"""What a command shows on a terminal, as SVG without fonts or files from elsewhere."""
+"""The output of a command on a terminal, as SVG without fonts or files from elsewhere."""
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import io
 import os
@@ -68,6 +69,7 @@ def screen(command: Sequence[str], env: dict[str, str], seconds: float = 600.0, 
         command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, env=env | {"TERM": "xterm-256color"}
     )
     os.close(theirs)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     shown, deadline = "", time.monotonic() + seconds
     while time.monotonic() < deadline:
         if first_screens and shown.count(_CLEAR) > first_screens:
@@ -79,7 +81,7 @@ def screen(command: Sequence[str], env: dict[str, str], seconds: float = 600.0, 
                 break
             continue
         try:
-            shown += os.read(ours, 65_536).decode(errors="replace")
+            shown += decoder.decode(os.read(ours, 65_536))
         except OSError:  # Linux: the other end is closed
             break
     if process.wait(max(1.0, deadline - time.monotonic())):

@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: pages that stand outside `docs/`, and links to files that are no pages."""
+"""Additions to MkDocs: pages outside `docs/`, and links to files that are not pages."""
 
 from __future__ import annotations
 

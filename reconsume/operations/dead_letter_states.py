@@ -1,4 +1,4 @@
-"""What became of dead letters: the topic of their states."""
+"""The topic of the states of dead letters."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ WITH_STATES: Final = (SEND, "superseded")
 
 
 class ResendVerdict(NamedTuple):
-    """What becomes of a dead letter that is to be sent again; the status is a key of `REASONS`."""
+    """The verdict on a dead letter to resend; the status is a key of `REASONS`."""
 
     record: DeadLetterRecord
     status: str
@@ -69,7 +69,7 @@ def new_replay_id(by: str, now_ms: float) -> str:
 def plan_resend(
     cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """What `resend` would do now; writes nothing.
+    """Return the plan of `resend`; writes nothing.
 
     Raises:
         IllegalSetting: too many are named, or none.
@@ -87,7 +87,7 @@ def find_lane(cluster: Cluster) -> list[Partition]:
     """
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
-        raise TopicNotReady(f"topic {lane} does not exist; `reconsume topics apply` makes what is missing")
+        raise TopicNotReady(f"topic {lane} does not exist; create it: reconsume topics apply")
     return found
 
 

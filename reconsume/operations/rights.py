@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 
 
 class Role(Enum):
-    """Who asks Kafka for something; each may have a principal of its own."""
+    """A role towards Kafka; each may have a principal of its own."""
 
     who: str
 
@@ -51,7 +51,7 @@ def role_named(name: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What may be done to one resource.
+    """A right on one resource.
 
     Attributes:
         resource: `topic`, `group`, `transactional-id` or `cluster`.
@@ -76,7 +76,7 @@ def rights_of(
     exactly_once: bool = False,
     allowed_real_topics: Sequence[str] = (),
 ) -> list[Right]:
-    """What a role needs.
+    """Return the rights of a role.
 
     Args:
         role: who.
@@ -232,7 +232,7 @@ def _admin(names: TopicNames) -> list[Right]:
 
 
 def acl_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """What to run, with Kafka's own tool."""
+    """Return the commands of Kafka's own tool."""
     return [_command(right, principal, bootstrap_servers) for right in rights]
 
 

@@ -1,4 +1,4 @@
-"""What waits, and what each group has: numbers for `reconsume status` and the console."""
+"""The waiting records and those of each group: numbers for `reconsume status` and the console."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What waits on each scheduled topic, and the retry and dead-letter topics of each group."""
+    """The waiting records of each scheduled topic, and the retry and dead-letter topics of each group."""
 
     at_ms: int
     waiting: list[LaneStatus]
@@ -137,7 +137,7 @@ def _left(
 
 
 def _span(start: int, end: int, commit: Commit | None) -> Span:
-    """What is left of a partition: without what was delivered out of turn, as the commit's metadata tells."""
+    """Return the unfinished rest of a partition, without records that the metadata marks as delivered."""
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:

@@ -46,7 +46,7 @@ class Life:
         """Begin no further delivery; it may be said again and again."""
         with self._changed:
             if self.phase is not Phase.QUIESCING:
-                logger.info("quiescing: no further delivery begins, %d are in flight", self.in_flight)
+                logger.info("quiescing: no new deliveries, %d in flight", self.in_flight)
             self.phase = Phase.QUIESCING
 
     @property
@@ -89,4 +89,4 @@ class ProcessPart(Protocol):
         """Whether it works or waits; False if only a restart of the process would make it go on."""
 
     def checks(self) -> dict[str, str | None]:
-        """What is wrong, by the name of the check; None where all is well. An app that is red is nothing wrong."""
+        """Return the problems by the name of the check; None where all is well. A red app is no problem."""

@@ -104,13 +104,13 @@ class Problem(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent."""
+        """The body of the answer."""
         facts = {"type": _TYPE + self.kind, "title": self.title, "status": self.status, "detail": self.detail}
         return facts | self.more
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is sent with it."""
+        """The headers of the answer."""
         headers = {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
         if self.status == 401:  # noqa: PLR2004 - RFC 9110 wants the challenge with it
             headers["www-authenticate"] = "Bearer"

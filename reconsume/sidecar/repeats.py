@@ -76,7 +76,7 @@ class EarlierSendBacks:
         self._left_out = 0
 
     def get(self, attempt: Attempt, now_ms: float) -> RecentSendBack | None:
-        """What was written for an attempt, unless that is too long ago."""
+        """Return the record of an attempt, unless it is too old."""
         if now_ms >= self._until_ms:
             self._kept.clear()
         return self._kept.get(attempt)

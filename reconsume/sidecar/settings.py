@@ -56,7 +56,7 @@ class TlsSettings(_Strict):
 
 
 class LimitSettings(_Strict):
-    """What the API takes; beyond it answers 413, 431 or 429."""
+    """The limits of the API; beyond them it answers 413, 431 or 429."""
 
     body_mib: Annotated[float, Field(gt=0)] = 16
     header_kib: Annotated[int, Field(ge=1)] = 32
@@ -101,7 +101,7 @@ class CallerSettings(_Strict):
     def _stars_are_at_the_end(cls, value: list[str]) -> list[str]:
         for one in value:
             if not one or "*" in one[:-1]:
-                raise IllegalSetting(f"{one!r} is no name, and no beginning of a name with one * behind it")
+                raise IllegalSetting(f"{one!r} is neither a name nor the beginning of one followed by *")
         return value
 
     @model_validator(mode="after")

@@ -42,7 +42,7 @@ class HeaderColumns:
 
     @classmethod
     def of(cls, headers: Column) -> Self:
-        """Of an array of (key string, value binary), or null."""
+        """Read an array of (key string, value binary), or null."""
         last_first = F.reverse(headers)
         return cls(last_first["key"], last_first["value"])
 

@@ -1,4 +1,4 @@
-"""What a Kafka topic is to reconsume, as expressions; the code is that of `reconsume.delay_levels.wire.names`."""
+"""The kinds of Kafka topics as expressions; the code is that of `reconsume.delay_levels.wire.names`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kind_of(topic: Column, prefix: str) -> Column:
 
 
 def rest_of(topic: Column, head: str) -> Column:
-    """What follows `head` in a topic that begins with it, else null."""
+    """Return the rest of a topic that begins with `head`, else null."""
     return F.when(topic.startswith(head), F.substr(topic, F.lit(len(head) + 1)))
 
 

@@ -1,4 +1,4 @@
-"""What is done with a Spark session beside reading Kafka."""
+"""Steps on a Spark session besides reading Kafka."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def cores_of(spark: SparkSession) -> int | None:
 
 @contextmanager
 def small_methods(spark: SparkSession) -> Iterator[None]:
-    """What is planned meanwhile is made of many methods where one loop would be too large."""
+    """Let Spark plan many small methods in place of one loop that is too large."""
     if not spark.conf.isModifiable(_LIMIT):
         yield
         return

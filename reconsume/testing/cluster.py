@@ -1,4 +1,4 @@
-"""What a Kafka in memory keeps: topics, their records, groups with members and offsets. No client, no thread."""
+"""The contents of a Kafka in memory: topics, records, groups with members and offsets. No client, no thread."""
 
 from __future__ import annotations
 

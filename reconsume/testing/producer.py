@@ -20,7 +20,7 @@ _SLICE_SECONDS: Final = 0.05
 
 
 class GroupMetadata(NamedTuple):
-    """What a consumer tells of its membership, for transactions."""
+    """The membership of a consumer, for transactions."""
 
     group: str
     generation: int
@@ -209,7 +209,7 @@ def as_headers(headers: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) ->
 def as_message(
     record: Unwritten, partition: int = -1, offset: int = -1001, timestamp: tuple[int, int] = (0, -1)
 ) -> Message:
-    """What confluent-kafka would show of a record."""
+    """Return a record as confluent-kafka would show it."""
     return Message(
         topic=record.topic,
         partition=partition,

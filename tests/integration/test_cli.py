@@ -55,7 +55,7 @@ def test_topics_are_planned_made_once_and_never_without_a_yes(run: Run, one: Ins
     assert len(plan["missing"]) == 26
     refused = run("topics", "apply")
     assert refused.returncode == 2
-    assert "Standard input is not a terminal; say --yes" in refused.stderr
+    assert "Standard input is not a terminal; pass --yes" in refused.stderr
     assert one.admin.partitions([one.settings.names.groups]) == {}
     made = run("topics", "apply", "--yes", "-o", "json")
     assert len(json.loads(made.stdout)["made"]) == 26

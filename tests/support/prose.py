@@ -10,7 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "WIDTH", "broken_links", "error_texts", "long_lines", "openings", "pages", "phrases", "programs"]
+__all__ = [
+    "ROOT",
+    "WIDTH",
+    "broken_links",
+    "docstring_openings",
+    "error_texts",
+    "long_lines",
+    "openings",
+    "pages",
+    "phrases",
+    "programs",
+]
 
 ROOT: Final = Path(__file__).parents[2]
 WIDTH: Final = 120
@@ -85,6 +96,17 @@ def openings(path: Path) -> list[str]:
         for number, line in prose(path)
         if not line.startswith(("#", "**"))
         for found in OPENINGS.finditer(line)
+    ]
+
+
+def docstring_openings(program: Path) -> list[str]:
+    """Docstrings that begin with a clause in place of a verb or a noun."""
+    return [
+        f"{program.relative_to(ROOT)}:{node.name if hasattr(node, 'name') else 'module'}: {text.splitlines()[0]!r}"
+        for node in ast.walk(ast.parse(program.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
+        and (text := ast.get_docstring(node))
+        and re.match(r"(What|Whatever|Whoever|Whose|Who|Nobody|Somebody|Someone|Of|As)\b", text)
     ]
 
 

@@ -229,7 +229,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._writing.cancel()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class has it
-        """What no application can answer, because no request came of it."""
+        """Answer bytes that are no request; no application can."""
         self._refuse(self._refusal)
 
     def _refuse(self, status: int) -> None:

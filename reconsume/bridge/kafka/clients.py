@@ -85,7 +85,7 @@ def forget(bootstrap_servers: str) -> None:
 
 
 def clients_of(settings: Mapping[str, Any]) -> Clients:
-    """Who makes the clients for the address in these settings."""
+    """Return the maker of clients for the address in these settings."""
     return _served.get(str(settings.get("bootstrap.servers")), _REAL)
 
 

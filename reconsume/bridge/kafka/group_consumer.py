@@ -44,7 +44,7 @@ class PartitionOwner(Protocol):
         """These are given away; they are still ours."""
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Someone else has these already."""
+        """Forget partitions that other members own already."""
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
         """The answer to a commit that nobody waited for."""
@@ -85,7 +85,7 @@ class GroupConsumer:
         return self._consumer.poll(seconds)
 
     def consume(self, count: int) -> list[Message]:
-        """What there is without a wait."""
+        """Return the available records without waiting."""
         return self._consumer.consume(count, 0)
 
     def start(self, offsets: Mapping[Partition, int]) -> None:
@@ -108,7 +108,7 @@ class GroupConsumer:
             self._consumer.resume(wanted)
 
     def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
-        """What the group has committed of each.
+        """Return the group's committed offset of each.
 
         Raises:
             ReconsumeError: no broker answers.
@@ -186,7 +186,7 @@ class GroupConsumer:
         return found.offset
 
     def group_metadata(self) -> Any:
-        """What makes a transaction fail once this member has lost a partition (KIP-447)."""
+        """Return the metadata that fences a transaction once this member has lost a partition (KIP-447)."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:

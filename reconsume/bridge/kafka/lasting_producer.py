@@ -91,7 +91,7 @@ class LastingProducer:
             raise translate(error, delivery.doing) from error
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
-        """As `confluent_kafka.Producer.produce` does.
+        """Produce as `confluent_kafka.Producer.produce` does.
 
         Raises:
             BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
@@ -148,7 +148,7 @@ class LastingProducer:
             old, self._broken = self._producer, None
             self._given_up.append(old)
             self._connections, self._producer = self._made()
-        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(old), why)
+        logger.error("producer replaced, retrying %d records: %s", len(old), why)
         # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
         # someone may be in its `flush`.
         threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()

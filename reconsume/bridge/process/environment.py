@@ -1,4 +1,4 @@
-"""What comes from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
+"""Values from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class _Wish:
 
 @dataclass(slots=True)
 class _Partition:
-    """What is wanted of one partition.
+    """The wanted records of one partition.
 
     Attributes:
         wanted: who waits, by offset.

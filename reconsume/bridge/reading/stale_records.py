@@ -131,7 +131,7 @@ class StaleRecords:
 def committed_offsets(
     consumer: Consumer, partitions: list[TopicPartition], timeout: float = _TIMEOUT
 ) -> dict[Partition, int]:
-    """What the consumer's group has committed, negative where that is nothing.
+    """Return the committed offsets of the consumer's group, negative where there is none.
 
     Raises:
         KafkaNotReachable: no answer within so many seconds.

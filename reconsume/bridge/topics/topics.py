@@ -51,7 +51,7 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What `topics apply` would make, and what it would leave alone.
+    """The topics that `topics apply` would create, and those that it would leave alone.
 
     Attributes:
         growing: topics that get more partitions, with the number that they have.
@@ -115,7 +115,7 @@ class TopicMaker:
 
     @cached_property
     def facts(self) -> ClusterFacts:
-        """What the cluster says of itself; asked once."""
+        """Return the cluster's facts; asks once."""
         return self._admin.facts()
 
     def make(self, wanted: WantedTopic) -> bool:
@@ -143,7 +143,7 @@ class TopicMaker:
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():
-            raise KafkaNotReachable(f"topic {min(missing)} was made and is not known to all brokers yet")
+            raise KafkaNotReachable(f"topic {min(missing)} was created and is not known to all brokers yet")
         return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:

@@ -171,7 +171,7 @@ class ExactlyOnceWriter:
                 self._write(self._inbox(failed), offsets, group_metadata)
             except _BY_THE_INBOX as second:
                 raise SendBackFailed(f"{first}; then {second}") from second
-            logger.warning("%s; the scheduler has taken it through %s", first, self._names.send_back)
+            logger.warning("%s; sent through %s instead", first, self._names.send_back)
 
     def close(self) -> None:
         """Let go at once; no transaction is open."""
@@ -266,7 +266,7 @@ class ExactlyOnceWriter:
         self._transactional_id += f"-{secrets.token_hex(4)}"
         self._transactions = Transactions(self._settings | {"transactional.id": self._transactional_id})
         self._was_shut_out = False
-        logger.warning("another producer took the transactional id over, going on as %s", self._transactional_id)
+        logger.warning("another producer took over the transactional id, continuing as %s", self._transactional_id)
 
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Be registered with the transaction coordinator."""

@@ -91,7 +91,7 @@ class ExclusiveWriter:
         except InDoubt as error:
             why = translate(error.cause, self._doing)
             raise KafkaNotReachable(
-                f"{why}; whether the last records were sent is not known. Run it again: it leaves out what was sent"
+                f"{why}; whether the last records were sent is not known. Run it again: it leaves out sent records"
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error
@@ -100,6 +100,6 @@ class ExclusiveWriter:
         if error.cause.code() in SHUT_OUT:
             return WriterReplaced(
                 f"{self._doing}: another process has begun to do the same, so this one stops. "
-                "Run it again: it leaves out what was sent"
+                "Run it again: it leaves out sent records"
             )
         return translate(error.cause, self._doing)

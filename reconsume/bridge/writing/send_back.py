@@ -41,7 +41,7 @@ def _nobody_asks(_copy: SendBackCopy, _stored_ms: int) -> None:
 
 
 def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
-    """What is told when neither way was open; too large for one of them is no verdict on the record."""
+    """Return the error when neither way was open; too large for one of them is no verdict on the record."""
     failed = SendBackFailed(f"{first}; then {second}")
     failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
     return failed

@@ -70,7 +70,7 @@ class ShutOut(_Ended):
 
 
 class _Voice:
-    """What librdkafka logs of one producer; when that was left it is shut out, which it calls fatal, and is no news."""
+    """The log lines of one librdkafka producer. A producer that was left is fenced; its fatal error is no news."""
 
     def __init__(self, told: Any) -> None:
         self._told = told
@@ -84,7 +84,7 @@ class _Voice:
 
 
 class Transactions:
-    """Of one transactional id. For one thread at a time, which never hangs with librdkafka.
+    """Transactions of one transactional id, for one thread at a time, which never hangs with librdkafka.
 
     Guarantees:
         1. What a transaction has left behind counts for no later one. A producer is replaced by one with a newer epoch
@@ -235,7 +235,7 @@ class Transactions:
             try:
                 self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
             except TimeoutError:
-                logger.warning("a producer does not end; what it has left open is ended by the next one")
+                logger.warning("producer did not end; the next one aborts its open transaction")
         self._bounded.close()
 
     def _with_reason(self, error: KafkaException) -> KafkaException:

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a seed is a schedule."""
+"""The schedule of faults, determined by a seed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple
 
 
 def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[FaultKind, ...]:
-    """What can be done here: only Linux tells which process the broker is, and lets others limit its files.
+    """Return the possible faults: only Linux tells which process the broker is, and lets others limit its files.
 
     An app sees a local try like any other, so beside one no send-back may be refused: the judge would miss it.
     """

@@ -68,7 +68,7 @@ def _whole(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def moment(milliseconds: int | None) -> str | None:
-    """Of a header it may be anything; what no calendar has is shown as it is."""
+    """Return a moment as text; a header may hold anything, and an impossible date is shown as it is."""
     if milliseconds is None:
         return None
     try:

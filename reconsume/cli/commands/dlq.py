@@ -45,14 +45,18 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
 
 
 def _wanted(
-    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
-    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    text: Annotated[
+        str | None, typer.Option(help="text in the cause, the exception's class or the stack trace")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
-    state: Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[
+        str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="id of the first copy: topic/partition/offset")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since this time: 2026-11-22 10:00 (UTC), or an age: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before this time")] = None,
+    state: Annotated[str | None, typer.Option(help=f"state: {', '.join(STATES).lower()}")] = None,
 ) -> Filter:
     if state is not None and state.upper() not in STATES:
         raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
@@ -69,8 +73,8 @@ def list_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
+    before: Annotated[str | None, typer.Option(metavar="WHERE", help="continue where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
     page = read_page(here.cluster, group, wanted, before=before, limit=limit)
@@ -96,7 +100,7 @@ def list_letters(
 
 @on_kafka(app, "show")
 def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
-    """Show one dead letter: why, since when, its headers and its value."""
+    """Show one dead letter: cause, time, headers and value."""
     one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = (
@@ -122,10 +126,12 @@ def export_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
-    file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
+    form: Annotated[str, typer.Option("--format", help="output format: jsonl or csv")] = "jsonl",
+    file: Annotated[
+        Path | None, typer.Option(help="output file, which must not exist; default: standard output")
+    ] = None,
 ) -> None:
-    """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
+    """Write a group's dead letters to a file; they stay on their topic. Standard error has the number."""
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv; for Parquet see read_dead_letters in docs/spark.md")
     count = 0
@@ -140,7 +146,7 @@ def export_letters(
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
-All = Annotated[bool, typer.Option("--all", help="all open ones that the filter takes, 10,000 at most")]
+All = Annotated[bool, typer.Option("--all", help="all open dead letters that match the filter, at most 10,000")]
 
 
 @on_kafka(app, "resend", wanted=_wanted)
@@ -150,11 +156,11 @@ def resend_letters(
     group: Group,
     records: Records = None,
     all_of_them: All = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
-    max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be sent, and send nothing")] = False,
+    max_replays: Annotated[int, typer.Option(min=1, help="leave out messages that were resent this often")] = 2,
     yes: Yes = False,
 ) -> None:
-    """Send dead letters again to their group, each once; for more than 10,000 see `reconsume replay`."""
+    """Resend dead letters to their group, each once; for more than 10,000 see `reconsume replay`."""
     cluster, as_json = here
     chosen = _chosen(cluster, group, records, wanted, all_of_them=all_of_them)
     plan = plan_resend(cluster, group, chosen, max_replays=max_replays) if chosen else []
@@ -174,12 +180,12 @@ def resolve_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    why: Annotated[str, typer.Option(help="for those who look later")],
+    why: Annotated[str, typer.Option(help="reason, shown with the dead letter")],
     records: Records = None,
     all_of_them: All = False,
     yes: Yes = False,
 ) -> None:
-    """Resolve open dead letters that need no resend, with a reason; they stay where they are."""
+    """Resolve open dead letters that need no resend, with a reason; they stay on their topic."""
     chosen = _chosen(here.cluster, group, records, wanted, all_of_them=all_of_them)
     if chosen and not confirm(f"Resolve {counted(len(chosen), 'dead letter')} of {group}?", yes=yes):
         return
@@ -189,7 +195,7 @@ def resolve_letters(
 
 @on_kafka(app, "reopen")
 def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
-    """Open dead letters again that were resolved."""
+    """Reopen resolved dead letters."""
     chosen = _chosen(here.cluster, group, records, Filter(), all_of_them=False)
     _tell_changed(group, reopen(here.cluster, group, chosen), "opened", as_json=here.as_json)
 
@@ -199,7 +205,7 @@ def _chosen(
 ) -> list[RecordAddress]:
     """Those that are named, or all open ones that the filter takes."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
         raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
     if records:
@@ -230,7 +236,7 @@ def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRec
 
 
 def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
-    """What was sent, or would be."""
+    """Print the records that were sent, or would be."""
     if as_json:
         records = [
             {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}

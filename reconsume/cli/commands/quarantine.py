@@ -55,15 +55,16 @@ def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTI
 def release_records(
     here: Here,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="all that were not released")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="all records that were not released")] = False,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="set this header on each; may be given several times")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="set this header on each record; may be given several times"),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Give records back to the schedulers, each once; first mend what was wrong."""
+    """Return records to the schedulers, each once; fix the cause first."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the records as PARTITION/OFFSET, or say --all")
+        raise IllegalSetting("name the records as PARTITION/OFFSET, or pass --all")
     changes = dict(_change(text) for text in header or ())
     chosen = None if all_of_them else [RecordAddress.parse(one, _LIST) for one in records or ()]
     what = "all records of the quarantine" if chosen is None else counted(len(chosen), "record")
@@ -75,7 +76,7 @@ def release_records(
         print_json(released)
     else:
         count = release(here.cluster, chosen, changes)
-        print_line(f"{count} released; what still cannot be delivered comes back here with its reason")
+        print_line(f"{count} released; records that are still undeliverable return here with their reason")
 
 
 def _change(text: str) -> tuple[str, str]:

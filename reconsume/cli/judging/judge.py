@@ -1,4 +1,4 @@
-"""What went wrong, from the contents of the topics alone.
+"""A verdict from the contents of the topics alone.
 
 What is promised, for consumers with `exactly_once` and schedulers with transactions:
 
@@ -206,7 +206,7 @@ class TopicsJudge:
         return len(self._open)
 
     def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> TopicsVerdict:
-        """What the records say.
+        """Return the verdict of the records.
 
         Args:
             writing_taken: when the right to write to the retry topic of the poisoned group was taken and given back.

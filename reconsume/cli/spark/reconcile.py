@@ -48,7 +48,7 @@ _PRINTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What the command line says; None where it says nothing."""
+    """The options of the command line; None where there is none."""
 
     report: Path | None
     language: str
@@ -68,7 +68,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     """Carry the command out; whether nothing is wrong, with `--follow` in none of its runs.
 
     Raises:
-        IllegalSetting: options that cannot be, or do not go together.
+        IllegalSetting: invalid options, or options that exclude each other.
         TopicNotReady: there is nothing to reconcile.
     """
     if options.language not in LANGUAGES:
@@ -191,7 +191,7 @@ def read_committed(settings: Settings) -> Committed:
     if not any(names.is_scheduled(topic) for topic in topics):
         raise TopicNotReady(
             f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
-            "`reconsume topics apply` makes them"
+            "create them: reconsume topics apply"
         )
     scheduler = names.scheduler_group
     # The schedulers' first: what they have handled must be found on the other topics afterwards.
@@ -207,12 +207,12 @@ def read_committed(settings: Settings) -> Committed:
             try:
                 committed[group] = admin.committed(group, [(topic, one) for one in range(count)])
             except KafkaRefused as error:
-                logger.warning("what group %s has consumed is not known: %s", group, error)
+                logger.warning("offsets of group %s unknown: %s", group, error)
     return committed
 
 
 def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
-    """What each partition of our topics holds from that moment on, 0 for all."""
+    """Return the records that each partition of our topics holds from that moment on, 0 for all."""
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
     ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
     places = [(topic, one) for topic, count in ours.items() for one in range(count)]

@@ -1,4 +1,4 @@
-"""What the pages show, made of what Kafka tells. Pure."""
+"""The contents of pages, made from Kafka's answers. Pure."""
 
 from __future__ import annotations
 

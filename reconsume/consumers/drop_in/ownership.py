@@ -48,7 +48,7 @@ class Ownership:
         return metadata
 
     def come_again(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> None:
-        """What was fenced and is still ours is read again, or it would be passed over."""
+        """Read fenced messages of our partitions again; otherwise they would be skipped."""
         assigned = [one for one in consumer.assignment() if (one.topic, one.partition) in partitions]
         try:
             moved = committed_offsets(consumer, assigned)

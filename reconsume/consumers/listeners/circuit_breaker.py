@@ -59,7 +59,7 @@ class CircuitBreaker:
         on_change: called at the start and after each change, in the thread that polls: it must not wait.
 
     Raises:
-        IllegalSetting: a value that cannot be.
+        IllegalSetting: an invalid value.
     """
 
     failure_share: float = 0.9

@@ -128,7 +128,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
-            logger.exception("an error after the listener of %r, which is sent back", chunk)
+            logger.exception("error after the listener of %r, sending it back", chunk)
             self._room.cancel(chunk)
             cause = Cause.of(error)
             for message in chunk if chunk.queue.take(chunk) else ():
@@ -148,7 +148,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.succeed(chunk)
             return
         if one_by_one:
-            logger.info("one of %r is not worth a retry: each is given again alone", chunk)
+            logger.info("one of %r is not worth a retry: delivering each alone", chunk)
         if not queue.take(chunk):
             return
         if succeeded:

@@ -1,4 +1,4 @@
-"""What both ways to consume have in common: the listener, the pool that calls it, the way back for what fails."""
+"""The common parts of both ways to consume: the listener, its pool of threads, the way back of failed messages."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _keep(queue: ProcessQueue, committed: Commit) -> None:
     except MalformedProperty as error:
         # Without it finished messages may be read again; nothing is lost.
         queue.keep(KeptProgress(), committed.offset)
-        logger.warning("what was done above the committed offset is not known: %s", error)
+        logger.warning("progress above the committed offset unknown: %s", error)
 
 
 class Start(NamedTuple):
@@ -159,7 +159,7 @@ class OffsetReset:
         offset = self._configured(where, is_new=committed < 0)
         if offset == COMMITTED:
             return Start(COMMITTED)
-        logger.info("%s has no offset to go on from: starting at %s", names_of([where]), _shown(offset))
+        logger.info("%s has no committed offset: starting at %s", names_of([where]), _shown(offset))
         try:
             # As numbers: librdkafka 2.16 would ask by itself, and read on if the partition is lost before the answer.
             first, end = self._consumer.first_and_end(where, _RESET_SECONDS)
@@ -171,7 +171,7 @@ class OffsetReset:
         made_again = committed > end
         if made_again:
             logger.warning(
-                "%s ends at %d, before the committed offset %d: it was deleted and made again",
+                "%s ends at %d, before the committed offset %d: the topic was recreated",
                 *(names_of([where]), end, committed),
             )
         return Start({BEGINNING: first, END: end}.get(offset, offset), made_again)

@@ -193,7 +193,7 @@ class ProcessQueue:
         return self._dropped
 
     def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
-        """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
+        """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None before a message."""
         with self._lock:
             self._note_successes()
             after = self._progress.after(also_finished)

@@ -28,7 +28,7 @@ _LINES_A_SECOND: Final = 10
 
 
 class Way(NamedTuple):
-    """What becomes of a failed message by the send-back rule, with the groups as they are.
+    """The way of a failed message by the send-back rule, with the groups as they are.
 
     Attributes:
         target: where it goes.
@@ -72,7 +72,7 @@ def dropped_way(request: SendBackRequest) -> Way:
 
 
 class Fate(NamedTuple):
-    """What the log says of a failed message.
+    """The log's text about a failed message.
 
     Attributes:
         text: for people.

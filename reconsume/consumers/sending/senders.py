@@ -152,7 +152,7 @@ class Sender(ABC):
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
         if not self.settle(queues, seconds):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+            logger.warning("send-backs unacknowledged before a rebalance; they may be stored twice")
 
     def serve(self) -> None:  # noqa: B027 - nothing to do for most
         """Called at every turn of the thread that polls."""
@@ -191,7 +191,7 @@ class Sender(ABC):
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
-    """What is to be committed of these."""
+    """Return the offsets of these to commit."""
     return {queue: point for queue in queues if (point := queue.to_commit) is not None}
 
 

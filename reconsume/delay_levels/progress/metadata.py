@@ -27,7 +27,7 @@ _FAILURES: Final = re.compile(r"[0-9]{1,10}=[0-9]{1,10}(,[0-9]{1,10}=[0-9]{1,10}
 
 @dataclass(frozen=True, slots=True)
 class KeptProgress:
-    """What an earlier life left.
+    """The progress that an earlier life left.
 
     Attributes:
         done: offsets above the committed one that are finished.
@@ -58,7 +58,7 @@ def encode_progress(offset: int, done: Iterable[int], failures: Mapping[int, int
 
 
 def decode_progress(offset: int, metadata: str | None) -> KeptProgress:
-    """What `encode_progress` wrote; nothing for an empty text, as another client leaves it.
+    """Read the text of `encode_progress`; an empty text, as other clients leave it, is no progress.
 
     Raises:
         MalformedProperty: the text is something else.

@@ -99,7 +99,7 @@ class OffsetProgress:
 
     @property
     def safe_offset(self) -> int | None:
-        """What to commit; None as long as nothing was begun."""
+        """The offset to commit; None until a record was begun."""
         first = self._unfinished.first
         return self._next if first is None else first
 

@@ -47,7 +47,7 @@ class DeadLetterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterState:
-    """What became of it.
+    """The state of a dead letter.
 
     Attributes:
         state: a key of `STATES`, but not `OPEN`.
@@ -74,7 +74,7 @@ def parse_key(key: bytes | None) -> DeadLetterKey:
     """
     match = _KEY.fullmatch((key or b"").decode(errors="replace"))
     if match is None:
-        raise MalformedProperty(f"key {key!r} is no <topic>/<partition>/<offset>/<stored>")
+        raise MalformedProperty(f"key {key!r} is not <topic>/<partition>/<offset>/<stored>")
     return DeadLetterKey(match[1], int(match[2]), int(match[3]), int(match[4]))
 
 

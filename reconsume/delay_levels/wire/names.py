@@ -173,7 +173,7 @@ class TopicNames:
             )
 
     def remedy_if_missing(self, topic: str) -> str:
-        """What creates this Kafka topic, for messages that report it as missing."""
+        """Return the command that creates this Kafka topic, for messages that report it as missing."""
         if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):

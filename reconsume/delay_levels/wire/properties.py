@@ -157,7 +157,7 @@ def json_object(value: bytes) -> dict[str, Any]:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
+        raise MalformedProperty(f"value {value[:80]!r} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+        raise MalformedProperty(f"value {value[:80]!r} is not a JSON object")
     return found

@@ -57,7 +57,7 @@ _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterInfo:
-    """What the headers of a dead letter tell; None where they say nothing, or nothing that can be read.
+    """The headers of a dead letter; None where they are absent or unreadable.
 
     Attributes:
         group: whose dead letter it is.
@@ -140,7 +140,7 @@ def replayed_of(headers: Headers) -> Replayed | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What else is known of a message.
+    """Further facts about a message.
 
     Attributes:
         newest: where its newest dead letter stands: stored (ms), partition, offset.

@@ -82,7 +82,7 @@ class Cause:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What an exception tells; never raises, whatever the exception does when it is asked."""
+        """Read an exception; never raises, whatever the exception does."""
         kind = type(error)
         text = plain_text(lambda: str(error)) or _without_text(error)
         name = plain_text(lambda: f"{kind.__module__}.{kind.__qualname__}") or type_name(kind)
@@ -90,7 +90,7 @@ class Cause:
 
     @classmethod
     def saying(cls, text: str) -> Self:
-        """What a user says."""
+        """Return the cause with a user's text."""
         return cls(plain_text(lambda: text))
 
 

@@ -120,7 +120,7 @@ class DeadLetterIndex:
         self.left, self.is_complete = 0, True
 
     def _group_of(self, topic: str) -> str | None:
-        """Whose dead-letter topic it is."""
+        """Return the group of a dead-letter topic."""
         try:
             name = self._cluster.names.rocketmq_name(topic)
         except IllegalName:

@@ -1,4 +1,4 @@
-"""What is known of dead letters, in SQLite: a cache that Kafka can fill again at any time."""
+"""The index of dead letters in SQLite: a cache that Kafka can fill again at any time."""
 
 from __future__ import annotations
 

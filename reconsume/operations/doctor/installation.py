@@ -105,7 +105,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
 
 
 def check_groups(groups: Groups, report: Report) -> None:
-    """What the GROUPS topic says, and what of it cannot be read."""
+    """Check the GROUPS topic and report unreadable records."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"

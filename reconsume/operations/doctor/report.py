@@ -1,4 +1,4 @@
-"""What the doctor found."""
+"""The findings of the doctor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Report:
 
     @contextmanager
     def looking_at(self, what: str) -> Iterator[None]:
-        """What the cluster refuses to show is skipped and said so; no answer at all ends the examination."""
+        """Report a refusal by the cluster as skipped; no answer at all ends the examination."""
         try:
             yield
         except KafkaNotReachable:

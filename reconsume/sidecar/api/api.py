@@ -59,7 +59,7 @@ _NOT_ALLOWED: Final = 405
 
 
 class Backend(NamedTuple):
-    """What the routes ask; all but `require_ready` may raise `Problem` and `ReconsumeError`.
+    """The questions of the routes; all but `require_ready` may raise `Problem` and `ReconsumeError`.
 
     Attributes:
         require_ready: raises `Problem` 503 while calls of a process before this one could not be recognised.
@@ -169,7 +169,7 @@ async def _all_of(
 
 
 def _caller(request: Request) -> Caller:
-    """As the guard in front of the API has found."""
+    """Return the caller that the guard in front of the API has found."""
     caller: Caller = request.scope["caller"]
     return caller
 
@@ -224,10 +224,10 @@ def _not_json(kind: str) -> Problem:
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
-    """What is wrong, by field; never what stood there, which may be a payload."""
+    """Return the errors by field; never the values, which may be a payload."""
     if any(one["type"] == "json_invalid" for one in errors):
         why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
-        return Problem("no-json", f"the body is no JSON: {why}; send application/json")
+        return Problem("no-json", f"the body is not JSON: {why}; send application/json")
     wrong = [
         {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
         for one in errors

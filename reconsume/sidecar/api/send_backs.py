@@ -54,7 +54,7 @@ class _Failed(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """As `Message.msg_id` has it."""
+        """Return the id, as in `Message.msg_id`."""
         with suppress(MalformedProperty):
             if unique := text_property(self.request.headers, UNIQ_KEY):
                 return unique
@@ -138,7 +138,7 @@ class SendBacks:
         self._reader.close()
         left = self._writer.flush(seconds)
         if left:
-            logger.warning("%d send-backs were not acknowledged; their callers were not told otherwise", left)
+            logger.warning("%d send-backs unacknowledged; their callers got no success", left)
         self._writer.close()
 
     async def _carry_out(

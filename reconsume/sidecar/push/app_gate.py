@@ -171,7 +171,7 @@ class AppGate:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one message.
+    """The known facts about one message.
 
     Attributes:
         times: how often it was cut off.

@@ -17,7 +17,7 @@ class ReplayChunk(NamedTuple):
 
 
 def chunk_size(rate: float | None) -> int:
-    """What may be sent at once: one second's worth of a rate in records per second, at most 200,000 records."""
+    """Return the number of records to send at once: one second of the rate, at most 200,000."""
     return _LARGEST if rate is None else max(1, min(_LARGEST, int(rate)))
 
 

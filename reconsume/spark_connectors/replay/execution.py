@@ -54,7 +54,7 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         sent: by this run.

@@ -8,10 +8,22 @@ from typing import Final
 
 import pytest
 
-from tests.support.prose import ROOT, broken_links, error_texts, long_lines, openings, pages, phrases, programs
+from tests.support.prose import (
+    ROOT,
+    broken_links,
+    docstring_openings,
+    error_texts,
+    long_lines,
+    openings,
+    pages,
+    phrases,
+    programs,
+)
 
 ENGLISH: Final = [page for page in pages() if "zh-CN" not in page.name]
 ERRORS: Final = error_texts()
+NAVIGATION: Final = (ROOT / "deploy" / "site" / "mkdocs.yml").read_text(encoding="utf-8")
+INDEX: Final = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 PROPER: Final = ("Kafka", "Spark", "Failed", "Consumer")
 """Names, and confluent-kafka's own messages, which the drop-in repeats."""
 LONGEST_SENTENCE: Final = 45
@@ -42,6 +54,10 @@ def test_links_and_anchors_exist(page: Path) -> None:
 
 def test_docstrings_comments_help_and_logs_read_as_english() -> None:
     assert [found for program in programs() for found in phrases(program)] == []
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    assert [found for program in programs() for found in docstring_openings(program)] == []
 
 
 def test_errors_begin_with_their_subject() -> None:
@@ -78,3 +94,9 @@ def test_a_turn_of_phrase_would_be_found(sentence: str, tmp_path: Path, monkeypa
     page.write_text(sentence)
     monkeypatch.setattr("tests.support.prose.ROOT", tmp_path)
     assert phrases(page)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=ids)
+def test_a_page_is_in_the_index_and_in_the_navigation(page: Path) -> None:
+    assert f"- {page.name}" in NAVIGATION or f": {page.name}" in NAVIGATION, "add it to deploy/site/mkdocs.yml"
+    assert page.name == "README.md" or f"({page.name}" in INDEX, "add it to docs/README.md"

@@ -142,4 +142,4 @@ class OrphanedTransactions:
             except ReconsumeError as error:
                 logger.warning("transaction not ended worker=%s: it ends by its timeout: %s", name, error)
             else:
-                logger.info("transactions ended of a worker that is gone worker=%s", name)
+                logger.info("transactions of a lost worker ended worker=%s", name)

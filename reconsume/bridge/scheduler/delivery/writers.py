@@ -186,7 +186,7 @@ class TransactionalWriter:
             why = translate(cause, _ASKING)
             if not is_refusal(cause):
                 raise KafkaNotReachable(str(why))
-            logger.warning("due times go by what is known until the next delivery: %s", why)
+            logger.warning("brokers' time unknown until the next delivery: %s", why)
             self._time.is_in_doubt = False
         self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
 

@@ -153,7 +153,7 @@ class Assignment:
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and read on from there."""
         logger.warning(
-            "the group's coordinator has lost offsets, going on at positions: %s",
+            "coordinator lost offsets of the group, continuing at positions: %s",
             ", ".join(f"{topic}-{number}@{one.offset}" for (topic, number), one in sorted(positions.items())),
         )
         commits = [TopicPartition(*where, one.offset, one.metadata) for where, one in positions.items()]

@@ -29,7 +29,7 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
             if follower.groups.allowed_real_topics != tuple(settings.allowed_real_topics):
                 write_allowed_topics(Cluster(settings))
         except KafkaNotReachable as error:
-            logger.warning("allowed_real_topics is not published yet: %s", error)
+            logger.warning("allowed_real_topics not published yet: %s", error)
             stop.wait(_AGAIN_SECONDS)
         except ReconsumeError as error:
             logger.warning(

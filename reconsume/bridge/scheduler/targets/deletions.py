@@ -46,5 +46,5 @@ class DeletedTopics:
         left = self._missed_since.setdefault(topic, now) + _NOTICED_MS - now
         if left > 0:
             raise KafkaNotReachable(
-                f"topic {topic} was deleted; it is made again in {left / 1000:.0f} s, when its readers have noticed"
+                f"topic {topic} was deleted; it is created again in {left / 1000:.0f} s, when its readers have noticed"
             )

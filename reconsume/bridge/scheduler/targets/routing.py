@@ -1,4 +1,4 @@
-"""What to write for one due record: its delivery, the copy of a send-back, or a record for the quarantine."""
+"""The record to write for a due one: its delivery, the copy of a send-back, or one for the quarantine."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Router:
         )
 
     def _not_yet(self, message: Message, headers: Headers, topic: str) -> Delivery | None:
-        """What happens to a delayed message in place of its delivery: withdrawn, or on to the next lane."""
+        """Return the fate of a delayed message that is not delivered now: withdrawn, or on to the next lane."""
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
         waits = deliver_ms is not None and deliver_ms > now

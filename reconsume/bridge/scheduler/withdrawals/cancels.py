@@ -86,7 +86,7 @@ class CancelsFollower(TopicFollower):
                     self._forget(reader)
 
     def _failed(self, error: ReconsumeError) -> None:
-        logger.warning("withdrawn messages cannot be read, delayed messages wait: %s", error)
+        logger.warning("withdrawals not read, delayed messages wait: %s", error)
 
     def _forget(self, reader: WithdrawalsReader) -> None:
         now = self._clock()

@@ -167,7 +167,7 @@ def header_value(value: str | bytes) -> str:
 
 
 def header_name(name: str) -> str:
-    """What may stand in a header's name; underscores go too, because common proxies drop headers with them."""
+    """Return a legal header name; underscores go too, because common proxies drop headers with them."""
     return _NOT_IN_NAME.sub(_escaped, name.encode(errors="surrogateescape")).decode("ascii")
 
 

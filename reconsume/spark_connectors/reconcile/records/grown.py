@@ -195,7 +195,7 @@ def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
 
 
 def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
-    """What stands on one side of a ledger, as `read_records` gave it, as far as that side is asked for it."""
+    """Return the records of one side of a ledger, as `read_records` gave them, as far as they are asked for."""
     sent, moment = side == "sent", F.col(_SIDES[side])
     told = (*IDENTITY, "level", "delay_ms", "replayed", "damage", "stamp", "deliveries", "cause")
     # An attempt that was taken in from the inbox keeps that record beside the delay topic's.
