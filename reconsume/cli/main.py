@@ -56,6 +56,7 @@ for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
     "dlq": "Inspect, export, resend and resolve a group's dead letters.",
+    "jobs": "Resends, resolutions and exports that go on after a crash.",
     "quarantine": "Undeliverable records.",
     "positions": "The positions of scheduler workers.",
     "config": "Check and show settings.",
