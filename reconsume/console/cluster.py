@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -38,6 +39,8 @@ _HOUR_MS: Final = 3_600_000
 _CHART_HOURS: Final = 72
 _COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
+_MOST_PLANNED: Final = 20_000
+"""Dead letters that a dry run reads from Kafka: a page must not wait for more."""
 WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
 """What may be done with a job."""
 
@@ -125,8 +128,24 @@ class ConsoleCluster:
             self._resending.release()
 
     def plan_job(self, draft: JobDraft) -> JobPlan:
-        """What a job would do."""
-        return plan_job(self._cluster, draft)
+        """What a job would do; of very many dead letters as the index has them, without what is left out."""
+        index, wanted = self._index_of(draft.group), draft.wanted
+        if index is None or draft.records is not None:
+            return plan_job(self._cluster, draft)
+        filtered = LetterFilter(
+            group=draft.group,
+            state=wanted.state or OPEN,
+            label=wanted.label,
+            text=wanted.text,
+            key=None if wanted.key is None else wanted.key.encode(),
+            message_id=wanted.message_id,
+            since_ms=wanted.since_ms,
+            until_ms=wanted.until_ms,
+        )
+        if (count := index.store.count(filtered)) <= _MOST_PLANNED:
+            return plan_job(self._cluster, draft)
+        causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
+        return JobPlan(count, count, Counter(), causes, hours, origins)
 
     def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
         """Create it; a runner begins within seconds."""
