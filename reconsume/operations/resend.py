@@ -17,7 +17,7 @@ from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
 from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
-from reconsume.delay_levels.wire.jobs import LetterEdit
+from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
 from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic

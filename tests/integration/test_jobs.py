@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
-from reconsume.delay_levels.wire.jobs import JobFilter, LetterEdit
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter, read_page
 from reconsume.operations.jobs import run as run_module
 from reconsume.operations.jobs import selection as selection_module

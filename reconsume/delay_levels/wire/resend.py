@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED
-from reconsume.delay_levels.wire.jobs import LetterEdit
+from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
-from reconsume.delay_levels.wire.jobs import JobSpec
+from reconsume.delay_levels.wire.jobs.job_records import JobSpec
 from reconsume.operations.dead_letter_states import StatesReader
 from reconsume.operations.dead_letters import DeadLetterRecord, record_of
 from reconsume.operations.jobs.selection import Selection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,8 +58,15 @@ class _Histogram:
         return sorted(found, key=lambda one: (-one.number, one.value))
 
 
-def plan(cluster: Cluster, draft: JobDraft) -> JobPlan:
+def plan(
+    cluster: Cluster, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
+) -> JobPlan:
     """Return what a job of this draft would do now (the dry run). It reads the letters, and writes nothing.
+
+    Args:
+        cluster: the installation.
+        draft: of the job.
+        told: is given each letter and its status.
 
     Raises:
         IllegalSetting: the draft contradicts itself, or names too many.
@@ -75,6 +83,7 @@ def plan(cluster: Cluster, draft: JobDraft) -> JobPlan:
             window = LetterWindow(cluster, spec, selection, partition, start, end, to_the_last=False)
             for one in window.letters():
                 status, is_acted = _status(spec.kind, window, one)
+                told(one, status)
                 found.count += 1
                 found.acted += is_acted
                 found.statuses[status] += 1

@@ -11,7 +11,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
-from reconsume.delay_levels.wire.jobs import (
+from reconsume.delay_levels.wire.jobs.job_records import (
     CANCEL,
     PAUSE,
     JobEvent,

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
 from reconsume.delay_levels.errors import (
@@ -22,13 +21,14 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
     WriterReplaced,
 )
-from reconsume.delay_levels.wire.jobs import PAUSE, JobEvent, JobProgress, encode_job_progress, progress_key
+from reconsume.delay_levels.wire.jobs.job_records import PAUSE, JobEvent, JobProgress, encode_job_progress, progress_key
 from reconsume.operations.dead_letter_states import resend_id, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.exporting import Exporting
 from reconsume.operations.jobs.letters import LetterWindow
 from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, RUNNING, Job, JobsView, write_wish
 from reconsume.operations.jobs.selection import Selection
+from reconsume.operations.jobs.target_checks import LettersGone, check_target
 from reconsume.operations.jobs.work import (
     DONE_WITH,
     EXPIRED,
@@ -38,6 +38,7 @@ from reconsume.operations.jobs.work import (
     LetterOutcome,
     Resending,
     Resolving,
+    with_outcomes,
 )
 from reconsume.operations.record_address import RecordAddress
 
@@ -52,7 +53,6 @@ _BYTES: Final = 8 * 1024 * 1024
 """Of keys and values in one transaction."""
 _LOOK_SECONDS: Final = 1.0
 """Between two looks at what people want."""
-_REASONS_KEPT: Final = 5
 _MOST_SECONDS: Final = 10.0
 _SLICE_SECONDS: Final = 0.2
 
@@ -63,10 +63,6 @@ class _Interrupted(Exception):
 
 class _TakenOver(Exception):
     """Somebody else has gone on with the job."""
-
-
-class _CannotGoOn(Exception):
-    """The job ends without having done all; the message says why."""
 
 
 class JobRun:
@@ -127,7 +123,7 @@ class JobRun:
                     stop.wait(seconds)
                     seconds = min(2 * seconds, _MOST_SECONDS)
                     continue
-                except _CannotGoOn as error:
+                except LettersGone as error:
                     self._end(FAILED, str(error))
                 except TopicNotReady as error:
                     self._miss(error)
@@ -156,7 +152,7 @@ class JobRun:
         return is_alive and job.progress.runner != self._runner
 
     def _work(self) -> None:
-        self._check_target()
+        check_target(self._cluster, self._spec)
         work, is_done = self._begin(), False
         try:
             selection = Selection(self._spec)
@@ -186,30 +182,12 @@ class JobRun:
             return Resolving(self._cluster, self._job, states)
         return Resending(self._cluster, self._job, states)
 
-    def _check_target(self) -> None:
-        """See that the letters are those of the job, and that somebody takes what is sent."""
-        topic = self._spec.topic
-        if self._cluster.admin.partitions([topic]):
-            topic_id = self._cluster.admin.topic_ids({topic}).get(topic)
-            if topic_id is not None and topic_id != self._spec.topic_id:
-                raise _CannotGoOn(f"topic {topic} was deleted and made again: the dead letters of this job are gone")
-        else:
-            raise _CannotGoOn(f"topic {topic} was deleted: the dead letters of this job are gone")
-        group = self._spec.group
-        if self._spec.kind == "resend":
-            groups = read_groups(self._cluster)
-            if group not in groups.by_name and not groups.system.auto_create_subscription_group:
-                raise IllegalSetting(
-                    f"group {group!r} is not registered any more; register it (`reconsume groups set`) and resume the "
-                    "job, or cancel it"
-                )
-
     def _first(self, partition: int) -> int:
         where = self._spec.topic, partition
         return self._cluster.admin.end_offsets([where], earliest=True)[where]
 
     def _do_window(self, work: JobWork, selection: Selection, partition: int, start: int, end: int) -> None:
-        self._check_target()
+        check_target(self._cluster, self._spec)
         window = LetterWindow(
             *(self._cluster, self._spec, selection, partition, start, end), to_the_last=True, alive=self._alive
         )
@@ -258,7 +236,7 @@ class JobRun:
                 outcomes = [work.decide(window, one) for one in letters]
         written = work.before_commit([one for one in letters if self._spec.kind == "export"])
         places = {**self._progress.following, window.partition: following}
-        progress = replace(_counted(self._progress, outcomes), following=places, written=written)
+        progress = replace(with_outcomes(self._progress, outcomes), following=places, written=written)
         began = time.monotonic()
         try:
             self._commit_progress(progress, [record for one in outcomes for record in one.records])
@@ -343,8 +321,8 @@ class JobRun:
     def _miss(self, error: TopicNotReady) -> None:
         """End the job where its letters are gone with their topic; any other topic can be made again."""
         try:
-            self._check_target()
-        except _CannotGoOn as gone:
+            check_target(self._cluster, self._spec)
+        except LettersGone as gone:
             self._end(FAILED, str(gone))
         except ReconsumeError:
             self._pause(str(error))
@@ -358,12 +336,3 @@ class JobRun:
         if job.is_open:
             write_wish(self._cluster, job, JobEvent(int(self._cluster.clock()), "reconsume", PAUSE, why))
         self._release()
-
-
-def _counted(progress: JobProgress, outcomes: Sequence[LetterOutcome]) -> JobProgress:
-    counts, reasons = dict(progress.counts), {name: list(said) for name, said in progress.reasons.items()}
-    for one in outcomes:
-        counts[one.outcome] = counts.get(one.outcome, 0) + 1
-        if one.reason and len(said := reasons.setdefault(one.outcome, [])) < _REASONS_KEPT:
-            said.append(f"{one.place}: {one.reason}")
-    return replace(progress, counts=counts, reasons=reasons)

@@ -10,7 +10,7 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
-from reconsume.delay_levels.wire.jobs import JobFilter, JobSpec, LetterEdit, check_edit
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter, JobSpec, LetterEdit, check_edit
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans

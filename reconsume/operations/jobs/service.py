@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.wire.jobs import CANCEL, PAUSE, RUN, JobEvent
+from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent
 from reconsume.operations.dead_letter_states import states_topic
 from reconsume.operations.jobs.planning import JobPlan, plan
 from reconsume.operations.jobs.records import (

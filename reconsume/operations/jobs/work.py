@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import JobProgress
 from reconsume.delay_levels.wire.resend import REASONS, SEND
 from reconsume.operations.dead_letter_states import state_name, state_record
 from reconsume.operations.dead_letters import DeadLetterRecord
@@ -39,6 +41,9 @@ LEFT_OUT: Final = {name: words for name, words in REASONS.items() if name != SEN
 }
 """Outcomes of letters that stay as they are, and why."""
 OUTCOMES: Final = DONE_WITH | LEFT_OUT
+
+
+_REASONS_KEPT: Final = 5
 
 
 class LetterOutcome(NamedTuple):
@@ -177,3 +182,13 @@ class Resolving:
         """Nothing is open."""
         del is_done
         return ""
+
+
+def with_outcomes(progress: JobProgress, outcomes: Sequence[LetterOutcome]) -> JobProgress:
+    """Return the progress with these counted, and the first reasons of each outcome."""
+    counts, reasons = dict(progress.counts), {name: list(said) for name, said in progress.reasons.items()}
+    for one in outcomes:
+        counts[one.outcome] = counts.get(one.outcome, 0) + 1
+        if one.reason and len(said := reasons.setdefault(one.outcome, [])) < _REASONS_KEPT:
+            said.append(f"{one.place}: {one.reason}")
+    return replace(progress, counts=counts, reasons=reasons)

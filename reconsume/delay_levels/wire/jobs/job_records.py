@@ -206,7 +206,7 @@ def decode_spec(value: bytes) -> JobSpec:
             records=None if records is None else {int(one): [int(at) for at in records[one]] for one in records},
             count=None if found.get("count") is None else _count(found, "count"),
             rate=None if found.get("rate") is None else _count(found, "rate"),
-            max_replays=found.get("max_replays", 2),
+            max_replays=_count({"max_replays": 2} | found, "max_replays"),
             target=found.get("target", "retry"),
             edit=None if edit is None else _edit(edit),
             form=found.get("form", "jsonl"),
@@ -320,7 +320,7 @@ def _without_defaults(one: Any) -> dict[str, Any]:
     """The fields that say something; those of other classes are left to the caller."""
     said = {name: getattr(one, name) for name in one.__slots__}
     left_out = ("spans", "wanted", "records", "edit")
-    return {name: value for name, value in said.items() if name not in left_out and value not in (None, "", {}, 0)}
+    return {name: value for name, value in said.items() if name not in left_out and value not in (None, "", {})}
 
 
 def _json(value: Any) -> bytes:
