@@ -15,7 +15,7 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
-from reconsume.delay_levels.wire.jobs import JobEvent, JobSpec
+from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
