@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
-from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
@@ -34,6 +35,8 @@ from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
+
+logger = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 _CHART_HOURS: Final = 72
@@ -73,10 +76,11 @@ class ConsoleCluster:
         return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock())
 
     def _read_jobs(self) -> Sequence[Job]:
-        """The newest first; none where the topic is missing."""
+        """The newest first; none where the topic is missing, or may not be read."""
         try:
             found = self._jobs.look()
-        except TopicNotReady:
+        except (TopicNotReady, KafkaRefused) as error:
+            logger.debug("jobs not read: %s", error)
             return ()
         return sorted(found.values(), key=lambda one: (one.spec.at_ms, one.name), reverse=True)
 
