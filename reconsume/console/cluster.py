@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
@@ -73,7 +73,7 @@ class ConsoleCluster:
     def _read(self) -> Snapshot:
         cluster = self._cluster
         status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
-        return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock())
+        return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock(), schedulers=_schedulers(cluster))
 
     def _read_jobs(self) -> Sequence[Job]:
         """The newest first; none where the topic is missing, or may not be read."""
@@ -233,3 +233,12 @@ class ConsoleCluster:
         """Open those that were resolved."""
         with self._alone():
             return reopen(self._cluster, group, places)
+
+
+def _schedulers(cluster: Cluster) -> list[str] | None:
+    """The workers that are alive; None where no broker tells, or this client may not ask."""
+    try:
+        return sorted(cluster.admin.member_names(cluster.names.scheduler_group))
+    except ReconsumeError as error:
+        logger.debug("schedulers not known: %s", error)
+        return None

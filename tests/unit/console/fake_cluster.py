@@ -121,7 +121,7 @@ class FakeCluster(ConsoleCluster):
             raise self.error
         letters = None if self.store is None else self.store.open_by_group(NOW)
         by_hour = None if self.store is None else self.store.new_by_hour(NOW)
-        return Snapshot(self.report, self.known, letters, by_hour, list(self.jobs.values()), now_ms=NOW)
+        return Snapshot(self.report, self.known, letters, by_hour, list(self.jobs.values()), NOW, ["worker-1"])
 
     def plan_job(self, draft: JobDraft) -> JobPlan:
         letters = [
