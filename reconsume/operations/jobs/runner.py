@@ -18,6 +18,7 @@ from reconsume.operations.jobs.run import JobRun, Told
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 0.1
 _AT_ONCE: Final = 4
 
 
@@ -79,8 +80,9 @@ class JobRunner:
                 if first is not None and self._is_free(first):
                     is_mine = first.name == name
                     self._run_one(first.name, stop, told if is_mine else lambda _outcomes: None)
-                    continue
-                stop.wait(_LOOK_SECONDS)
+                    stop.wait(_AGAIN_SECONDS)
+                else:
+                    stop.wait(_LOOK_SECONDS)
 
     def _queues(self, view: JobsView) -> dict[tuple[str, bool], list[Job]] | None:
         """What is open for this runner; None while Kafka does not answer."""

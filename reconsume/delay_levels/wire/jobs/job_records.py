@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
-from reconsume.delay_levels.wire.properties import json_object
+from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, is_ours, json_object
 
 VERSION: Final = 1
 """A job of a later version is left to programs of that version: a filter that is not known would take too much."""
@@ -256,10 +256,13 @@ def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
     """An edit that a record of JOBS can hold.
 
     Raises:
-        IllegalSetting: it changes nothing, or is too large.
+        IllegalSetting: it changes nothing, changes headers of ours, or is too large.
     """
     if not edit.parts:
         raise IllegalSetting("an edit needs a new value or a header")
+    for name in edit.headers:
+        if is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED):
+            raise IllegalSetting(f"header {name}: reconsume sets it; change headers of yours")
     size = len(edit.value or b"") + sum(len(name) + len(text or "") for name, text in edit.headers.items())
     if size > most_bytes:
         raise IllegalSetting(f"an edit of {size:,} bytes: {most_bytes:,} go into a job; send a new message instead")
