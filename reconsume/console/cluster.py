@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,7 +15,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
-from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
@@ -34,10 +36,14 @@ from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
 
+logger = logging.getLogger(__name__)
+
 _HOUR_MS: Final = 3_600_000
 _CHART_HOURS: Final = 72
 _COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
+_MOST_PLANNED: Final = 20_000
+"""Dead letters that a dry run reads from Kafka: a page must not wait for more."""
 WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
 """What may be done with a job."""
 
@@ -67,13 +73,14 @@ class ConsoleCluster:
     def _read(self) -> Snapshot:
         cluster = self._cluster
         status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
-        return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock())
+        return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock(), schedulers=_schedulers(cluster))
 
     def _read_jobs(self) -> Sequence[Job]:
-        """The newest first; none where the topic is missing."""
+        """The newest first; none where the topic is missing, or may not be read."""
         try:
             found = self._jobs.look()
-        except TopicNotReady:
+        except (TopicNotReady, KafkaRefused) as error:
+            logger.debug("jobs not read: %s", error)
             return ()
         return sorted(found.values(), key=lambda one: (one.spec.at_ms, one.name), reverse=True)
 
@@ -125,8 +132,24 @@ class ConsoleCluster:
             self._resending.release()
 
     def plan_job(self, draft: JobDraft) -> JobPlan:
-        """What a job would do."""
-        return plan_job(self._cluster, draft)
+        """What a job would do; of very many dead letters as the index has them, without what is left out."""
+        index, wanted = self._index_of(draft.group), draft.wanted
+        if index is None or draft.records is not None:
+            return plan_job(self._cluster, draft)
+        filtered = LetterFilter(
+            group=draft.group,
+            state=wanted.state or OPEN,
+            label=wanted.label,
+            text=wanted.text,
+            key=None if wanted.key is None else wanted.key.encode(),
+            message_id=wanted.message_id,
+            since_ms=wanted.since_ms,
+            until_ms=wanted.until_ms,
+        )
+        if (count := index.store.count(filtered)) <= _MOST_PLANNED:
+            return plan_job(self._cluster, draft)
+        causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
+        return JobPlan(count, count, Counter(), causes, hours, origins)
 
     def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
         """Create it; a runner begins within seconds."""
@@ -210,3 +233,12 @@ class ConsoleCluster:
         """Open those that were resolved."""
         with self._alone():
             return reopen(self._cluster, group, places)
+
+
+def _schedulers(cluster: Cluster) -> list[str] | None:
+    """The workers that are alive; None where no broker tells, or this client may not ask."""
+    try:
+        return sorted(cluster.admin.member_names(cluster.names.scheduler_group))
+    except ReconsumeError as error:
+        logger.debug("schedulers not known: %s", error)
+        return None

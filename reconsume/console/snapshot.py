@@ -36,6 +36,7 @@ class Snapshot:
         new_by_hour: of each group, the dead letters of the last 24 hours by hour, the oldest first; None likewise.
         jobs: the newest first.
         now_ms: the brokers' time of it.
+        schedulers: names of the workers that are alive; None where no broker tells.
         trouble: why it is not newer; empty where it is.
     """
 
@@ -45,6 +46,7 @@ class Snapshot:
     new_by_hour: Mapping[str, Sequence[int]] | None = None
     jobs: Sequence[Job] = ()
     now_ms: float = 0
+    schedulers: Sequence[str] | None = None
     trouble: str = ""
 
 

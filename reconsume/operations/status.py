@@ -120,9 +120,13 @@ def _left(
     """The unfinished rest of each partition."""
     admin, names = cluster.admin, cluster.names
     consumers = dict.fromkeys(scheduled, names.scheduler_group) | {names.retry(group): group for group in groups}
+    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
+    partitions = [where for where in all_partitions(topics) if where[0] in wanted]
+    ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
+    # Of what is empty nobody needs to ask how far it was read: a question for each group is what takes time.
     of_consumer: defaultdict[str, list[Partition]] = defaultdict(list)
-    for where in all_partitions(topics):
-        if where[0] in consumers:
+    for where in partitions:
+        if where[0] in consumers and starts[where] < ends[where]:
             of_consumer[consumers[where[0]]].append(where)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
     commits: dict[Partition, Commit] = {}
@@ -130,9 +134,7 @@ def _left(
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         for found in pool.map(admin.commits, of_consumer, of_consumer.values()):
             commits |= found
-    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
-    partitions = [where for where in all_partitions(topics) if where[0] in wanted]
-    ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
+    ends |= admin.end_offsets(where for asked in of_consumer.values() for where in asked)
     return {where: _span(starts[where], ends[where], commits.get(where)) for where in partitions}
 
 

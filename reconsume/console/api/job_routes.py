@@ -31,22 +31,7 @@ def add_job_routes(
     """
 
     def draft(asked: AskedJob) -> JobDraft:
-        form = FilterForm(
-            *(asked.text or "", asked.key or "", asked.message_id or "", asked.since or "", asked.until or ""),
-            *(asked.state or "", asked.label or ""),
-        )
-        records = None if asked.places is None else [place_of(one) for one in asked.places]
-        return job_draft(
-            asked.kind,
-            asked.group,
-            form,
-            clock(),
-            records=records,
-            rate=asked.rate,
-            max_replays=asked.max_replays,
-            target=asked.target,
-            label_rules=label_rules,
-        )
+        return _draft(asked, clock(), label_rules)
 
     @api.get("/jobs")
     def jobs(request: Request, group: str | None = None) -> list[ShownJob]:
@@ -84,3 +69,18 @@ def add_job_routes(
         """Pause a job, have it go on, or end it."""
         caller = require(request, ConsoleRole.OPERATOR, cluster.job(name).spec.group)
         return shown_job(changes.steer_job(caller.name, name, asked.wish, asked.why), clock())
+
+
+def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> JobDraft:
+    form = FilterForm(
+        *(asked.text or "", asked.key or "", asked.message_id or "", asked.since or "", asked.until or ""),
+        *(asked.state or "", asked.label or ""),
+    )
+    return job_draft(
+        *(asked.kind, asked.group, form, now_ms),
+        records=None if asked.places is None else [place_of(one) for one in asked.places],
+        rate=asked.rate,
+        max_replays=asked.max_replays,
+        target=asked.target,
+        label_rules=label_rules,
+    )

@@ -65,6 +65,10 @@ class ShownOverview(_Shown):
     trouble: str
     """Why it is not newer; empty where it is."""
     left_to_index: int | None
+    schedulers: list[str] | None
+    """Names of the workers that are alive; None where no broker tells."""
+    late_ms: int
+    """For how long the record that has waited longest is due."""
     delay_topics: list[ShownLane]
     quarantined: ShownCount
     groups: list[ShownGroup]

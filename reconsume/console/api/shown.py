@@ -27,6 +27,7 @@ from reconsume.console.api.models import (
     ShownVerdict,
 )
 from reconsume.console.pages.views import GroupPage, Overview
+from reconsume.console.snapshot import Snapshot
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import is_ours
 from reconsume.operations.dead_letter_index.letters import Counted
@@ -44,7 +45,7 @@ def shown_count(count: Count) -> ShownCount:
     return ShownCount(number=count.number, exact=count.exact)
 
 
-def shown_overview(found: Overview, trouble: str, left: int | None) -> ShownOverview:
+def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> ShownOverview:
     """Of the installation."""
     groups = []
     for one in found.groups:
@@ -75,8 +76,10 @@ def shown_overview(found: Overview, trouble: str, left: int | None) -> ShownOver
     ]
     return ShownOverview(
         at_ms=found.at_ms,
-        trouble=trouble,
+        trouble=snapshot.trouble,
         left_to_index=left,
+        schedulers=None if snapshot.schedulers is None else list(snapshot.schedulers),
+        late_ms=found.late_ms,
         delay_topics=lanes,
         quarantined=shown_count(found.quarantined),
         groups=groups,

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.jobs import JobFilter
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter
 from reconsume.operations.dead_letters import Filter
 from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time

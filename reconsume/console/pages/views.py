@@ -55,6 +55,12 @@ class Overview:
     new_by_hour: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
+    def late_ms(self) -> int:
+        """For how long the record that has waited longest is due; 0 where none is."""
+        due = [one.next_due_ms for one in self.lanes if one.next_due_ms is not None and one.overdue.number]
+        return max(0, self.at_ms - min(due, default=self.at_ms))
+
+    @property
     def all_open(self) -> int | None:
         """The open dead letters of all groups."""
         return None if self.open_letters is None else sum(one.number for one in self.open_letters.values())

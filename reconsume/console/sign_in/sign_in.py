@@ -115,7 +115,9 @@ class SignIn:
         identity = self._must_have_provider().finish(request.query_params, attempt)
         logger.info("signed in name=%s teams=%d", identity.name, len(identity.teams))
         response = RedirectResponse(attempt.path, 303)
-        content = {"name": identity.name, "teams": sorted(identity.teams)}
+        # A cookie has room for few teams, and people are in many.
+        known = {team for rule in self._access for team in rule.teams}
+        content = {"name": identity.name, "teams": sorted(identity.teams & known)}
         session = sign(self._key, _SESSION, content, self._clock() + self._session_ms)
         self._set(response, _SESSION, session, int(self._session_ms / 1000))
         response.delete_cookie(self._name(_ATTEMPT), secure=self._is_secure, httponly=True, samesite="lax")

@@ -121,9 +121,9 @@ class ConsoleGuard:
                 "no token, proxy or session tells who asks: the token is the password of any user name, or a bearer "
                 "token",
             )
-        if caller.highest_role is None:
-            return Refusal(403, f"{caller.name} has no role in this console: see the setting console.access")
         request.scope["caller"] = caller
+        if caller.highest_role is None and request.scope["path"] != END:
+            return Refusal(403, f"{caller.name} has no role in this console: see the setting console.access")
         return self._refusal_of_form(request) if request.method not in _ONLY_LOOK else None
 
     def _can_sign_in(self, request: Request) -> bool:

@@ -37,6 +37,8 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = JOB_TEXTS | {
         "~：数量过多未逐条读取，按位点估算，其中包含事务结束标记。",
     ),
     # overview
+    "schedulers": ("scheduler workers alive", "在线调度器"),
+    "lateness": ("latest delivery", "最大延迟"),
     "waiting": ("waiting", "等待中"),
     "overdue": ("overdue", "已超期"),
     "next_due": ("next due", "下次到期"),

@@ -29,6 +29,10 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "这是预演，尚未作任何更改。此后产生的死信不包含在内。",
     ),
     "plan_count": ("match", "匹配"),
+    "plan_of_index": (
+        "Counted by the index: the job itself leaves out what has a newer dead letter or was sent again before.",
+        "由索引统计：已有更新死信或已重发过的消息由任务自行排除。",
+    ),
     "plan_acted": ("would be changed", "将被处理"),
     "hour": ("Hour of death", "成为死信的小时"),
     "rate": ("At most per second", "每秒最多"),

@@ -15,7 +15,7 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
-from reconsume.delay_levels.wire.jobs import JobEvent, JobSpec
+from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -121,7 +121,7 @@ class FakeCluster(ConsoleCluster):
             raise self.error
         letters = None if self.store is None else self.store.open_by_group(NOW)
         by_hour = None if self.store is None else self.store.new_by_hour(NOW)
-        return Snapshot(self.report, self.known, letters, by_hour, list(self.jobs.values()), now_ms=NOW)
+        return Snapshot(self.report, self.known, letters, by_hour, list(self.jobs.values()), NOW, ["worker-1"])
 
     def plan_job(self, draft: JobDraft) -> JobPlan:
         letters = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.delay_levels.wire.jobs import JobProgress
+from reconsume.delay_levels.wire.jobs.job_records import JobProgress
 from reconsume.delay_levels.wire.quarantine import Quarantined
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.quarantine import QuarantineRecord

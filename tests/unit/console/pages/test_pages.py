@@ -47,6 +47,17 @@ PATHS = [
 ]
 
 
+def unbalanced(text: str) -> list[str]:
+    """The elements that are left open, or closed in another order."""
+    wrong, within = [], list[str]()
+    for end, tag in re.findall(r"<(/?)([a-z0-9]+)[^>]*?(?<!/)>", text):
+        if end and (not within or within.pop() != tag):
+            wrong.append(tag)
+        elif not end and tag not in ("meta", "link", "input", "path"):
+            within.append(tag)
+    return wrong + within
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_page_is_whole_in_both_languages(browser: Browser, path: str, language: str) -> None:
@@ -57,6 +68,7 @@ def test_every_page_is_whole_in_both_languages(browser: Browser, path: str, lang
     assert page.text.rstrip().endswith("</html>")
     assert f'<html lang="{"zh-CN" if language == "zh" else "en"}">' in page.text
     assert seen.tags.count("h1") == 1
+    assert unbalanced(page.text) == []
     assert not {"style", "iframe", "object"} & set(seen.tags)
     assert re.findall("<script[^>]*>", page.text) == re.findall('<script src="/htmx.js[^>]*defer>', page.text)
     assert seen.tags.count("script") == 1

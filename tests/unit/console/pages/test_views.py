@@ -174,6 +174,13 @@ def test_what_a_person_may_not_see_is_left_out() -> None:
     assert [*(found.new_by_hour or {})] == ["departures"]
 
 
+def test_the_record_that_is_due_for_longest_tells_how_late_schedulers_are() -> None:
+    report = status_of_groups()
+    assert seen(report).late_ms == 0, "it is due in 8 s"
+    report.waiting.append(replace(report.waiting[0], next_due_ms=NOW - 5_000))
+    assert seen(report).late_ms == 5_000
+
+
 def test_bars_show_every_number_above_nothing() -> None:
     assert bars([0, 1, 1_000]) == "M4 20v-1h3v1zM8 20v-20h3v20z"
     assert bars([0, 0]) == ""
