@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 
 
 class Role(Enum):
-    """Who asks Kafka for something; each may have a principal of its own."""
+    """A role towards Kafka; each may have a principal of its own."""
 
     who: str
 
@@ -30,8 +30,8 @@ class Role(Enum):
     SIDECAR = "sidecar", "the sidecar: a consumer, and send-backs over HTTP"
     SENDER = "sender", "any client that writes to SEND_BACK"
     PRODUCER = "producer", "DelayProducer"
-    CONSOLE = "console", "whoever looks: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
-    RESENDER = "resender", "whoever sends dead letters again too: `reconsume dlq resend`, the console"
+    CONSOLE = "console", "read-only tools: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
+    RESENDER = "resender", "tools that also resend dead letters: `reconsume dlq resend`, the console"
     SPARK = "spark", "`reconsume reconcile` and the readers"
     REPLAY = "replay", "`reconsume replay`, beside what Spark needs"
     ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
@@ -51,7 +51,7 @@ def role_named(name: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What may be done to one resource.
+    """A right on one resource.
 
     Attributes:
         resource: `topic`, `group`, `transactional-id` or `cluster`.
@@ -76,7 +76,7 @@ def rights_of(
     exactly_once: bool = False,
     allowed_real_topics: Sequence[str] = (),
 ) -> list[Right]:
-    """What a role needs.
+    """Return the rights of a role.
 
     Args:
         role: who.
@@ -195,7 +195,8 @@ def _resender(names: TopicNames) -> list[Right]:
         *_console(names),
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
-        Right("transactional-id", f"{names.prefix}dlq-resend", ("Write",), "each of them once"),
+        Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
+        Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
     ]
 
 
@@ -231,7 +232,7 @@ def _admin(names: TopicNames) -> list[Right]:
 
 
 def acl_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """What to run, with Kafka's own tool."""
+    """Return the commands of Kafka's own tool."""
     return [_command(right, principal, bootstrap_servers) for right in rights]
 
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Stored(BaseModel):
-    """What is read from the topic may come from a newer version, so unknown keys are kept, not refused."""
+    """A record of the topic. A newer version may have written it, so unknown keys are kept, not refused."""
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
 
@@ -103,7 +103,7 @@ class PublishedTopicSettings(TopicSettings):
 
 
 class SystemConfig(_Stored):
-    """What is the same for all groups; RocketMQ has it in the broker's configuration.
+    """Settings for all groups; RocketMQ has them in the broker's configuration.
 
     A process of an earlier version keeps the fields that it does not know when it changes another one.
     """
@@ -145,7 +145,7 @@ def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> Su
     """Read one group from JSON, or from what JSON or YAML held.
 
     Raises:
-        IllegalSetting: not JSON, or a field that cannot be; the message names it.
+        IllegalSetting: not JSON, or an invalid field; the message names it.
     """
     what = f"group {group!r}"
     return _check(SubscriptionGroupConfig, what, {"groupName": group} | _object(what, value))
@@ -155,7 +155,7 @@ def parse_system_config(value: str | bytes | Mapping[str, Any]) -> SystemConfig:
     """Read the value of the `%SYS%` key from JSON, or from what JSON or YAML held.
 
     Raises:
-        IllegalSetting: not JSON, or a field that cannot be.
+        IllegalSetting: not JSON, or an invalid field.
     """
     what = f"key {SYSTEM_KEY}"
     return _check(SystemConfig, what, _object(what, value))
@@ -197,7 +197,7 @@ def _parsed(table: str) -> DelayLevels:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the GROUPS topic said at one moment.
+    """The contents of the GROUPS topic at one moment.
 
     Attributes:
         system: level table and switches for all.
@@ -245,7 +245,7 @@ class Groups:
         return _with_defaults(group)
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
-        """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
+        """Return the groups after one more record of the topic; an unreadable one is logged and changes nothing."""
         name = (key or b"").decode(errors="replace")
         others = {one: why for one, why in self.unreadable.items() if one != name}
         try:
@@ -260,6 +260,6 @@ class Groups:
                 return replace(self, by_name=rest, unreadable=others)
             changed = dict(self.by_name) | {name: parse_group_config(name, value)}
         except IllegalSetting as error:
-            logger.warning("GROUPS topic: %s; it is ignored, mend it with: reconsume groups set", error)
+            logger.warning("GROUPS record ignored: %s; fix it with: reconsume groups set", error)
             return replace(self, unreadable=others | {name: str(error)})
         return replace(self, by_name=changed, unreadable=others)

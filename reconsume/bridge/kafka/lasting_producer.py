@@ -51,9 +51,8 @@ class ProducedRecord(ABC):
 class LastingProducer:
     """Any thread may produce, and waits for no other; one thread serves, and replaces the producer.
 
-    A producer is of no use any more after a fatal error, or when librdkafka has left it alone (see `Connections`). What
-    it has not delivered then gets an error, though the brokers may have stored it: whoever writes it again makes a
-    second copy of that.
+    A producer is unusable after a fatal error, or when librdkafka has left it alone (see `Connections`). Undelivered
+    records then get an error, though the brokers may have stored them: writing them again makes second copies.
 
     Args:
         settings: librdkafka's, for a producer without transactions.
@@ -87,12 +86,12 @@ class LastingProducer:
             ReconsumeError: it cannot be sent, such as one that is larger than any producer may send.
         """
         try:
-            self.produce(topic, value, key, partition, delivery.report, headers=headers)
+            self.produce(topic, value, key, partition, on_delivery=delivery.report, headers=headers)
         except KafkaException as error:
             raise translate(error, delivery.doing) from error
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
-        """As `confluent_kafka.Producer.produce` does.
+        """Produce as `confluent_kafka.Producer.produce` does.
 
         Raises:
             BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
@@ -136,7 +135,7 @@ class LastingProducer:
         return len(self)
 
     def close(self) -> None:
-        """Give up what is not acknowledged; when nobody produces or serves any more."""
+        """Give up unacknowledged records; call it when no thread produces or serves."""
         _give_up(self._producer)
         close_producer(self._producer)
 
@@ -149,9 +148,9 @@ class LastingProducer:
             old, self._broken = self._producer, None
             self._given_up.append(old)
             self._connections, self._producer = self._made()
-        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(old), why)
+        logger.error("producer replaced, retrying %d records: %s", len(old), why)
         # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
-        # somebody may be in its `flush`.
+        # someone may be in its `flush`.
         threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()
 
     def _let_go(self, producer: Producer) -> None:
@@ -163,7 +162,7 @@ class LastingProducer:
 
 
 def _give_up(producer: Producer) -> None:
-    """Whoever waits for a record is told that it was given up."""
+    """Tell the waiting callers that their records were given up."""
     producer.purge()
     try:
         wait_for_reports(producer, _LAST_REPORTS_SECONDS)

@@ -1,4 +1,4 @@
-"""What a consumer has read, by partition."""
+"""The records of a consumer, by partition."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _appended(
                 left -= _size_of(read)
                 if left < 0:
                     logger.warning(
-                        "%d MiB of recent send-backs are read, and no more: calls that come again may not be "
+                        "%d MiB of recent send-backs are read, and no more: repeated calls may not be "
                         "recognised if they were carried out before %s",
                         *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
                     )

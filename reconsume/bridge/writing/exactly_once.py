@@ -85,7 +85,7 @@ class ExactlyOnceWriter:
 
     Guarantees:
         1. The offset and its metadata tell whether a transaction without an answer counts: `was_committed`.
-        2. No offset is committed unfenced: the metadata of a consumer that is no member is refused, see `_is_member`.
+        2. No offset is committed unfenced: metadata of a consumer outside of its group is refused, see `_is_member`.
     Tests: tests/integration/test_drop_in_exactly_once.py, tests/unit/consumers/test_consumer_model_bugs.py.
 
     Args:
@@ -160,8 +160,8 @@ class ExactlyOnceWriter:
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
-                f"{self._doing}: this consumer is no member of it any more; nothing was sent, "
-                "go on with poll(): the message comes again, here or in another member (exactly_once needs "
+                f"{self._doing}: this consumer is no longer a member of it; nothing was sent, "
+                "go on with poll(): the message is read again, here or in another member (exactly_once needs "
                 "subscribe(): with assign() alone nobody is a member)"
             )
         try:
@@ -171,7 +171,7 @@ class ExactlyOnceWriter:
                 self._write(self._inbox(failed), offsets, group_metadata)
             except _BY_THE_INBOX as second:
                 raise SendBackFailed(f"{first}; then {second}") from second
-            logger.warning("%s; the scheduler has taken it through %s", first, self._names.send_back)
+            logger.warning("%s; sent through %s instead", first, self._names.send_back)
 
     def close(self) -> None:
         """Let go at once; no transaction is open."""
@@ -218,7 +218,7 @@ class ExactlyOnceWriter:
         if is_rebalance(cause):
             return PartitionLost(
                 f"{self._doing}: {cause.name()}: the group has rebalanced meanwhile; nothing was sent, go on with "
-                "poll(): the message comes again, here or in another member"
+                "poll(): the message is read again, here or in another member"
             )
         why = translate(cause, self._doing)
         return KafkaNotReachable(str(why)) if is_passing(cause) else why
@@ -245,7 +245,7 @@ class ExactlyOnceWriter:
         committed = self._commits(offsets.keys())
         covered = [_is_covered(one, committed.get(where)) for where, one in offsets.items()]
         if any(covered) and not all(covered):
-            # A transaction changes all or nothing, so somebody else has committed for some of them.
+            # A transaction changes all or nothing, so someone else has committed for some of them.
             raise PartitionLost(
                 f"group {self._group}: another member has committed for partitions of a transaction without an answer"
             )
@@ -257,7 +257,7 @@ class ExactlyOnceWriter:
         return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:
-        """Two that have one id, as after a copy of a machine, would shut each other out for ever.
+        """Two that have one id, as after a copy of a machine, would shut each other out forever.
 
         Guarantees: what the old id has left open was ended by its registration just now, and `was_committed` looks it
         up next. Test: tests/integration/test_exactly_once_restarts.py.
@@ -266,7 +266,7 @@ class ExactlyOnceWriter:
         self._transactional_id += f"-{secrets.token_hex(4)}"
         self._transactions = Transactions(self._settings | {"transactional.id": self._transactional_id})
         self._was_shut_out = False
-        logger.warning("another producer took the transactional id over, going on as %s", self._transactional_id)
+        logger.warning("another producer took over the transactional id, continuing as %s", self._transactional_id)
 
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Be registered with the transaction coordinator."""

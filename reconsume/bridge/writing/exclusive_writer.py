@@ -19,7 +19,7 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
 
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
@@ -77,7 +77,7 @@ class ExclusiveWriter:
             produce: hands them to the producer, in another thread; it may wait for reports.
 
         Raises:
-            KafkaNotReachable: nothing was committed, or nobody knows; what was committed shows after `take_over`.
+            KafkaNotReachable: nothing was committed, or that is unknown; what was committed shows after `take_over`.
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         self._commit(lambda: self._transactions.write(produce, seconds=TRANSACTION_SECONDS))
@@ -91,15 +91,15 @@ class ExclusiveWriter:
         except InDoubt as error:
             why = translate(error.cause, self._doing)
             raise KafkaNotReachable(
-                f"{why}; whether the last records were sent is not known. Run it again: it leaves out what was sent"
+                f"{why}; whether the last records were sent is not known. Run it again: it leaves out sent records"
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error
 
     def _explain(self, error: ShutOut) -> ReconsumeError:
         if error.cause.code() in SHUT_OUT:
-            return KafkaRefused(
+            return WriterReplaced(
                 f"{self._doing}: another process has begun to do the same, so this one stops. "
-                "Run it again: it leaves out what was sent"
+                "Run it again: it leaves out sent records"
             )
         return translate(error.cause, self._doing)

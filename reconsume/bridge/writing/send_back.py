@@ -42,7 +42,7 @@ def _nobody_asks(_copy: SendBackCopy, _stored_ms: int) -> None:
 
 
 def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
-    """What is told when neither way was open; too large for one of them is no verdict on the record."""
+    """Return the error when neither way was open; too large for one of them is no verdict on the record."""
     failed = SendBackFailed(f"{first}; then {second}")
     failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
     return failed
@@ -196,7 +196,7 @@ class SendBackWriter:
                 return open_ones
 
     def close(self) -> None:
-        """Stop; what is not acknowledged is given up, its `on_done` gets an error."""
+        """Stop; unacknowledged records are given up, their `on_done` gets an error."""
         # First of all, so that what is given up is not tried a second time as an ordinary message.
         self._stop.set()
         with self._changed:
@@ -253,7 +253,7 @@ class SendBackWriter:
             one.refused(error)
 
     def _look_up(self) -> None:
-        """One topic after the other; one that nobody tells of holds up no other."""
+        """One topic after the other; one without an answer holds up no other."""
         unanswered: Counter[str] = Counter()
         while not self._stop.is_set():
             with self._changed:
@@ -265,7 +265,7 @@ class SendBackWriter:
             try:
                 self._existing.require(topic)
             except KafkaNotReachable as error:
-                # Nobody knows whether it exists, so nothing has failed yet.
+                # It is unknown whether it exists, so nothing has failed yet.
                 logger.warning("%s; trying again", error)
                 unanswered[topic] += 1
                 self._stop.wait(_AGAIN_SECONDS)
@@ -277,7 +277,7 @@ class SendBackWriter:
                 self._settle(topic, None)
 
     def _settle(self, topic: str, error: ReconsumeError | None) -> None:
-        """Produce, or refuse, all that wait for a topic now; each of them once, whoever else settles."""
+        """Produce, or refuse, all that wait for a topic now; each of them once, whichever thread settles."""
         with self._settling:
             for _ in range(len(self._waiting.get(topic, ()))):
                 # Only those who settle take away, and it counts as waiting until the producer has it.

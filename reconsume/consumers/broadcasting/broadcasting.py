@@ -71,13 +71,13 @@ class PartitionFinder:
         for topic in sorted(missing - self._missing):
             remedy = wanted.remedy_if_missing(topic)
             logger.warning(
-                "broadcasting: topic %s does not exist; %s; it is then read from its beginning", topic, remedy
+                "broadcasting: topic %s does not exist; %s; it will be read from its beginning", topic, remedy
             )
         self._missing = missing
         return {(topic, number) for topic, count in existing.items() for number in range(count)}
 
     def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Of a topic that was read before, a partition without an offset is a new one."""
+        """Return starts: in a topic that was read before, a partition without an offset is a new one."""
         appeared = {one for one in partitions if self._starts is not None or self._offsets.knows(one[0])}
         others = set(partitions) - appeared
         where = self._consume_from.where
@@ -123,7 +123,7 @@ class BroadcastConsumer(GroupConsumer):
         self._assigned |= new.keys()
 
     def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
-        """What the file says, offsets and what stands beside them."""
+        """Return the offsets and metadata of the file."""
         del seconds
         return {where: self._offsets.get(*where) or Commit(-1, "") for where in partitions}
 
@@ -154,21 +154,21 @@ class BroadcastSender(Sender):
         failed.done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Save what was not saved yet; a disk that refuses is tried again with the next commit."""
+        """Save new offsets; a disk that refuses is tried again with the next commit."""
         pending = uncommitted(queues)
         if not pending:
             return
         try:
             self.offsets.save(points_of(pending))
         except OffsetStoreUnusable as error:
-            # Not saved is never lost: the messages come again.
+            # Nothing is lost: messages of unsaved offsets are read again.
             logger.warning("%s; trying again", error)
             return
         for queue, point in pending.items():
             queue.committed = point
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Save what was not saved yet."""
+        """Save new offsets."""
         written = self._wait_until_written(seconds)
         self.commit(queues)
         return written

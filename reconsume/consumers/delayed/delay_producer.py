@@ -60,12 +60,12 @@ _MAX_RETRIES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What was stored.
+    """The place where a message was stored.
 
     Attributes:
         msg_id: the message's UNIQ_KEY; `cancel` takes it, and consumers see it as `msg_id`.
         topic: where consumers get the message.
-        stored: where it stands now: in `topic`, or where it waits.
+        stored: its current place: in `topic`, or on a delay topic.
     """
 
     msg_id: str
@@ -103,15 +103,15 @@ class DelayProducer:
     Safe to use from several threads.
 
     Args:
-        bootstrap_servers: `host:port`, more of them parted by commas.
+        bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through.
         send_msg_timeout: for one try (RocketMQ: `sendMsgTimeout`).
         retry_times_when_send_failed: how many tries follow the first one. They never store a message twice.
-        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
-        topic_prefix: of the installation's topics.
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None uses the cluster's.
+        topic_prefix: the prefix of the installation's topics.
 
     Raises:
-        IllegalSetting: an argument that cannot be; the message says which and what is allowed.
+        IllegalSetting: an invalid argument; the message names it and the allowed values.
     """
 
     def __init__(
@@ -173,20 +173,20 @@ class DelayProducer:
             key: decides on the partition of `topic`, as with a Java producer, unless a selector does.
             headers: they come out as they are.
             tags: RocketMQ's tag, for consumers that filter.
-            keys: RocketMQ's keys, parted by spaces.
+            keys: RocketMQ's keys, separated by spaces.
             delay_level: wait on this level; beyond the table the highest (RocketMQ: DP-01).
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
                 that is past means at once.
-            delay: wait so long from when the brokers store it; at most 40 days.
+            delay: wait for this time after the brokers have stored it; at most 40 days.
             selector: called with all partitions of `topic` and `arg`, gives the one to send to.
             arg: for the selector. Messages of one partition that are not delayed keep the order of their sending.
 
         Raises:
-            IllegalSetting: an argument that cannot be, such as a topic that is no legal target.
+            IllegalSetting: an invalid argument, such as a topic that is no legal target.
             TopicNotAllowed: the message is delayed, and the schedulers do not deliver to this topic.
             TopicNotReady: the topic does not exist, or one of reconsume's own.
-            KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
-            KafkaRefused: the cluster said no.
+            KafkaNotReachable: no acknowledgement in time; the message may have been stored.
+            KafkaRefused: the cluster refused.
         """
         check_types(
             locals(),
@@ -215,24 +215,24 @@ class DelayProducer:
         """Withdraw a message that waits; any process may, with the id that `send` gave.
 
         When this returned a second or more before the message is due, the message is not delivered. Later it may
-        be. An id that nobody knows is taken too (RocketMQ: TM-15).
+        be. Unknown ids are accepted too (RocketMQ: TM-15).
 
         Raises:
             IllegalSetting: not such an id, or the message was due already (RocketMQ: TM-14).
             TopicNotReady: the CANCEL topic is missing.
             KafkaNotReachable: no acknowledgement in time; the message may be withdrawn or not: try again.
-            KafkaRefused: the cluster said no.
+            KafkaRefused: the cluster refused.
         """
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         topic = self._names.cancel
-        self._require(topic, "make it: reconsume topics apply")
+        self._require(topic, "create it: reconsume topics apply")
         properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
         self._produce(topic, -1, msg_id.encode(), None, (), properties)
 
     def close(self) -> None:
-        """Let go of the connections; every `send` has returned before."""
+        """Release the connections; every `send` has returned before."""
         with self._lock:
             self._closing.set()
             if self._follower is not None:
@@ -273,7 +273,7 @@ class DelayProducer:
         return lane, self._require(lane, f"run: {own}reconsume topics apply"), due_ms, asking
 
     def _groups(self) -> Groups:
-        """What the GROUPS topic says; it is followed from the first delayed message on."""
+        """Return the contents of the GROUPS topic; it is followed from the first delayed message on."""
         with self._lock:
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())

@@ -127,12 +127,12 @@ class ConcurrentlyService(ListenerService[Chunk]):
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).
 
-        An error of ours sends it back too: its messages must not stay begun for ever.
+        An error of ours sends it back too: its messages must not stay begun forever.
         """
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
-            logger.exception("an error after the listener of %r, which is sent back", chunk)
+            logger.exception("error after the listener of %r, sending it back", chunk)
             self._room.cancel(chunk)
             cause = Cause.of(error)
             for message in chunk if chunk.queue.take(chunk) else ():
@@ -152,14 +152,14 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.succeed(chunk)
             return
         if one_by_one:
-            logger.info("one of %r is not worth a retry: each is given again alone", chunk)
+            logger.info("one of %r is not worth a retry: delivering each alone", chunk)
         if not queue.take(chunk):
             return
         if succeeded:
             queue.finish_all(chunk[:succeeded])
         failed = chunk[succeeded:]
         if one_by_one:
-            # Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it.
+            # One of a batch is not worth a retry, and it is unknown which; the others must not be dead letters with it.
             self._room.wait(chunks_of(queue, failed, 1), 0)
         elif keeps:
             self._room.keep(Chunk(queue, failed))

@@ -14,14 +14,14 @@ _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
 
 
 class Reading(NamedTuple):
-    """What all messages of a consumer have in common."""
+    """The common data of all messages of a consumer."""
 
     retry_topic: str
     namespace_prefix: str
 
 
 class LazyMessages(Sequence[Message]):
-    """Cannot be changed. They are made when somebody looks at one of them, and are the same ever after."""
+    """Cannot be changed. They are made when someone looks at one of them, and are the same ever after."""
 
     __slots__ = ("_made",)
     _made: tuple[Message, ...] | None
@@ -71,7 +71,7 @@ class PolledBatch(LazyMessages):
 
     @property
     def first_offset(self) -> int:
-        """Of the first record."""
+        """The offset of the first record."""
         return _offset(self.polled[0])
 
     def offsets(self) -> Sequence[int]:

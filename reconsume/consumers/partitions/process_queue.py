@@ -117,7 +117,7 @@ class ProcessQueue:
         return self._running.pop(chunk, None) is not None and not self._dropped
 
     def succeed(self, chunk: Chunk) -> None:
-        """Take a chunk and finish all of it, unless somebody else has decided about it."""
+        """Take a chunk and finish all of it, unless someone else has decided about it."""
         if self._running.pop(chunk, None) is None or self._dropped:  # `take`, without a call
             return
         if type(chunk.batch) is PolledBatch:
@@ -193,7 +193,7 @@ class ProcessQueue:
         return self._dropped
 
     def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
-        """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
+        """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None before a message."""
         with self._lock:
             self._note_successes()
             after = self._progress.after(also_finished)

@@ -28,7 +28,7 @@ _LINES_A_SECOND: Final = 10
 
 
 class Way(NamedTuple):
-    """What becomes of a failed message by the send-back rule, with the groups as they are.
+    """The way of a failed message by the send-back rule, with the groups as they are.
 
     Attributes:
         target: where it goes.
@@ -72,11 +72,11 @@ def dropped_way(request: SendBackRequest) -> Way:
 
 
 class Fate(NamedTuple):
-    """What the log says of a failed message.
+    """The log's text about a failed message.
 
     Attributes:
         text: for people.
-        is_final: the message does not come again.
+        is_final: the message does not return.
     """
 
     text: str
@@ -111,7 +111,7 @@ def _spaced(milliseconds: int) -> str:
 class SendBackLog:
     """Logs what becomes of the failed messages of one group. Safe to use from several threads.
 
-    At most 10 lines a second, and as many of messages that do not come again; the others are logged at DEBUG.
+    At most 10 lines a second, and as many of messages that do not return; the others are logged at DEBUG.
 
     Args:
         group: the consumer group.

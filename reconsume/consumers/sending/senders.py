@@ -152,16 +152,16 @@ class Sender(ABC):
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
         if not self.settle(queues, seconds):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+            logger.warning("send-backs unacknowledged before a rebalance; they may be stored twice")
 
     def serve(self) -> None:  # noqa: B027 - nothing to do for most
         """Called at every turn of the thread that polls."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:  # noqa: B027 - nothing to do for most
-        """These belong to somebody else already: nothing may be sent or committed for them."""
+        """These belong to someone else already: nothing may be sent or committed for them."""
 
     def close(self) -> None:
-        """The consumer is about to be closed: what is handed over from now on stays uncommitted and comes again."""
+        """The consumer is about to be closed: messages handed over from now on stay uncommitted and are read again."""
         self._handed_over.put(None)
         if self._writing_thread is not None:
             self._writing_thread.join()
@@ -191,7 +191,7 @@ class Sender(ABC):
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
-    """What is to be committed of these."""
+    """Return the offsets of these to commit."""
     return {queue: point for queue in queues if (point := queue.to_commit) is not None}
 
 
@@ -217,7 +217,7 @@ class PlainSender(Sender):
         self.writer.send_back(failed.request, failed.message.key, failed.message.body, failed.done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit what was not committed yet; the answer comes with a later poll."""
+        """Commit pending offsets; the answer comes with a later poll."""
         self._commit(uncommitted(queues), wait=False)
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:

@@ -98,7 +98,7 @@ class TransactionalSender(Sender):
                 self._changed.notify_all()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
+        """Settle what waits for these now, in the caller's thread; the rest is given up and read again."""
         leaving = set(queues)
         self.settle(leaving, seconds)
         self.forget(leaving)
@@ -129,11 +129,11 @@ class TransactionalSender(Sender):
             self._to_commit = [queue for queue in self._to_commit if queue not in gone]
         if given_up:
             logger.warning(
-                "%d failed messages were not sent back before their partitions went: they come again", given_up
+                "%d failed messages were not sent back before their partitions went: they are read again", given_up
             )
 
     def close(self) -> None:
-        """End the threads; what still waits stays uncommitted and comes again."""
+        """End the threads; waiting messages stay uncommitted and are read again."""
         super().close()
         with self._changed:
             self._closing = True
@@ -147,7 +147,7 @@ class TransactionalSender(Sender):
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
         except BaseException as error:
-            logger.exception("sending back in transactions has ended")
+            logger.exception("thread of transactions ended")
             self._failure = error
 
     def _wait(self) -> bool:
@@ -156,7 +156,7 @@ class TransactionalSender(Sender):
             return not self._closing
 
     def _ask_for_metadata(self) -> Any:
-        """As of now, from the thread that polls; None at the end."""
+        """Return current metadata from the polling thread; None at the end."""
         with self._changed:
             self._metadata, self._asks = None, True
             self._changed.wait_for(lambda: self._metadata is not None or self._closing)
@@ -207,7 +207,7 @@ class TransactionalSender(Sender):
             self._unresolved = _Unresolved(batch, points)
             return self._resolve()
         except (PartitionLost, KafkaNotReachable) as error:
-            logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
+            logger.warning("retrying %d failed messages: %s", len(batch), error)
             self._keep(batch)
             return False
         except SendBackFailed as error:
@@ -240,7 +240,7 @@ class TransactionalSender(Sender):
     def _refused(self, batch: Sequence[FailedMessage], metadata: Any, error: SendBackFailed) -> bool:
         """Find out which it was: the others must not suffer for it."""
         if not batch:
-            logger.warning("offsets are not committed: %s", error)
+            logger.warning("offsets not committed: %s", error)
             return False
         if len(batch) > 1:
             settled = True

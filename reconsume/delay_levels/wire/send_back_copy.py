@@ -82,7 +82,7 @@ class Cause:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What an exception tells; never raises, whatever the exception does when it is asked."""
+        """Read an exception; never raises, whatever the exception does."""
         kind = type(error)
         text = plain_text(lambda: str(error)) or _without_text(error)
         name = plain_text(lambda: f"{kind.__module__}.{kind.__qualname__}") or type_name(kind)
@@ -90,7 +90,7 @@ class Cause:
 
     @classmethod
     def saying(cls, text: str) -> Self:
-        """What a user says."""
+        """Return the cause with a user's text."""
         return cls(plain_text(lambda: text))
 
 
@@ -227,7 +227,7 @@ def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[st
 
 
 def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:
-    """The headers that Kafka's own dead-letter queue writes (KIP-1191), and the exception."""
+    """The headers that Kafka's share groups write to dead-letter topics (KIP-1191), and the exception."""
     properties = {}
     origin_topic = request.stored.origin_topic
     if origin_topic is not None:

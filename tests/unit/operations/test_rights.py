@@ -53,7 +53,8 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane() -> None:
     assert [(right.resource, right.name, right.operations, right.prefixed) for right in resends[len(looks) :]] == [
         ("topic", "reconsume.DELAY.0s", ("Write",), False),
         ("topic", "reconsume.DEAD_LETTERS", ("Write",), False),
-        ("transactional-id", "reconsume.dlq-resend", ("Write",), False),
+        ("topic", "reconsume.JOBS", ("Write",), False),
+        ("transactional-id", "reconsume.dlq-resend.", ("Write",), True),
     ]
 
 

@@ -110,7 +110,7 @@ def test_send_back_waits_for_no_lookup_and_what_waits_is_counted(writer: SendBac
     assert (outcomes, writer.flush(0)) == ([], 3)
     lookups.answer.set()
     wait_until(lambda: len(outcomes) == 3, what="all failed, the inbox does not exist either")
-    missing = "topic {} does not exist; make it: reconsume topics apply"
+    missing = "topic {} does not exist; create it: reconsume topics apply"
     both = "; then ".join(missing.format(topic) for topic in (NAMES.delay(10_000), NAMES.send_back))
     assert {str(one) for one in outcomes} == {both}
     assert lookups.asked == [NAMES.delay(10_000), NAMES.send_back], "one lookup serves all that wait for it"

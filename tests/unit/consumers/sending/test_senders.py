@@ -16,7 +16,8 @@ class Idle:
         return 0
 
     def commit(self, _points: object, *, wait: bool) -> list[Any]:
-        return [] if wait else []
+        assert isinstance(wait, bool)
+        return []
 
 
 def test_one_that_was_closed_has_nothing_to_wait_for() -> None:
