@@ -125,7 +125,7 @@ def reconciled(
 
 
 def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
-    """How long runs of the ledger are kept; None for ever."""
+    """How long runs of the ledger are kept; None means forever."""
     if options.ledger_keep is None:
         return None
     if options.ledger is None:

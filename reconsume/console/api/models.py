@@ -1,4 +1,4 @@
-"""What the API takes and gives."""
+"""Requests and answers of the API."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ShownLetters(_Shown):
 
 
 class ShownState(_Shown):
-    """What became of a dead letter."""
+    """The state of a dead letter."""
 
     state: str
     at_ms: int
@@ -197,7 +197,7 @@ class AskedResolve(AskedPlaces):
 
 
 class ShownVerdict(_Shown):
-    """What becomes of a dead letter, or became of it."""
+    """The outcome for a dead letter, planned or done."""
 
     place: str
     status: str
@@ -206,7 +206,7 @@ class ShownVerdict(_Shown):
 
 
 class ShownVerdicts(_Shown):
-    """What becomes of dead letters, or became of them."""
+    """The outcomes for dead letters, planned or done."""
 
     replay_id: str | None = None
     changed: int
@@ -261,7 +261,7 @@ class AskedJob(_Asked):
 
 
 class AskedWish(_Asked):
-    """What a person wants of a job."""
+    """A person's request to a job."""
 
     wish: Literal["pause", "resume", "cancel"]
     why: str = ""
@@ -277,7 +277,7 @@ class ShownKind(_Shown):
 
 
 class ShownPlan(_Shown):
-    """What a job would do."""
+    """The plan of a job."""
 
     count: int
     acted: int
@@ -289,7 +289,7 @@ class ShownPlan(_Shown):
 
 
 class ShownEvent(_Shown):
-    """What a person wanted of a job."""
+    """A person's earlier request to a job."""
 
     at_ms: int
     by: str

@@ -1,1 +1,1 @@
-"""Who uses the console, and what they may do."""
+"""The users of the console and their rights."""

@@ -1,4 +1,4 @@
-"""What a job does with one dead letter."""
+"""The work of a job on one dead letter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _REASONS_KEPT: Final = 5
 
 
 class LetterOutcome(NamedTuple):
-    """What becomes of a letter.
+    """The outcome for a letter.
 
     Attributes:
         outcome: a key of `OUTCOMES`.

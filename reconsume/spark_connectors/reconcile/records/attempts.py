@@ -33,7 +33,7 @@ _FAULTS: Final = ("WRONG_COUNT", "WRONG_GROUP", "DAMAGED")
 """In the order in which they are tried."""
 _PLACE: Final = ("topic", "partition", "offset")
 _FEW_PAIRS: Final = 1_000
-"""Of alike send-backs and deliveries all are compared with all, as long as that makes no more pairs."""
+"""Compare all alike send-backs and deliveries with each other, while that makes no more pairs."""
 _LATEST_MS: Final = 1 << 62
 
 
@@ -112,7 +112,7 @@ def pair_copies(records: DataFrame) -> DataFrame:
 
 
 def _flat() -> list[tuple[str, str, str]]:
-    """Of each field its side, its name there, and that of its column."""
+    """Return for each field its side, its name there, and that of its column."""
     return [(side, name, f"{side}_{name.removeprefix('kafka_')}") for side, names in _FIELDS.items() for name in names]
 
 

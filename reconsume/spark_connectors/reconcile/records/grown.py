@@ -54,7 +54,7 @@ class GrownLedger:
             topic_prefix: of the installation.
             now_ms: of the run that is added; later runs are looked for too.
             longest_ms: the longest delay.
-            keep_ms: how long runs are kept; 0 for ever.
+            keep_ms: how long runs are kept; 0 means forever.
 
         Raises:
             IllegalSetting: the ledger is of another installation, or the folder holds something else.
@@ -165,7 +165,7 @@ def append_run(
         now_ms: of this run.
         topic_prefix: of the installation.
         extents: what the topics held before the run read them, where that is known.
-        keep_ms: how long runs are kept; 0 for ever.
+        keep_ms: how long runs are kept; 0 means forever.
 
     Raises:
         LedgerTaken: another run was added meanwhile.
