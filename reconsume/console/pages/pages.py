@@ -106,9 +106,11 @@ class Pages:
         """The waits before each retry, with what waits of this group; reads Kafka."""
         group = group_of(request)
         require(request, ConsoleRole.VIEWER, group)
-        _, view = view_of(self._cluster, group, self._names)
-        if view is None:
+        snapshot, view = view_of(self._cluster, group, self._names)
+        if snapshot is None:
             return self._pending(request)
+        if view is None:
+            raise Refusal(404, f"group {group!r} is not registered and has neither a retry nor a dead-letter topic")
         return self._renderer.page(request, "waits.html", {"view": view, "waits": self._cluster.waits(group)})
 
     def _pending(self, request: Request) -> Response:
