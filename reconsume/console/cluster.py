@@ -70,6 +70,10 @@ class ConsoleCluster:
         """The installation as it was seconds ago; None if nothing was read yet."""
         return self.snapshots.latest()
 
+    def fresh(self) -> Snapshot | None:
+        """The same, read anew where it is older than two seconds; waits for Kafka."""
+        return self.snapshots.fresh()
+
     def _read(self) -> Snapshot:
         cluster = self._cluster
         status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()

@@ -64,6 +64,8 @@ class Snapshots:
         self._latest: Snapshot | None = None
         self._refused: ReconsumeError | None = None
         self._asked_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._reading = threading.Lock()
         self._begun = threading.Event()
         self._wake = threading.Event()
 
@@ -79,6 +81,22 @@ class Snapshots:
 
     def look(self) -> None:
         """Read once; a reading that fails leaves the one before."""
+        with self._reading:
+            self._look()
+
+    def fresh(self) -> Snapshot | None:
+        """Return a reading that began at most two seconds ago: for what the last one did not have.
+
+        Raises:
+            ReconsumeError: no reading has succeeded.
+        """
+        with self._reading:
+            if self._clock() - self._looked_at > _EVERY_SECONDS:
+                self._look()
+        return self.latest()
+
+    def _look(self) -> None:
+        self._looked_at = self._clock()
         try:
             self._latest, self._refused = self._read(), None
         except ReconsumeError as error:

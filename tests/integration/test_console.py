@@ -155,7 +155,7 @@ def test_markup_of_strangers_is_shown_as_text(here: Installation, browser: Brows
     pages.append(browser.send(pages[2].seen.form("/resend")))
     for page in pages:
         assert page.status == 200
-        assert "script" not in page.seen.tags
+        assert page.seen.tags.count("script") == 1, "ours"
         assert "&lt;script&gt;alert(" in page.text
 
 

@@ -92,6 +92,7 @@ def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(
     [place] = put_in(here, group, XSS, key=XSS.encode(), headers=[(XSS, XSS.encode())])
     shown(browser, group, 1)
     own = f"/groups/{quote(group)}"
+    wait_until(lambda: browser.get(own).status == 200, 60, "the console knows the group")
     paths = ["/", own, own + "/waits", own + "/dead-letters", f"{own}/dead-letters/{place}"]
     paths += [f"{own}/dead-letters/{place}/life", f"{own}/job?kind=resend", "/jobs", "/quarantine", "/nothing"]
     page.resize(width)
@@ -117,7 +118,6 @@ def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage])
     reach(page, "input[name=place]")
     page.press(" ")
     reach(page, "button.primary")
-    page.evaluate("window.isOld = true")
     page.press("Enter")
     page.wait_for_text("Will be sent: 1 of 1.")
     reach(page, "button.primary")

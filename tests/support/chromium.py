@@ -98,7 +98,10 @@ class ChromiumPage:
 
     def wait_for_text(self, text: str) -> None:
         """Wait until the page shows it, without a reload by this test."""
-        wait_until(lambda: text in self.text, _SECONDS, f"the page shows {text!r}: {self.text[:2_000]}")
+        try:
+            wait_until(lambda: text in self.text, _SECONDS)
+        except AssertionError:
+            pytest.fail(f"{self.path} does not show {text!r} but {self.text[:2_000]!r}; {self.complaints}")
 
     def follow(self, words: str, kind: str = "a, button") -> None:
         """Press the first link or button with these words, and wait for the page that it leads to."""
@@ -117,9 +120,10 @@ class ChromiumPage:
 
     def press(self, key: str) -> None:
         """Press a key."""
-        more = {"text": "\r"} if key == "Enter" else {}
         code = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
-        self.command("Input.dispatchKeyEvent", type="keyDown", **code, **more)
+        self.command("Input.dispatchKeyEvent", type="rawKeyDown", **code)
+        if key != "Tab":
+            self.command("Input.dispatchKeyEvent", type="char", text="\r" if key == "Enter" else key, **code)
         self.command("Input.dispatchKeyEvent", type="keyUp", **code)
 
     def resize(self, width: int, height: int = 900) -> None:

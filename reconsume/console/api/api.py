@@ -38,8 +38,9 @@ from reconsume.console.api.shown import (
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.filters import FilterForm, place_of, places_of
+from reconsume.console.pages.pages import view_of
 from reconsume.console.pages.rows import hides_values
-from reconsume.console.pages.views import group_view, overview_of, visible_to
+from reconsume.console.pages.views import overview_of, visible_to
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.snapshot import Snapshot
@@ -130,8 +131,8 @@ def _add_views(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleC
     def group(request: Request, group: Group) -> ShownGroupPage:
         """A consumer group: settings, causes of its open dead letters, waits before each retry."""
         require(request, ConsoleRole.VIEWER, group)
-        snapshot = latest(cluster)
-        view = group_view(group, snapshot.groups, snapshot.status, settings.names)
+        latest(cluster)
+        _, view = view_of(cluster, group, settings.names)
         if view is None:
             raise Refusal(404, f"group {group!r} is not registered and has neither a retry nor a dead-letter topic")
         return shown_group(view, cluster.causes(group))

@@ -13,15 +13,16 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.bytes_shown import blob, header_rows
 from reconsume.console.pages.filters import FilterForm, place_of
 from reconsume.console.pages.rows import group_of, hides_values, row_of
-from reconsume.console.pages.views import causes_of, group_view, overview_of, visible_to
+from reconsume.console.pages.views import GroupPage, causes_of, group_view, overview_of, visible_to
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.access import ConsoleRole
+from reconsume.console.snapshot import Snapshot
 from reconsume.console.web.faults import Refusal
 from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import Filter, Page
 
@@ -73,10 +74,9 @@ class Pages:
         """Settings, waits, and why its newest dead letters died."""
         group = group_of(request)
         require(request, ConsoleRole.VIEWER, group)
-        snapshot = self._cluster.latest()
+        snapshot, view = view_of(self._cluster, group, self._names)
         if snapshot is None:
             return self._pending(request)
-        view = group_view(group, snapshot.groups, snapshot.status, self._names)
         if view is None:
             raise Refusal(
                 404,
@@ -106,10 +106,11 @@ class Pages:
         """The waits before each retry, with what waits of this group; reads Kafka."""
         group = group_of(request)
         require(request, ConsoleRole.VIEWER, group)
-        snapshot = self._cluster.latest()
-        view = None if snapshot is None else group_view(group, snapshot.groups, snapshot.status, self._names)
-        if view is None:
+        snapshot, view = view_of(self._cluster, group, self._names)
+        if snapshot is None:
             return self._pending(request)
+        if view is None:
+            raise Refusal(404, f"group {group!r} is not registered and has neither a retry nor a dead-letter topic")
         return self._renderer.page(request, "waits.html", {"view": view, "waits": self._cluster.waits(group)})
 
     def _pending(self, request: Request) -> Response:
@@ -177,3 +178,13 @@ class Pages:
             "dead_letter_topic": self._names.dead_letter(group),
         }
         return self._renderer.page(request, "life.html", content)
+
+
+def view_of(cluster: ConsoleCluster, group: str, names: TopicNames) -> tuple[Snapshot | None, GroupPage | None]:
+    """Return the last reading, and a group in it; where it has none of the group, it is read anew."""
+    snapshot = cluster.latest()
+    view = None if snapshot is None else group_view(group, snapshot.groups, snapshot.status, names)
+    if snapshot is not None and view is None:
+        snapshot = cluster.fresh()
+        view = None if snapshot is None else group_view(group, snapshot.groups, snapshot.status, names)
+    return snapshot, view

@@ -38,7 +38,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = JOB_TEXTS | {
     ),
     # overview
     "schedulers": ("scheduler workers alive", "在线调度器"),
-    "lateness": ("latest delivery", "最大延迟"),
+    "lateness": ("longest overdue", "最长超期"),
     "waiting": ("waiting", "等待中"),
     "overdue": ("overdue", "已超期"),
     "next_due": ("next due", "下次到期"),

@@ -123,6 +123,9 @@ class FakeCluster(ConsoleCluster):
         by_hour = None if self.store is None else self.store.new_by_hour(NOW)
         return Snapshot(self.report, self.known, letters, by_hour, list(self.jobs.values()), NOW, ["worker-1"])
 
+    def fresh(self) -> Snapshot:
+        return self.latest()
+
     def plan_job(self, draft: JobDraft) -> JobPlan:
         letters = [
             one

@@ -141,6 +141,19 @@ def test_an_old_reading_is_shown_where_the_next_one_fails_and_says_so() -> None:
     assert snapshots.latest() == replace(found, trouble="again")
 
 
+def test_what_the_last_reading_did_not_have_is_read_at_once_but_not_again_and_again() -> None:
+    now, read = [0.0], list[float]()
+
+    def look() -> Snapshot:
+        read.append(now[0])
+        return Snapshot(status_of_groups(), Groups())
+
+    snapshots = Snapshots(look, lambda: now[0])
+    for now[0] in (0.0, 1.0, 2.0, 2.5, 3.0):
+        snapshots.fresh()
+    assert read == [0.0, 2.5]
+
+
 def test_an_installation_is_read_less_often_while_nobody_looks() -> None:
     now, waits, stop = [0.0], list[float](), threading.Event()
 
