@@ -16,6 +16,7 @@ from reconsume.bridge.groups.groups import (
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
+_PAUSED: Final = "retry_paused"
 _TOP: Final = ("system", "defaults", "groups")
 
 
@@ -98,6 +99,8 @@ def plan_groups(
 ) -> GroupsPlan:
     """Compare; what a newer version has stored beside the fields that we know is kept.
 
+    So is a pause of which the file says nothing: it was set by hand, for a while.
+
     Args:
         file: as it should be.
         current: as it is.
@@ -112,7 +115,10 @@ def plan_groups(
             plan.added.append(config)
             wanted[name] = config
             continue
-        merged = parse_group_config(name, (known.model_extra or {}) | _values(config))
+        kept = (known.model_extra or {}) | (
+            {} if _PAUSED in config.model_fields_set else {"retryPaused": known.retry_paused}
+        )
+        merged = parse_group_config(name, _values(config) | kept)
         if changed := changes(_values(known), _values(merged)):
             plan.changed[name] = changed
             wanted[name] = merged

@@ -122,6 +122,13 @@ def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
             prefixed=True,
         ),
         Right("topic", names.send_back, ("Read", "DescribeConfigs"), "the inbox"),
+        Right(
+            "topic",
+            f"{prefix}PARKED.",
+            ("Read", "Write", "Create", "Delete", "DescribeConfigs"),
+            "where due records of paused groups wait; Delete is for those that were delivered",
+            prefixed=True,
+        ),
         Right("topic", f"{prefix}RETRY.", ("Write", "Create"), "to deliver retries", prefixed=True),
         Right("topic", f"{prefix}DLQ.", ("Write", "Create"), "to deliver dead letters", prefixed=True),
         Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for the topics that it makes"),
