@@ -16,7 +16,6 @@ from reconsume.bridge.groups.groups import (
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting
 
-_PAUSED: Final = "retry_paused"
 _TOP: Final = ("system", "defaults", "groups")
 
 
@@ -115,10 +114,8 @@ def plan_groups(
             plan.added.append(config)
             wanted[name] = config
             continue
-        kept = (known.model_extra or {}) | (
-            {} if _PAUSED in config.model_fields_set else {"retryPaused": known.retry_paused}
-        )
-        merged = parse_group_config(name, _values(config) | kept)
+        kept = {"retryPaused": known.retry_paused} | (known.model_extra or {})
+        merged = parse_group_config(name, kept | _values(config))
         if changed := changes(_values(known), _values(merged)):
             plan.changed[name] = changed
             wanted[name] = merged

@@ -51,8 +51,8 @@ class SubscriptionGroupConfig(_Stored):
     retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
     retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
-    retry_paused: Annotated[bool, Field(alias="retryPaused")] = False
-    """Ours: due records of the group wait in its parked topic."""
+    retry_paused: Annotated[bool | None, Field(alias="retryPaused")] = None
+    """Ours: whether due records of the group wait in its parked topic; None is no."""
 
     @field_validator("group_name")
     @classmethod
@@ -244,7 +244,7 @@ class Groups:
     def is_paused(self, group: str) -> bool:
         """Whether due records of the group wait until its pause is lifted."""
         known = self.by_name.get(group)
-        return known is not None and known.retry_paused
+        return known is not None and bool(known.retry_paused)
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
         """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""

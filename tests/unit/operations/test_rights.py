@@ -33,7 +33,11 @@ def test_no_role_may_delete_or_change_settings_and_only_schedulers_write_dead_le
     operations = {operation for right in rights for operation in right.operations}
     # `topics apply` adds partitions, for which Kafka asks Alter; settings would need AlterConfigs.
     changes = {"Alter"} if role == Role.ADMIN else set()
-    assert operations <= {"Read", "Write", "Create", "Describe", "DescribeConfigs"} | changes
+    # Delivered records of parked topics are deleted: no retention may do it.
+    parked = {"Delete"} if role == Role.SCHEDULER else set()
+    assert operations <= {"Read", "Write", "Create", "Describe", "DescribeConfigs"} | changes | parked
+    deleting = [right.name for right in rights if "Delete" in right.operations]
+    assert deleting == ["reconsume.PARKED."] * (role == Role.SCHEDULER)
     writes = [right for right in rights if right.resource == "topic" and "Write" in right.operations]
     reaches = [right for right in writes if NAMES.dead_letter("departures").startswith(right.name)]
     assert bool(reaches) == (role in (Role.SCHEDULER, Role.ADMIN))
