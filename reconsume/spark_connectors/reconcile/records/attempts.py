@@ -37,8 +37,8 @@ def pair_attempts(records: DataFrame) -> DataFrame:
     the first that was due takes the first delivery. Records of one message are brought together once, by its origin.
 
     Columns: `IDENTITY`; `copy`, 0 for the first pair of an attempt; `copies_sent`; what `records` tells of the three
-    sides, with `inbox_`, `sent_` and `arrived_` before the names; `retried`, the highest attempt of the message that
-    came back, and when (`attempt`, `appended`).
+    sides, with `inbox_`, `sent_` and `arrived_` before the names; `parked`, whether it waited for the end of a pause,
+    or does; `retried`, the highest attempt of the message that came back, and when (`attempt`, `appended`).
     """
     # Windows, not groups: Spark collects lists of groups in two steps, and sorts for each of them and once more for the
     # window below. These all take the order of one sort.
@@ -52,6 +52,8 @@ def pair_attempts(records: DataFrame) -> DataFrame:
         *IDENTITY, *(column.alias(name) for name, column in sides.items()), F.row_number().over(attempt).alias("number")
     )
     grouped = together.where("number = 1").select(*IDENTITY, *(F.sort_array(name).alias(name) for name in sides))
+    is_parked = F.exists("arrived", lambda one: one["kind"] == "parked")
+    grouped = grouped.withColumn("parked", is_parked).withColumn("arrived", _delivered_first())
     grouped = grouped.withColumn("arrived", _likeliest_first())
     life = Window.partitionBy("group", "origin_message_id", "replay_times")
     first = F.get("arrived", F.lit(0))
@@ -62,6 +64,7 @@ def pair_attempts(records: DataFrame) -> DataFrame:
     numbered = grouped.withColumn("retried", F.max(came_back).over(life)).select(
         *IDENTITY,
         "retried",
+        "parked",
         F.size("sent").alias("copies_sent"),
         F.posexplode(F.arrays_zip(*sides)).alias("copy", "record"),
     )
@@ -71,8 +74,17 @@ def pair_attempts(records: DataFrame) -> DataFrame:
         "copy",
         "copies_sent",
         "retried",
+        "parked",
         *(F.col("record")[side][name].alias(f"{side}_{name.removeprefix('kafka_')}") for side, name in fields),
     )
+
+
+def _delivered_first() -> Column:
+    """A parked record counts as the delivery of a send-back that has no other one yet."""
+    delivered = F.filter("arrived", lambda one: one["kind"] != "parked")
+    parked = F.filter("arrived", lambda one: one["kind"] == "parked")
+    kept = F.slice(F.concat(delivered, parked), 1, F.greatest(F.size("sent"), F.size(delivered), F.lit(1)))
+    return F.when(F.col("parked"), kept).otherwise(F.col("arrived"))
 
 
 def _likeliest_first() -> Column:
