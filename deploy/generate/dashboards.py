@@ -151,7 +151,7 @@ _GROUPS: Final[dict[str, Sequence[PanelSpec]]] = {
         PanelSpec(
             "Due and paused",
             "reconsume_scheduler_parked_records",
-            {"{{group}}": f"sum by (group) (reconsume_scheduler_parked_records{{SELECTOR,{_GROUP}}})"},
+            {"{{group}}": f"sum by (group) (reconsume_scheduler_parked_records{{{_GROUP},SELECTOR}})"},
         ),
     ),
     "What the applications do": (

@@ -56,6 +56,7 @@ for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
     "dlq": "Dead letters of a group: look, take away, send again.",
+    "delay": "Records that wait: list them, withdraw delayed messages.",
     "quarantine": "Records that could not be delivered.",
     "positions": "Where the scheduler workers stand.",
     "config": "Settings, without starting anything.",

@@ -191,6 +191,7 @@ def _resender(names: TopicNames) -> list[Right]:
         *_console(names),
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
+        Right("topic", names.cancel, ("Write",), "to withdraw delayed messages: `reconsume delay cancel`"),
         Right("transactional-id", f"{names.prefix}dlq-resend", ("Write",), "each of them once"),
     ]
 

@@ -151,11 +151,11 @@ def _left(
     wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
     partitions = [where for where in all_partitions(topics) if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
-    return {where: _span(starts[where], ends[where], commits.get(where)) for where in partitions}
+    return {where: unfinished_span(starts[where], ends[where], commits.get(where)) for where in partitions}
 
 
-def _span(start: int, end: int, commit: Commit | None) -> Span:
-    """What is left of a partition: without what was delivered out of turn, as the commit's metadata tells."""
+def unfinished_span(start: int, end: int, commit: Commit | None) -> Span:
+    """Return what is left of a partition, without what was delivered out of turn, as the commit's metadata tells."""
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:
