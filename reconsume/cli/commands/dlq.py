@@ -28,6 +28,7 @@ from reconsume.cli.output import (
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES
+from reconsume.operations.dead_letter_index.current import current_page
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.points_in_time import parse_point_in_time
@@ -72,11 +73,11 @@ def list_letters(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
 ) -> None:
-    """List a group's dead letters, the newest first."""
-    page = read_page(here.cluster, group, wanted, before=before, limit=limit)
+    """List a group's dead letters, the newest first: from a console's index on this machine if it is up to date."""
+    page, from_index = current_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [summary(one) for one in page.records]
-        print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
+        print_json({"records": records, "looked_at": page.looked_at, "older": page.older, "from_index": from_index})
         return
     rows = [
         (
@@ -91,6 +92,8 @@ def list_letters(
     ]
     print_table(f"dead letters of {group}", ("record", "state", "dead since", "message id", "retries", "why"), rows)
     looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
+    if from_index:
+        looked = f"{len(page.records):,} of {page.found or 0:,}, from the index"
     print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")
 
 

@@ -94,6 +94,21 @@ class DeadLetterStore:
                 logger.warning("index of dead letters is in memory file=%s: %s", file, error)
         self._database = self._open()
 
+    @classmethod
+    def reading(cls, file: Path) -> Self | None:
+        """Open a file that another process may keep, to read it; None where there is none of this version."""
+        try:
+            database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                database.close()
+                return None
+        except sqlite3.DatabaseError:
+            return None
+        store = cls()
+        store._database.close()
+        store._database = database
+        return store
+
     def _open(self) -> sqlite3.Connection:
         if self._file is None:
             return self._fresh(sqlite3.connect(":memory:", check_same_thread=False))

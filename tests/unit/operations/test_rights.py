@@ -50,13 +50,14 @@ def test_a_consumer_may_read_no_group_but_its_own() -> None:
     assert not any(name.startswith("reconsume.DLQ") for name in names)
 
 
-def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane() -> None:
+def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_and_withdraws() -> None:
     looks, resends = rights_of(Role.CONSOLE, NAMES), rights_of(Role.RESENDER, NAMES)
     assert {operation for right in looks for operation in right.operations} == {"Read", "Describe"}
     assert resends[: len(looks)] == looks
     assert [(right.resource, right.name, right.operations, right.prefixed) for right in resends[len(looks) :]] == [
         ("topic", "reconsume.DELAY.0s", ("Write",), False),
         ("topic", "reconsume.DEAD_LETTERS", ("Write",), False),
+        ("topic", "reconsume.CANCEL", ("Write",), False),
         ("transactional-id", "reconsume.dlq-resend", ("Write",), False),
     ]
 
