@@ -10,6 +10,7 @@ from reconsume.cli.output import one_line
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.decoding.payloads import Schemas, decode_payload
 
 _CAUSE_CHARACTERS: Final = 100
 COLUMNS: Final = (
@@ -49,6 +50,15 @@ def summary(one: DeadLetterRecord) -> dict[str, Any]:
         "cause": letter.cause,
         "replay_times": letter.replay_times,
     }
+
+
+def decoded(what: str, payload: bytes | None, schemas: Schemas | None) -> dict[str, Any]:
+    """Return how a key or value is decoded, as far as that tells more than its bytes as text."""
+    found = decode_payload(payload, schemas)
+    told = {"format": found.format, "schema": found.schema, "note": found.note}
+    if found.format not in ("null", "empty", "text"):
+        told |= {"decoded": found.text + ("…" if found.is_cut else "")}
+    return {f"{what}_{name}": one for name, one in told.items() if one not in (None, "")}
 
 
 def content(one: DeadLetterRecord) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import now_ms
-from reconsume.cli.commands.dead_letter_rows import COLUMNS, content, cut, moment, state_row, summary
+from reconsume.cli.commands.dead_letter_rows import COLUMNS, content, cut, decoded, moment, state_row, summary
 from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
@@ -98,8 +99,17 @@ def list_letters(
 
 
 @on_kafka(app, "show")
-def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
+def show_letter(
+    here: Here,
+    group: Group,
+    record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(envvar="RECONSUME_SCHEMA_REGISTRY_URL", metavar="URL", help="decode key and value by its schemas"),
+    ] = None,
+) -> None:
     """Show one dead letter: why, since when, its headers and its value."""
+    schemas = None if schema_registry is None else SchemaRegistry(schema_registry)
     one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = (
@@ -116,6 +126,8 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
             "value_bytes": len(one.value or b""),
             "value": shown_text(one.value),
         }
+        | decoded("key", one.key, schemas)
+        | decoded("value", one.value, schemas)
     )
     print_report(report, as_json=here.as_json)
 
