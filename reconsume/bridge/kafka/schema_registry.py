@@ -57,7 +57,9 @@ class SchemaRegistry:
         try:
             package = importlib.import_module("confluent_kafka.schema_registry")
         except ImportError as error:
-            raise IllegalSetting(f"a schema registry needs {error.name}: pip install 'reconsume[schemas]'") from None
+            raise IllegalSetting(
+                f"a schema registry needs {error.name}: pip install '.[schemas]' in the checkout"
+            ) from None
         conf = {"url": url, "timeout": _SECONDS, "max.retries": 0, "cache.capacity": _MOST_SCHEMAS}
         try:
             # Two, because the client's cache takes no notice of the format.

@@ -91,7 +91,7 @@ def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
             # Imported here, because its library comes with an extra.
             return shown, getattr(importlib.import_module(module), function)(body, schema)
     except ImportError as error:
-        raise SchemaUnknown(f"{error.name} is missing: pip install 'reconsume[schemas]'") from None
+        raise SchemaUnknown(f"{error.name} is missing: pip install '.[schemas]' in the checkout") from None
     except Exception as error:
         # The libraries raise whatever comes to their mind of bytes that somebody has made up.
         why = f"the bytes are not what the schema says: {type(error).__name__}: {error}"
