@@ -112,7 +112,7 @@ def list_waiting(
                 topic is None or (one.target == topic and one.kind == "delayed message")
             ):
                 found.append(one)
-    found.sort(key=lambda one: (one.due_ms is None, one.due_ms or one.stored_ms, one.place))
+    found.sort(key=lambda one: (one.due_ms is None, one.due_ms or one.stored_ms, str(one.place)))
     is_whole = left_bytes >= 0 and all(ranges[where][1] == span.end for where, span in waiting.items())
     return WaitingList(found[:limit], looked_at, is_whole and len(found) <= limit)
 
