@@ -14,10 +14,12 @@ from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.cli.main import app
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.jobs.service import JobDraft, create, pause
 from tests.integration.installation import Installation, settings_for
 from tests.support.commands import RUN_UNTIL_STOPPED, leaf_commands
 from tests.support.hostile import HOSTILE, assert_harmless
@@ -91,6 +93,19 @@ def dead(here: Installation, _folder: Path) -> list[str]:
     return [group, "0/0"]
 
 
+def job(here: Installation, folder: Path) -> list[str]:
+    """A job of a group of its own, which nobody runs."""
+    [group, _] = dead(here, folder)
+    draft = JobDraft("resend", group, JobFilter(text=HOSTILE, label=HOSTILE, origin_topic=HOSTILE))
+    return [create(here.cluster, draft, by=HOSTILE, why=HOSTILE).name]
+
+
+def paused(here: Installation, folder: Path) -> list[str]:
+    [name] = job(here, folder)
+    pause(here.cluster, name, by=HOSTILE, why=HOSTILE)
+    return [name]
+
+
 CASES: Final = {
     "topics plan": Case(given(), "topics"),
     "topics apply": Case(given("--yes"), "topics"),
@@ -112,6 +127,11 @@ CASES: Final = {
     "dlq reopen": Case(dead, "1  left as they were: open"),
     "delay list": Case(given("--limit", "1000"), "[red]wait[/red]"),
     "delay cancel": Case(delayed, "withdrawn"),
+    "jobs list": Case(lambda *of: job(*of) and [], "[red]orders[/red]"),
+    "jobs show": Case(job, CAUSE),
+    "jobs pause": Case(lambda *of: [*job(*of), "--why", HOSTILE], "is paused"),
+    "jobs resume": Case(paused, "goes on with the next runner"),
+    "jobs cancel": Case(job, "is cancelled"),
     "quarantine list": Case(given(), CAUSE),
     "quarantine show": Case(given("0/0"), CAUSE),
     "quarantine release": Case(quarantined, "1 released"),
@@ -122,6 +142,10 @@ CASES: Final = {
     "config schema": Case(given(), "bootstrap_servers"),
 }
 ELSEWHERE: Final = {
+    "jobs run": (
+        "tests/integration/test_jobs_killed.py",
+        "test_a_resend_whose_process_is_killed_three_times_sends_each_once",
+    ),
     "broker": ("tests/integration/test_local_kafka.py", "test_the_command_says_as_json_where_kafka_is"),
     "demo": ("tests/unit/cli/test_reports.py", "test_the_demo_tells_its_figures"),
     "chaos": ("tests/unit/cli/test_reports.py", "test_chaos_tells_its_figures"),

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from reconsume.cli.commands.dead_letter_rows import cut, moment
+from reconsume.cli.commands.dead_letter_rows import cut
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import counted, print_json, print_line, print_table
+from reconsume.operations.jobs.letter_files import moment
 from reconsume.operations.waiting import WaitingRecord, cancel_delayed, list_waiting
 
 app = typer.Typer()

@@ -2,7 +2,7 @@
 
 Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters, and counts two topics as colliding when
 they differ only in `.` against `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a consumer group of Kafka
-may be any text, so a group is written byte by byte: what is legal stands for itself, everything else is `.XX`.
+may be any text, so a group is written byte by byte: legal characters stay, everything else is `.XX`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 MAX_TOPIC_LENGTH: Final = 249
 """Kafka's own limit."""
 DOCTOR_GROUP: Final = "reconsume-doctor"
-"""The retry topic of this group takes the doctor's records; nobody reads them."""
+"""The retry topic of this group takes the doctor's records; no consumer reads them."""
 SYSTEM_KEY: Final = "%SYS%"
 """Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
 ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
@@ -132,6 +132,11 @@ class TopicNames:
         """The compacted topic of what became of dead letters."""
         return self._topic("DEAD_LETTERS")
 
+    @property
+    def jobs(self) -> str:
+        """The compacted topic of jobs on dead letters."""
+        return self._topic("JOBS")
+
     def delay(self, delay_ms: int) -> str:
         """The delay topic of a duration: `reconsume.DELAY.10s`.
 
@@ -163,7 +168,7 @@ class TopicNames:
     def is_ours(self, topic: str) -> bool:
         """Whether this is a topic of the installation, and not one of a user."""
         singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
-        if topic in (*singles, self.dead_letter_states):
+        if topic in (*singles, self.dead_letter_states, self.jobs):
             return True
         return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.", "PARKED.")))
 
@@ -180,7 +185,7 @@ class TopicNames:
             )
 
     def remedy_if_missing(self, topic: str) -> str:
-        """What creates this Kafka topic, for messages that report it as missing."""
+        """Return the command that creates this Kafka topic, for messages that report it as missing."""
         if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.", self.prefix + "PARKED.")):
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):

@@ -1,0 +1,1 @@
+"""Who uses the console, and what they may do."""
