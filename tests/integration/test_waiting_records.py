@@ -16,10 +16,11 @@ pytestmark = [pytest.mark.kafka]
 
 def test_what_waits_is_listed_and_a_delayed_message_is_withdrawn_where_it_stands(bootstrap_servers: str) -> None:
     settings = settings_for(bootstrap_servers)
-    one = Installation(settings.model_copy(update={"allowed_real_topics": [".*orders"]}))
+    one = Installation(settings.model_copy(update={"allowed_real_topics": ["orders-.*"]}))
     one.make_topics()
     write_system(one.cluster, SystemConfig(message_delay_level=LEVELS))
-    orders, group, lane = one.topic("orders"), one.name("departures"), settings.names.delay(2_000)
+    orders, group, lane = one.unique("orders"), one.name("departures"), settings.names.delay(2_000)
+    one.admin.create(orders, 1, -1, {})
     for name in (b"first", b"second"):
         one.produce(lane, name, headers=[("REAL_TOPIC", orders.encode()), ("UNIQ_KEY", name)])
     one.produce(lane, b"nameless", headers=[("REAL_TOPIC", orders.encode())])

@@ -93,7 +93,7 @@ class SchemaRegistry:
         try:
             found = self._read(number)
         except Exception as error:  # noqa: BLE001 - whatever the client and its HTTP library raise
-            why = f"schema {number} is not to be had from the registry: {type(error).__name__}: {error}"
+            why = f"schema {number} is unavailable from the registry: {type(error).__name__}: {error}"
             self._known[number] = self._clock() + _FAILED_MS, why
             raise SchemaUnknown(why) from None
         self._known[number] = found

@@ -257,7 +257,7 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
 def make_parked_topics(cluster: Cluster, groups: Groups) -> None:
     """Make the parked topics of paused groups that are missing.
 
-    Whoever pauses a group does this first: records that a worker cannot park would go to the quarantine.
+    Do this before a group is paused: records that a worker cannot park go to the quarantine.
 
     Raises:
         KafkaRefused: a topic may not be made.

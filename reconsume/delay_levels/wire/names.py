@@ -201,7 +201,7 @@ class TopicNames:
         return topic.startswith(self.prefix + "PARKED.")
 
     def level_of(self, topic: str) -> str:
-        """What metrics call a topic that scheduler workers read; parked topics have one name."""
+        """Return the label of a scheduled topic in metrics; parked topics share one."""
         return "PARKED" if self.is_parked(topic) else topic.removeprefix(self.prefix)
 
     @property

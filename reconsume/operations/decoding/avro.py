@@ -28,7 +28,7 @@ def decode_avro(body: bytes, schema: RegisteredSchema) -> str:
         parse_schema(json.loads(reference.text), named_schemas=named)
     parsed = parse_schema(json.loads(schema.text), named_schemas=named)
     if _repeats_nothing(parsed, named):
-        # A count of 2 ** 62 such items takes nine bytes, and reading them for ever.
+        # Nine bytes can announce 2 ** 62 such items, and reading them would not end.
         raise ValueError("an array of the schema has items that take no bytes")
     stream = io.BytesIO(body)
     found = schemaless_reader(stream, parsed, None)

@@ -40,7 +40,7 @@ class Schemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecodedPayload:
-    """What people are shown. The text may hold anything: whoever shows it escapes it for its medium.
+    """A payload as text. The text may hold anything: escape it for the medium that shows it.
 
     Attributes:
         format: `null`, `empty`, `json`, `text`, `avro`, `protobuf`, `json schema` or `hex`.
@@ -93,7 +93,7 @@ def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
     except ImportError as error:
         raise SchemaUnknown(f"{error.name} is missing: pip install '.[schemas]' in the checkout") from None
     except Exception as error:
-        # The libraries raise whatever comes to their mind of bytes that somebody has made up.
+        # The libraries raise errors of any type for bytes that do not fit.
         why = f"the bytes are not what the schema says: {type(error).__name__}: {error}"
         raise Undecodable(why) from error
     raise SchemaUnknown(f"schemas of the type {schema.kind} are unknown here")

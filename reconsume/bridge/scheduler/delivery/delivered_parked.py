@@ -31,7 +31,7 @@ class ParkedOffsets(Protocol):
 
 
 class DeliveredParked:
-    """Deletes delivered records of parked topics, because Kafka keeps these topics for ever.
+    """Deletes delivered records of parked topics, because their retention is unlimited.
 
     A record of a paused group must outlive any retention, so the brokers cannot delete by age alone.
 

@@ -197,7 +197,7 @@ class ParkedQueue(PartitionQueue):
         return False
 
     def look(self, now_ms: float) -> PartitionHead:  # noqa: ARG002 - all or nothing is due
-        """What waits here."""
+        """Describe the waiting records."""
         where, count, waits = (self.topic, self.partition), len(self), self._waits()
         if waits or not count:
             return PartitionHead(where, None if waits else 0, count, 0, None, self._read_to(), self.paused)
