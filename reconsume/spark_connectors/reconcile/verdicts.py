@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.headers import present_texts
+from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS, AttemptFacts, LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.releases import place_now
 
@@ -23,7 +24,6 @@ _AN_HOUR_MS: Final = 3_600_000
 _CLOCK_SKEW_MS: Final = 50
 """Leaders of two partitions may have two clocks."""
 _SIDES: Final = ("inbox", "sent", "arrived")
-_PLACES: Final = ("sent", "inbox", "arrived")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class AttemptJudge:
 
     def _outcome(self) -> Column:
         arrived = F.col("arrived_kind")
-        sent_handled, taken_in, let_go = (self.facts.is_handled(place_now(side)) for side in _PLACES)
+        sent_handled, taken_in = (self.facts.is_handled(place_now(side)) for side in ("sent", "inbox"))
+        let_go = self.facts.is_handled(place_of("arrived_topic", "arrived_partition", "arrived_offset"))
         dropped = F.col("group").isin(list(self.tables.without_retries))
         return (
             F.when(arrived == "quarantine", "quarantined")
