@@ -11,9 +11,10 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.actions.letter_jobs import letter_edit, run_as_job
-from reconsume.cli.commands.dead_letter_rows import cut, state_row
+from reconsume.cli.commands.dead_letter_rows import cut, decoded, state_row
 from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
@@ -28,6 +29,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
 from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.jobs.job_records import FORMATS, TARGETS
+from reconsume.operations.dead_letter_index.current import current_page
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.jobs.letter_files import letter_file, moment, summary
@@ -47,14 +49,18 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
 
 
 def _wanted(
-    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
-    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    text: Annotated[
+        str | None, typer.Option(help="text in the cause, the exception's class or the stack trace")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
-    state: Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[
+        str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="id of the first copy: topic/partition/offset")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since this time: 2026-11-22 10:00 (UTC), or an age: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before this time")] = None,
+    state: Annotated[str | None, typer.Option(help=f"state: {', '.join(STATES).lower()}")] = None,
 ) -> Filter:
     if state is not None and state.upper() not in STATES:
         raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
@@ -71,14 +77,14 @@ def list_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
+    before: Annotated[str | None, typer.Option(metavar="WHERE", help="continue where a list ended")] = None,
 ) -> None:
-    """List a group's dead letters, the newest first."""
-    page = read_page(here.cluster, group, wanted, before=before, limit=limit)
+    """List a group's dead letters, the newest first: from a console's index on this machine if it is up to date."""
+    page, from_index = current_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [summary(one) for one in page.records]
-        print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
+        print_json({"records": records, "looked_at": page.looked_at, "older": page.older, "from_index": from_index})
         return
     rows = [
         (
@@ -93,12 +99,23 @@ def list_letters(
     ]
     print_table(f"dead letters of {group}", ("record", "state", "dead since", "message id", "retries", "why"), rows)
     looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
+    if from_index:
+        looked = f"{len(page.records):,} of {page.found or 0:,}, from the index"
     print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")
 
 
 @on_kafka(app, "show")
-def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
-    """Show one dead letter: why, since when, its headers and its value."""
+def show_letter(
+    here: Here,
+    group: Group,
+    record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(envvar="RECONSUME_SCHEMA_REGISTRY_URL", metavar="URL", help="decode key and value by its schemas"),
+    ] = None,
+) -> None:
+    """Show one dead letter: cause, time, headers and value."""
+    schemas = None if schema_registry is None else SchemaRegistry(schema_registry)
     one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = (
@@ -115,6 +132,8 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
             "value_bytes": len(one.value or b""),
             "value": shown_text(one.value),
         }
+        | decoded("key", one.key, schemas)
+        | decoded("value", one.value, schemas)
     )
     print_report(report, as_json=here.as_json)
 
@@ -165,8 +184,8 @@ def resend_letters(
     group: Group,
     records: Records = None,
     all_of_them: All = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
-    max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be sent, and send nothing")] = False,
+    max_replays: Annotated[int, typer.Option(min=1, help="leave out messages that were resent this often")] = 2,
     yes: Yes = False,
     to: Annotated[str, typer.Option(help="retry: the group's retry topic; origin: the origin topic")] = "retry",
     rate: Rate = None,
@@ -215,7 +234,7 @@ def resolve_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    why: Annotated[str, typer.Option(help="for those who look later")],
+    why: Annotated[str, typer.Option(help="reason, shown with the dead letter")],
     records: Records = None,
     all_of_them: All = False,
     yes: Yes = False,
@@ -244,7 +263,7 @@ def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
 def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
     """Those that are named; None for all that the filter takes."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
         raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
     return [RecordAddress.parse(one, _LIST) for one in records] if records else None
@@ -261,7 +280,7 @@ def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRec
 
 
 def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
-    """What was sent, or would be."""
+    """Print the records that were sent, or would be."""
     if as_json:
         records = [
             {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}
