@@ -111,7 +111,7 @@ def test_each_letter_that_is_left_out_has_its_reason(here: Installation) -> None
     assert counts == {"resolved": 1, "replayed": 1, "sent": 4, "superseded": 1, "capped": 1}
     said = show(here.cluster, job.name).progress.reasons
     assert said["capped"] == ["0/6: it was sent again as often as is allowed, and died each time"]
-    assert said["resolved"][0].startswith("0/0: somebody has resolved it")
+    assert said["resolved"][0].startswith("0/0: someone has resolved it")
     assert states(here, group, 10) == {"RESENT": 5, "RESOLVED": 1, "SUPERSEDED": 1, "OPEN": 1}
 
 
@@ -316,7 +316,7 @@ def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> No
         (JobDraft("resend", group, edit=LetterEdit(b"x")), "one record that was picked"),
         (JobDraft("resend", group, records=one, edit=LetterEdit()), "needs a new value or a header"),
         (JobDraft("resend", group, records=[]), "pick between 1 and"),
-        (JobDraft("resend", group, JobFilter(label="x", label_rules={"(": "y"})), "no regular expression"),
+        (JobDraft("resend", group, JobFilter(label="x", label_rules={"(": "y"})), "is not a regular expression"),
     ):
         with pytest.raises(IllegalSetting, match=words):
             create(here.cluster, draft, by="alice")

@@ -30,8 +30,8 @@ from reconsume.consumers import (
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
-from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import SEND, resend
+from reconsume.operations.jobs.runner import JobRunner
+from reconsume.operations.jobs.service import JobDraft, create
 from reconsume.operations.rights import Right, Role, rights_of
 from reconsume.operations.status import collect_status
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
@@ -265,10 +265,10 @@ def as_resender(case: Case) -> bool:
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"dead")
     with suppress_noted(case.complaints):
-        return [
-            one.status
-            for one in resend(Cluster(case.settings), case.group, [RecordAddress(0, 0)], replay_id="again", by="alice")
-        ] == [SEND]
+        cluster = Cluster(case.settings)
+        job = create(cluster, JobDraft("resend", case.group), by="alice")
+        ended = JobRunner(cluster).run_until_ended(job.name, threading.Event())
+        return ended.progress.counts == {"sent": 1}
     return False
 
 
