@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -31,16 +32,16 @@ from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_repla
 from reconsume.spark_connectors.source import TopicSource
 
 LARGE_SIZES: Final = (1_000_000, 2_000_000, 4_000_000)
-TURNS: Final = 3
+TURNS: Final = int(os.environ.get("RECONSUME_BENCHMARK_TURNS", "3"))
 GROUPS: Final = 8
 Headers = list[tuple[str, bytes]]
 
 
-def _attempts(count: int) -> Iterator[tuple[str, Headers]]:
-    """Yield send-backs: each message is sent back three times."""
+def _attempts(count: int, *, skewed: bool = False) -> Iterator[tuple[str, Headers]]:
+    """Yield send-backs: each message is sent back three times; skewed, nine of ten are of one group."""
     for number in range(count):
         origin, tries = divmod(number, 3)
-        group = f"group-{origin % GROUPS}"
+        group = f"group-{0 if skewed and origin % 10 else origin % GROUPS}"
         yield (
             group,
             [
@@ -56,7 +57,7 @@ def _attempts(count: int) -> Iterator[tuple[str, Headers]]:
         )
 
 
-def _history(settings: Settings, count: int) -> None:
+def history(settings: Settings, count: int, *, skewed: bool = False) -> None:
     """Write send-backs, then their deliveries, which are due by then."""
     names = settings.names
     maker = TopicMaker(KafkaAdmin(settings.client_settings()), names, settings.topics)
@@ -65,7 +66,7 @@ def _history(settings: Settings, count: int) -> None:
     value = b"x" * 200
     producer = Producer(settings.client_settings() | {"linger.ms": 20, "compression.type": "lz4"})
     for deliver in (False, True):
-        for group, headers in _attempts(count):
+        for group, headers in _attempts(count, skewed=skewed):
             topic = names.retry(group) if deliver else names.delay(1_000)
             while True:
                 try:
@@ -83,7 +84,7 @@ def _history(settings: Settings, count: int) -> None:
 @measurement("spark", rounds=1)
 def spark(place: Place) -> Iterator[Sample]:
     """Reconcile and replay of 200,000 records (with --large 1, 2 and 4 million), as ratios to a count and to a copy."""
-    for work in _WORKS:
+    for work in (work for work in _WORKS if work != _SKEWED or place.large):
         for records in LARGE_SIZES if place.large else (place.size(200_000, 20_000),):
             command = [sys.executable, "-m", "benchmarks.spark", work, place.bootstrap_servers, str(records)]
             told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
@@ -91,10 +92,12 @@ def spark(place: Place) -> Iterator[Sample]:
                 yield Sample(f"{work} of {records:,} records", figure, unit, value)
 
 
-def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int) -> list[tuple[float, float]]:
+def _reconcile(
+    spark: SparkSession, bootstrap_servers: str, records: int, *, skewed: bool = False
+) -> list[tuple[float, float]]:
     """Measure a history of so many records, two for each attempt."""
     settings = install(bootstrap_servers, "1s")
-    _history(settings, records // 2)
+    history(settings, records // 2, skewed=skewed)
 
     def count() -> None:
         frame = read_kinds(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix)
@@ -134,7 +137,14 @@ def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[t
         return _in_turns(lambda: source.write.format("kafka").options(**sink).save(), run)
 
 
-_WORKS: Final = {"reconcile": (_reconcile, "a count that reads the headers"), "replay": (_replay, "a copy")}
+_COUNT: Final = "a count that reads the headers"
+_SKEWED: Final = "reconcile with 90 % in one group"
+_Work = Callable[[SparkSession, str, int], list[tuple[float, float]]]
+_WORKS: Final[dict[str, tuple[_Work, str]]] = {
+    "reconcile": (_reconcile, _COUNT),
+    _SKEWED: (partial(_reconcile, skewed=True), _COUNT),
+    "replay": (_replay, "a copy"),
+}
 
 
 def _in_turns(baseline: Callable[[], None], work: Callable[[], None]) -> list[tuple[float, float]]:
@@ -163,7 +173,7 @@ def _main(work: str, bootstrap_servers: str, records: int) -> None:
     session = local_session(
         lambda line: print(line, file=sys.stderr),
         master="local[2]",
-        settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "8"},
+        settings={"spark.driver.memory": "2g"},
     )
     run, baseline = _WORKS[work]
     told: list[tuple[str, str, float]] = []

@@ -45,14 +45,18 @@ the label `(other)`. A consumer of one group that reads one topic and its retrie
 
 def metrics_page() -> str:
     """`docs/metrics.md`."""
-    parts = ["# Metrics\n", _MADE.format(source="reconsume/bridge/metrics/catalogue.py")]
+    parts = [
+        "# Metrics\n",
+        _MADE.format(source="reconsume/bridge/metrics/catalogue.py"),
+        "This page is a reference of every metric, for authors of dashboards and alerts.\n",
+    ]
     for role, where in _ROLES.items():
         parts.append(f"## {role.capitalize()}\n\n{where}.\n")
         rows = [_row(one) for one in BY_ROLE[role]]
         parts.append("\n".join(["| metric | kind | unit | labels | meaning |", "|---|---|---|---|---|", *rows]) + "\n")
     parts.append(_CARDINALITY)
     parts.append(
-        "## RocketMQ's names\n\nWhat dashboards for RocketMQ 5 ask for, as PromQL over the metrics above; the\n"
+        "## RocketMQ's names\n\nThe queries of dashboards for RocketMQ 5, as PromQL over the metrics above; the\n"
         "chart has them as recording rules.\n"
     )
     rows = [

@@ -1,4 +1,4 @@
-"""What the pages ask of Kafka. All of it blocks."""
+"""The pages' questions to Kafka. All of them block."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class ConsoleCluster:
         return read_one(self._cluster, group, place)
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
-        """What `resend` would do."""
+        """Return the plan of `resend`."""
         return plan_resend(self._cluster, group, places)
 
     def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:

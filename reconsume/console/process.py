@@ -30,7 +30,7 @@ _JOBS_SECONDS: Final = 3.0
 
 
 class Console:
-    """What `reconsume console` runs; its address is taken at once, pages are served with `run`.
+    """The process of `reconsume console`; its address is taken at once, pages are served with `run`.
 
     Args:
         settings: of the process.

@@ -25,7 +25,7 @@ class ConsoleListenSettings(_Strict):
     """Where the pages are served."""
 
     host: str = "127.0.0.1"
-    """Where the pages are served; any other address than this machine's own needs a token."""
+    """Address of the pages; any address beyond loopback needs a token."""
     port: Annotated[int, Field(ge=0, le=65_535)] = CONSOLE_PAGES
     """0 takes a free one."""
 
@@ -135,7 +135,7 @@ class ConsoleSettings(_Strict):
     """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
     of a proxy before it. `localhost` and the loopback addresses always may."""
     read_only: bool = False
-    """Nothing can be sent again from the pages."""
+    """Disable resending from the pages."""
     hide_values: bool = False
     """Of keys, values and the users' headers only the sizes are shown."""
     hide_values_from_viewers: bool = False
@@ -144,10 +144,10 @@ class ConsoleSettings(_Strict):
     """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
     headers and causes, no values. None takes the user's cache folder."""
     index_mib: Annotated[int, Field(ge=16)] = 1_024
-    """At most so large is the index; some 400 bytes a dead letter."""
+    """Largest size of the index; a dead letter takes about 400 bytes."""
     cause_labels: dict[str, str] = {}
-    """Labels of causes by regular expressions; the first that is found in class and text counts. What none is found in
-    is labelled by its class, and its text without ids, numbers and host names."""
+    """Labels of causes by regular expressions; the first that is found in class and text counts. Other causes are
+    labelled by their class, and their text without ids, numbers and host names."""
 
     @field_validator("cause_labels")
     @classmethod

@@ -16,7 +16,7 @@ ReconsumeError
 │   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
 ├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: see to the file
-├── PartitionLost             the group has rebalanced: nothing was sent, the record comes again
+├── PartitionLost             the group has rebalanced: nothing was sent, the record is read again
 └── WorkerFenced              another worker took this one's identity
 """
 

@@ -1,4 +1,4 @@
-"""What became of dead letters: the topic of their states."""
+"""The topic of the states of dead letters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.bridge.writing.exclusive_writer import NewRecord
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import MalformedProperty, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import (
     OPEN,

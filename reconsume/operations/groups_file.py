@@ -21,7 +21,7 @@ _TOP: Final = ("system", "defaults", "groups")
 
 @dataclass(frozen=True, slots=True)
 class GroupsFile:
-    """What a file says: the groups as they should be, and what it says of the switches for all."""
+    """The contents of a file: the groups as they should be, and the switches for all."""
 
     groups: Mapping[str, SubscriptionGroupConfig]
     system: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class GroupsPlan:
-    """What `groups apply` would write.
+    """The records that `groups apply` would write.
 
     Attributes:
         added: groups that are registered.
@@ -63,7 +63,7 @@ def parse_groups_file(value: Any) -> GroupsFile:
     """Read what a YAML file holds: `system`, `defaults` for all groups of the file, and `groups` by name.
 
     Raises:
-        IllegalSetting: an unknown key, or a value that cannot be; the message names it.
+        IllegalSetting: an unknown key, or an invalid value; the message names it.
     """
     top = _mapping("the file", value, _TOP)
     switches = tuple(name for name in _fields(SystemConfig) if name != "topicSettings")  # these are [topics] settings

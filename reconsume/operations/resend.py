@@ -1,4 +1,4 @@
-"""Send dead letters again that somebody has picked, each once."""
+"""Send dead letters again that someone has picked, each once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
@@ -49,7 +50,7 @@ WITH_STATES: Final = (SEND, "superseded")
 
 
 class ResendVerdict(NamedTuple):
-    """What becomes of a dead letter that is to be sent again; the status is a key of `REASONS`."""
+    """The verdict on a dead letter to resend; the status is a key of `REASONS`."""
 
     record: DeadLetterRecord
     status: str
@@ -68,7 +69,7 @@ def new_replay_id(by: str, now_ms: float) -> str:
 def plan_resend(
     cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """What `resend` would do now; writes nothing.
+    """Return the plan of `resend`; writes nothing.
 
     Raises:
         IllegalSetting: too many are named, or none.
@@ -86,7 +87,7 @@ def find_lane(cluster: Cluster) -> list[Partition]:
     """
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
-        raise TopicNotReady(f"topic {lane} does not exist; `reconsume topics apply` makes what is missing")
+        raise TopicNotReady(f"topic {lane} does not exist; create it: reconsume topics apply")
     return found
 
 
@@ -121,7 +122,7 @@ def resend(
 ) -> list[ResendVerdict]:
     """Send dead letters again to their group, through `DELAY.0s`, and write their states, in the same transactions.
 
-    Whoever resends at the same time is fenced, and what was sent before is read back first, so each goes once; given
+    Another resend at the same time is fenced, and earlier resends are read back first, so each goes once; given
     again, it sends what is missing.
 
     Args:
@@ -138,7 +139,7 @@ def resend(
     Raises:
         IllegalSetting: as `plan_resend`.
         KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
     """
     found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
     lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)

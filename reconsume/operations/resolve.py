@@ -43,7 +43,7 @@ def resolve(cluster: Cluster, group: str, places: Collection[RecordAddress], *, 
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic, or the topic of states is missing.
         KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
     """
     return _change(cluster, group, places, OPEN, DeadLetterState(RESOLVED, int(cluster.clock()), by, why))
 

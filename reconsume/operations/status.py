@@ -1,4 +1,4 @@
-"""What waits, and what each group has: numbers for `reconsume status` and the console."""
+"""The waiting records and those of each group: numbers for `reconsume status` and the console."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What waits on each scheduled topic, and the retry and dead-letter topics of each group."""
+    """The waiting records of each scheduled topic, and the retry and dead-letter topics of each group."""
 
     at_ms: int
     waiting: list[LaneStatus]
@@ -80,14 +80,14 @@ def collect_status(cluster: Cluster) -> Status:
     """Ask the cluster; records are read where they are few.
 
     Raises:
-        TopicNotReady: no topic of the installation is to be seen.
+        TopicNotReady: no topic of the installation is visible.
     """
     names, client_id = cluster.names, f"{cluster.names.prefix}status"
     topics = {topic: count for topic, count in cluster.admin.topics().items() if topic.startswith(names.prefix)}
     if not topics:
         raise TopicNotReady(
-            f"no topic that starts with {names.prefix} is to be seen: make them, reconsume topics apply; or this "
-            "client has no right to use the topic: grant Read on the prefix, see reconsume topics acls --role console"
+            f"no topics start with {names.prefix}; create them: reconsume topics apply. If they exist, this client may "
+            "not read them: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     left = _left(cluster, topics, scheduled, groups)
@@ -117,7 +117,7 @@ def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
 def _left(
     cluster: Cluster, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
 ) -> dict[Partition, Span]:
-    """What is not done yet of each partition."""
+    """The unfinished rest of each partition."""
     admin, names = cluster.admin, cluster.names
     consumers = dict.fromkeys(scheduled, names.scheduler_group) | {names.retry(group): group for group in groups}
     wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
@@ -139,7 +139,7 @@ def _left(
 
 
 def _span(start: int, end: int, commit: Commit | None) -> Span:
-    """What is left of a partition: without what was delivered out of turn, as the commit's metadata tells."""
+    """Return the unfinished rest of a partition, without records that the metadata marks as delivered."""
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:

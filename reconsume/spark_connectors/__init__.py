@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from reconsume.spark_connectors.connector import configure, packages
 from reconsume.spark_connectors.readers import (
-    create_views,
     read_dead_letters,
     read_delays,
     read_kinds,
@@ -13,6 +12,7 @@ from reconsume.spark_connectors.readers import (
 )
 from reconsume.spark_connectors.reconcile import Reconciliation, Tolerances, reconcile
 from reconsume.spark_connectors.schema import SCHEMA
+from reconsume.spark_connectors.views import create_views
 
 __all__ = [
     "SCHEMA",

@@ -129,32 +129,6 @@ def read_kinds(
     wanted = texts(kinds, "kinds", "['retry']")
     if unknown := [kind for kind in wanted if kind not in KINDS]:
         raise IllegalSetting(f"kind {unknown[0]!r} is unknown; there are: {', '.join(KINDS)}")
-    pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
+    pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
     return typed(source.raw(pattern=pattern, streaming=streaming), topic_prefix)
-
-
-def create_views(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    *,
-    topic_prefix: str = DEFAULT_PREFIX,
-    options: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Temporary views for SQL: `reconsume_delays`, `reconsume_retries`, `reconsume_dead_letters`.
-
-    Each query reads the topics as they are then.
-
-    Returns:
-        the names of the views.
-    """
-    frames = {
-        "reconsume_delays": read_delays(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
-        "reconsume_retries": read_retries(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
-        "reconsume_dead_letters": read_dead_letters(
-            spark, bootstrap_servers, topic_prefix=topic_prefix, options=options
-        ),
-    }
-    for name, frame in frames.items():
-        frame.createOrReplaceTempView(name)
-    return list(frames)

@@ -1,13 +1,14 @@
-"""What is done with a Spark session beside reading Kafka."""
+"""Steps on a Spark session besides reading Kafka."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,12 +17,17 @@ from reconsume.delay_levels.foreign_values import type_name
 
 _LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
 _LARGEST_BYTES: Final = "8000"
-"""Java interprets a method with more bytecode for ever. Spark's own limit is 65535: steps with many columns and
+"""Java interprets a method with more bytecode forever. Spark's own limit is 65535: steps with many columns and
 conditions, all in one loop, are below that, and four times as slow. A reconcile of a million records takes 23 s so, and
 11 s in small methods. Test: tests/spark/test_compiled.py."""
 
 _OF_A_TEXT: Final = 10_000
 """Rows."""
+_ROWS_OF_A_TASK: Final = 250_000
+_TASKS_ASKED: Final = 100
+"""Of many tasks some tell how many offsets all have."""
+_BROADCAST_ROWS: Final = 500_000
+"""Some 100 MB in each executor, and for a moment in the driver."""
 
 
 def check_session(spark: object) -> None:
@@ -34,9 +40,22 @@ def check_session(spark: object) -> None:
         raise IllegalSetting(f"spark must be a SparkSession, got {type_name(type(spark))}")
 
 
+def runs_tasks_once(master: str) -> bool:
+    """Whether a master of Spark by default does not run a failed task again: `local[n]` does not."""
+    return re.match(r"local(\[[^,]*\])?$", master) is not None
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """How many tasks run at once, as far as the session tells; None over Spark Connect."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return None
+
+
 @contextmanager
 def small_methods(spark: SparkSession) -> Iterator[None]:
-    """What is planned meanwhile is made of many methods where one loop would be too large."""
+    """Let Spark plan many small methods in place of one loop that is too large."""
     if not spark.conf.isModifiable(_LIMIT):
         yield
         return
@@ -64,6 +83,52 @@ def local_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: s
     frame = spark.range(0, 1, 1, 1).select(F.explode(F.array(*texts)).alias("text"))
     parsed = frame.select(F.explode(F.from_json("text", f"ARRAY<STRUCT<{schema}>>")).alias("row"))
     return parsed.select("row.*")
+
+
+def spread(frame: DataFrame, rows: int | None, *columns: Column | str, in_order: bool = False) -> DataFrame:
+    """Rows with the same values in these columns in one partition, and as many partitions as so many rows need.
+
+    Args:
+        frame: what is spread.
+        rows: about so many; None if that is unknown.
+        columns: to bring rows together by.
+        in_order: whether partitions are ranges of these columns.
+    """
+    of_session = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", None) or 200)
+    needed = -(-(rows or 0) // _ROWS_OF_A_TASK)
+    spread_by: Callable[..., DataFrame] = frame.repartitionByRange if in_order else frame.repartition
+    # A number that is named is kept; without it Spark puts small partitions together.
+    return spread_by(needed, *columns) if needed > of_session else spread_by(*columns)
+
+
+def rows_to_read(frame: DataFrame) -> int | None:
+    """About how many offsets Spark's Kafka source will read; None where Spark does not tell, as over Spark Connect.
+
+    Args:
+        frame: as it is read, without joins and unions.
+    """
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return None
+    try:
+        tasks = plan.queryExecution().toRdd().partitions()
+        step = max(1, len(tasks) // _TASKS_ASKED)
+        sizes = [tasks[at].inputPartitions().head().offsetRange().size() for at in range(0, len(tasks), step)]
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        return None  # what is wrong with Kafka shows when it is read
+    return round(sum(sizes) * len(tasks) / len(sizes)) if sizes else 0
+
+
+def broadcast_if_few(frame: DataFrame, rows: int) -> DataFrame:
+    """Have each executor hold the whole frame in a join, unless it has too many rows for that.
+
+    Args:
+        frame: of narrow rows.
+        rows: at most so many.
+    """
+    return F.broadcast(frame) if rows <= _BROADCAST_ROWS else frame
 
 
 def looked_up(values: Mapping[Any, int], key: Column) -> Column:

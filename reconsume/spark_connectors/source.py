@@ -13,9 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.session import check_session
+from reconsume.spark_connectors.session import check_session, cores_of
 
 DEFAULT_PREFIX: Final = "reconsume."
+_SPLITS: Final = ("minpartitions", "maxrecordsperpartition")
+_SPLITS_BY_SIZE: Final = 4
+"""The first version of Spark that does."""
+_RECORDS_OF_A_TASK: Final = 200_000
+"""Read with their headers in some two seconds, so that the last task keeps nobody waiting for long."""
+_OF_A_CORE: Final = 4
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
@@ -72,8 +78,24 @@ class TopicSource:
             settings["subscribe"] = ",".join(_checked(topics))
         else:
             settings["subscribePattern"] = pattern
+        settings |= self._splits()
         source = self.spark.readStream if streaming else self.spark.read
         return source.format("kafka").options(**settings | dict(self.options)).load()
+
+    def _splits(self) -> dict[str, str]:
+        """Into how many tasks partitions are split: one of a busy group would be one task.
+
+        Spark 4.0 splits by size, so that tasks follow what there is. Older ones split into a number of tasks: a few for
+        each core there is.
+        """
+        if any(name.lower() in _SPLITS for name in self.options):
+            return {}
+        splits = {}
+        if (cores := cores_of(self.spark)) is not None:
+            splits["minPartitions"] = str(cores)
+        if int(self.spark.version.split(".")[0]) >= _SPLITS_BY_SIZE:
+            return splits | {"maxRecordsPerPartition": str(_RECORDS_OF_A_TASK)}
+        return {"minPartitions": str(_OF_A_CORE * cores)} if cores is not None else {}
 
 
 def _checked(topics: Iterable[str]) -> list[str]:

@@ -142,7 +142,7 @@ def test_an_override_of_no_alert_is_refused() -> None:
     wrong = "metrics.prometheusRule.overrides.ReconsumeOverDue.threshold=5"
     run = helm_template("minimal", "metrics.prometheusRule.enabled=true", wrong)
     assert run.returncode != 0
-    assert "ReconsumeOverDue: there is no such alert; there are ReconsumeOverdue," in run.stderr
+    assert "ReconsumeOverDue: the alert does not exist; there are ReconsumeOverdue," in run.stderr
 
 
 def test_consumers_may_be_chosen_by_other_labels() -> None:

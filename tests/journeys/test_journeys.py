@@ -1,6 +1,6 @@
 """What a new user does, page by page: an empty environment with the extras that the page names, and its commands.
 
-Only ports are changed, for tests run beside each other, and `--yes` answers questions: there is no terminal.
+Only ports are changed, for tests run beside each other, and `--yes` answers questions: there is not a terminal.
 
 | page | test |
 |---|---|

@@ -61,13 +61,18 @@ def copies_keep_their_times() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A real local Spark with the Kafka connector; one of Spark Connect if `RECONSUME_TEST_SPARK` is `connect`."""
+    """A real local Spark with the Kafka connector.
+
+    `RECONSUME_TEST_SPARK` chooses another one: `connect` for Spark Connect, or a master such as
+    `local-cluster[3,1,1024]`, three executors in JVMs of their own.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {"spark.driver.memory": "1g"} | _FEW_RECORDS
-    if os.environ.get("RECONSUME_TEST_SPARK") == "connect":
+    chosen = os.environ.get("RECONSUME_TEST_SPARK", "local[2]")
+    if chosen == "connect":
         session = _connected(settings)
     else:
-        session = local_session(lambda _line: None, master="local[2]", settings=settings)
+        session = local_session(lambda _line: None, master=chosen, settings=settings)
     yield session
     session.stop()
 

@@ -1,4 +1,4 @@
-"""A program that a test kills half-way: `run_replay.py plan|stream BOOTSTRAP PREFIX FOLDER RATE`."""
+"""A program that a test kills half-way: `run_replay.py plan|stream BOOTSTRAP PREFIX FOLDER RATE [MASTER]`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from reconsume.cli.spark.session import local_session
 from reconsume.spark_connectors.replay import open_plan, replay_stream, run_replay
 
 
-def main(mode: str, bootstrap_servers: str, prefix: str, folder: str, rate: float) -> None:
+def main(mode: str, bootstrap_servers: str, prefix: str, folder: str, rate: float, master: str) -> None:
     settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "512m"}
-    spark = local_session(lambda _line: None, master="local[1]", settings=settings)
+    spark = local_session(lambda _line: None, master=master, settings=settings)
     if mode == "plan":
         plan = open_plan(spark, folder)
         assert plan is not None
@@ -20,4 +20,4 @@ def main(mode: str, bootstrap_servers: str, prefix: str, folder: str, rate: floa
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]), *(sys.argv[6:] or ["local[1]"]))

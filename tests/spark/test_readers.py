@@ -107,7 +107,8 @@ def test_a_stream_tells_the_same(spark: SparkSession, history: History, tmp_path
 
 def test_views_answer_sql(spark: SparkSession, history: History) -> None:
     views = create_views(spark, history.bootstrap_servers, topic_prefix=history.prefix)
-    assert views == ["reconsume_delays", "reconsume_retries", "reconsume_dead_letters"]
+    names = ("delays", "retries", "dead_letters", "failures", "attempts", "lateness")
+    assert views == [f"reconsume_{name}" for name in names]
     (row,) = spark.sql(
         "SELECT d.group, d.cause, count(*) AS n FROM reconsume_dead_letters d "
         "JOIN reconsume_retries r USING (origin_message_id) WHERE d.attempt > 16 GROUP BY ALL"

@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 from reconsume.cli.spark import reconcile as command
 from reconsume.cli.spark.options import SparkChoice
 from reconsume.cli.spark.reconcile import ReconcileOptions
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
-from reconsume.spark_connectors.reconcile.records.grown import GrownLedger
 from tests.integration.installation import LATER, Deliveries
 from tests.spark.copies import Copy, add, take, write
 from tests.spark.lived import MESSAGES, Lived
@@ -80,7 +79,7 @@ def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
     monkeypatch.setattr(command, "summarise", fails)
     here = SparkChoice("local", None, {}, {})
     ledger = str(tmp_path / "ledger")
-    options = ReconcileOptions(None, "en", None, ledger, "1m", None, None, "1m", None, origins=False, spark=here)
+    options = ReconcileOptions(None, "en", None, ledger, None, "1m", None, None, "1m", None, origins=False, spark=here)
     with (
         pytest.raises(IllegalSetting, match="no summary"),
         command.reconciled(spark, lived.installation.settings, options, dt.timedelta(minutes=1)) as found,
@@ -252,23 +251,3 @@ def test_the_programs_of_the_page_run(
     shown = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"[-0-9]+ [:.0-9]+\+00:00 0", shown[0])
     assert "ok" in shown
-
-
-@pytest.mark.parametrize("found", ["nothing", "no run", "another table", "a file of another sort"])
-def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
-    spark: SparkSession, tmp_path: Path, found: str
-) -> None:
-    runs = tmp_path / "runs"
-    if found == "no run":
-        runs.mkdir()
-    elif found == "another table":
-        spark.range(1).write.parquet(str(runs))
-    elif found == "a file of another sort":
-        runs.mkdir()
-        (runs / "part-0.parquet").write_text("no parquet")
-    if found == "nothing":
-        assert GrownLedger.open(spark, str(tmp_path), "p.") is None
-        return
-    with pytest.raises(ReconsumeError, match=r"runs is no ledger of reconsume|cannot be read; check") as told:
-        GrownLedger.open(spark, str(tmp_path), "p.")
-    assert str(tmp_path) in str(told.value)

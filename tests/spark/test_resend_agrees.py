@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations.dead_letters import Filter, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.resolve import resolve
+from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.replay import plan_replay, run_replay
 from reconsume.spark_connectors.replay.plan import records
 from tests.integration.installation import Installation
@@ -87,3 +90,25 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
 
     assert len(sent(by_hand)) == list(of_spark.values()).count("send")
     assert sent(by_hand) == sent(by_spark)
+
+
+def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    prefix, topic = one.settings.topic_prefix, one.settings.names.dead_letter(GROUP)
+    where = "cause = 'timeout'"
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), where=where, topic_prefix=prefix, plan_id="friday")
+    run_replay(spark, bootstrap_servers, plan)
+    a_minute_ago = int(time.time() * 1_000) - 60_000
+    marked = {"flights/0/1": "friday", "flights/0/2": "friday", "flights/0/3": "monday"}
+    for record in one.dead_letters(GROUP):
+        if (job := marked.get(record["ORIGIN_MESSAGE_ID"] or "")) is not None:
+            key = DeadLetterKey(topic, record.partition, record.offset, record.timestamp)
+            state = encode_state(DeadLetterState("RESENT", a_minute_ago, "eve", job=job))
+            one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode())
+    found = reconcile(spark, bootstrap_servers, topic_prefix=prefix)
+    rows = found.findings.where("kind = 'NOT_RESENT'").collect()
+    found.close()
+    assert {row.origin_message_id for row in rows} == {"flights/0/2", "flights/0/3"}
+    assert all(row.commands for row in rows)

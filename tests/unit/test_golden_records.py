@@ -6,7 +6,6 @@ A change of the format adds a file to tests/golden; the files that are there are
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def test_a_delay_topic_tells_its_delay(format_kept: dict[str, Any], what: str, d
 def test_a_send_back_through_the_inbox_is_read(format_kept: dict[str, Any]) -> None:
     request = inbox_request(as_headers(format_kept["inbox"]["headers"]), Position(NAMES.send_back, 0, 1), 2)
     assert (request.group, request.delay_level, request.max_reconsume_times) == ("a group/ü", 5, 3)
-    assert replace(request.stored, first_failed_ms=None) == Stored("flights", "flights/3/42", 0, 1_700_000_000_123)
+    assert request.stored._replace(first_failed_ms=None) == Stored("flights", "flights/3/42", 0, 1_700_000_000_123)
     assert request.cause is not None
     assert request.cause.message == "no connection"
 

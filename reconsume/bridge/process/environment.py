@@ -1,4 +1,4 @@
-"""What comes from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
+"""Values from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(
 is called reconsume must not stop the program."""
 
 Words = Annotated[list[str], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)]
-"""A list of a setting; the environment has none: words are parted by spaces there."""
+"""A list of a setting; the environment has none: words are separated by spaces there."""
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a worker tells the world: metrics, and whether it is alive and ready."""
+"""The signals of a worker: metrics, and whether it is alive and ready."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class WorkerObserver:
         """A batch was committed: records by outcome and group."""
         self._metrics.count(outcomes)
         if dropped := sum(number for (outcome, _), number in outcomes.items() if outcome == "dropped"):
-            logger.warning("%d send-backs dropped: their groups have retryQueueNums 0", dropped)
+            logger.warning("%d send-backs dropped: retryQueueNums of their groups is 0", dropped)
 
     def aborted(self, reason: str) -> None:
         """A batch was not committed and will be delivered again."""

@@ -57,7 +57,7 @@ _LONG_LIFE_MS: Final = 60_000
 
 
 def starting_groups(settings: Settings) -> Groups:
-    """What holds before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
+    """Return the groups before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
     table = None
     if settings.message_delay_level is not None:
         table = DelayLevels.parse(settings.message_delay_level)
@@ -174,14 +174,14 @@ class SchedulerService:
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
             except (ReadingStopped, MembershipLost) as error:
-                logger.error("reading has stopped, starting afresh: %s", error)  # noqa: TRY400 - it is no surprise
+                logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
             except (WriterBroken, WorkerFenced) as ended:
                 why = ended.error if isinstance(ended, WriterBroken) else ended
                 # By a second one of its instance id, if the group says so.
                 self._was_shut_out &= isinstance(ended, WriterBroken)
                 if lives.is_too_much(why, monotonic_ms() - born, was_shut_out=self._was_shut_out):
                     raise why from ended
-                logger.warning("starting afresh: %s", why)
+                logger.warning("restarting the consumer: %s", why)
             self._observer.not_ready()
             self._observer.alive(self._clock())
             stop.wait(0 if stop.is_set() or self._was_shut_out else _AGAIN_SECONDS)

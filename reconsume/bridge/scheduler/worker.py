@@ -155,7 +155,7 @@ class Worker:
             if self._is_time_in_doubt():
                 self._writer.ask_time()
         except KafkaNotReachable as error:
-            logger.warning("nothing is delivered until the brokers tell their time: %s", error)
+            logger.warning("no deliveries until the brokers' time is known: %s", error)
             self._look_at_ms = self._clock() + _BACK_OFF_MS
             return False
         return True
@@ -233,9 +233,9 @@ class Worker:
         return len(batch)
 
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
-        """What to write for each record.
+        """Return the records to write.
 
-        A run ends before a record of which nobody knows yet whether it was withdrawn, or where it goes. Other runs go
+        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
         on, because what they may look up is bounded.
         """
         runs: list[DueRun] = []

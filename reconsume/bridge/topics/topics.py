@@ -40,7 +40,7 @@ class TopicDifference:
 
     @property
     def remedy(self) -> str:
-        """The command that mends it, with Kafka's own tool."""
+        """The command that fixes it, with Kafka's own tool."""
         if self.setting == "partitions":
             return f"kafka-topics.sh --alter --topic {self.topic} --partitions {self.should_be}"
         return (
@@ -51,7 +51,7 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What `topics apply` would make, and what it would leave alone.
+    """The topics that `topics apply` would create, and those that it would leave alone.
 
     Attributes:
         growing: topics that get more partitions, with the number that they have.
@@ -98,7 +98,7 @@ class TopicMaker:
 
     @property
     def _settings(self) -> TopicSettings:
-        """One installation has one set of topic settings, whoever makes the topic."""
+        """One installation has one set of topic settings, whichever process makes the topic."""
         published = self._groups().system.topic_settings
         if published is None:
             return self._own
@@ -115,11 +115,11 @@ class TopicMaker:
 
     @cached_property
     def facts(self) -> ClusterFacts:
-        """What the cluster says of itself; asked once."""
+        """Return the cluster's facts; asks once."""
         return self._admin.facts()
 
     def make(self, wanted: WantedTopic) -> bool:
-        """Make one topic; False if somebody else made it first."""
+        """Make one topic; False if someone else made it first."""
         return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
 
     def grow(self, wanted: WantedTopic) -> None:
@@ -130,7 +130,7 @@ class TopicMaker:
         """Make retry and dead-letter topics together; the partitions of each, or why it cannot be made.
 
         Raises:
-            KafkaNotReachable: no answer, or some are not to be seen yet; ask again.
+            KafkaNotReachable: no answer, or some are not visible yet; ask again.
         """
         topics = [
             self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)
@@ -143,7 +143,7 @@ class TopicMaker:
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():
-            raise KafkaNotReachable(f"topic {min(missing)} was made and is not known to all brokers yet")
+            raise KafkaNotReachable(f"topic {min(missing)} was created and is not known to all brokers yet")
         return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:
@@ -152,7 +152,7 @@ class TopicMaker:
         return self._wanted(self._names.retry(group), partitions, self._retention_ms())
 
     def dead_letter_topic(self, group: str) -> WantedTopic:
-        """`%DLQ%<group>`, kept for ever: nobody else keeps what is in it (RocketMQ: NM-08)."""
+        """`%DLQ%<group>`, kept forever: nobody else keeps what is in it (RocketMQ: NM-08)."""
         return self._wanted(self._names.dead_letter(group), 1, -1)
 
     def delay_topic(self, delay_ms: int) -> WantedTopic:
@@ -169,7 +169,7 @@ class TopicMaker:
         return self._wanted(self._names.send_back, self._settings.delay_partitions, self._retention_ms())
 
     def quarantine_topic(self) -> WantedTopic:
-        """Kept for ever, and with room for whatever fitted into a delay topic, plus the reason."""
+        """Kept forever, and with room for whatever fitted into a delay topic, plus the reason."""
         return self._wanted(self._names.quarantine, 1, -1, {"max.message.bytes": str(self._limit + _HEADER_ROOM_BYTES)})
 
     def dead_letter_states_topic(self) -> WantedTopic:
@@ -295,5 +295,5 @@ def _differences(topic: WantedTopic, partitions: int, settings: Mapping[str, str
 
 
 def _at_least(is_now: str, should_be: str) -> bool:
-    """More room, longer retention or more replicas is nobody's mistake; -1 is for ever."""
+    """More room, longer retention or more replicas is nobody's mistake; -1 is forever."""
     return int(is_now) == -1 or (int(should_be) != -1 and int(is_now) >= int(should_be))

@@ -43,7 +43,7 @@ def show_status(cluster: Cluster, *, as_json: bool) -> None:
     print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
     print_line(f"quarantined: {status.quarantined}")
     if not status.is_exact:
-        print_line("~: too many to be read; by offsets, which count the end marks of transactions too")
+        print_line("~: estimated by offsets, which also count transaction markers")
 
 
 def _when(due_ms: int | None, now: int) -> str:

@@ -47,14 +47,18 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="a consumer group")]
 
 
 def _wanted(
-    text: Annotated[str | None, typer.Option(help="in the cause, the exception's class or the stack trace")] = None,
-    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the first copy")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="dead since then: 2026-11-22 10:00 (UTC), or how long ago: 2h")
+    text: Annotated[
+        str | None, typer.Option(help="text in the cause, the exception's class or the stack trace")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before then")] = None,
-    state: Annotated[str | None, typer.Option(help=f"what became of it: {', '.join(STATES).lower()}")] = None,
+    key: Annotated[str | None, typer.Option(help="the record's key")] = None,
+    message_id: Annotated[
+        str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="id of the first copy: topic/partition/offset")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="dead since this time: 2026-11-22 10:00 (UTC), or an age: 2h")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before this time")] = None,
+    state: Annotated[str | None, typer.Option(help=f"state: {', '.join(STATES).lower()}")] = None,
 ) -> Filter:
     if state is not None and state.upper() not in STATES:
         raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
@@ -71,8 +75,8 @@ def list_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="WHERE", help="go on where a list ended")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
+    before: Annotated[str | None, typer.Option(metavar="WHERE", help="continue where a list ended")] = None,
 ) -> None:
     """List a group's dead letters, the newest first."""
     page = read_page(here.cluster, group, wanted, before=before, limit=limit)
@@ -98,7 +102,7 @@ def list_letters(
 
 @on_kafka(app, "show")
 def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
-    """Show one dead letter: why, since when, its headers and its value."""
+    """Show one dead letter: cause, time, headers and value."""
     one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = (
@@ -165,8 +169,8 @@ def resend_letters(
     group: Group,
     records: Records = None,
     all_of_them: All = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="tell what would be sent, and send nothing")] = False,
-    max_replays: Annotated[int, typer.Option(min=1, help="a message that was sent again so often is left out")] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be sent, and send nothing")] = False,
+    max_replays: Annotated[int, typer.Option(min=1, help="leave out messages that were resent this often")] = 2,
     yes: Yes = False,
     to: Annotated[str, typer.Option(help="retry: the group's retry topic; origin: the origin topic")] = "retry",
     rate: Rate = None,
@@ -215,7 +219,7 @@ def resolve_letters(
     here: Here,
     wanted: Filter,
     group: Group,
-    why: Annotated[str, typer.Option(help="for those who look later")],
+    why: Annotated[str, typer.Option(help="reason, shown with the dead letter")],
     records: Records = None,
     all_of_them: All = False,
     yes: Yes = False,
@@ -244,7 +248,7 @@ def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
 def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
     """Those that are named; None for all that the filter takes."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or say --all, with or without a filter")
+        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
         raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
     return [RecordAddress.parse(one, _LIST) for one in records] if records else None
@@ -261,7 +265,7 @@ def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRec
 
 
 def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
-    """What was sent, or would be."""
+    """Print the records that were sent, or would be."""
     if as_json:
         records = [
             {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}

@@ -48,7 +48,7 @@ def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
 
 @on_kafka(app, "get", output="json")
 def show_group(here: Here, group: str) -> None:
-    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
+    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults if it is not registered."""
     groups = read_groups(here.cluster)
     config = groups.find(group)
     if here.as_json:
@@ -61,19 +61,21 @@ def show_group(here: Here, group: str) -> None:
 @on_kafka(app, "set")
 def set_groups(
     here: Here,
-    group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
-    retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="the group; without it, change the settings of all groups")
+    ] = None,
+    retry_max_times: Annotated[int | None, typer.Option(help="retries before a message becomes a dead letter")] = None,
     retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
     retry_policy: Annotated[
-        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
+        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy as JSON, in RocketMQ's form")
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
-    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
+    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether the group may broadcast")] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,
 ) -> None:
-    """Register or change a group, or after a question what holds for all groups; running processes follow at once."""
+    """Register or change a group, or the settings of all groups; running processes follow at once."""
     of_group = _given(
         retryMaxTimes=retry_max_times,
         retryQueueNums=retry_queue_nums,
@@ -95,7 +97,7 @@ def set_groups(
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """What the command line says; None leaves a field as it is."""
+    """Return the fields of the command line; None leaves a field as it is."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -146,7 +148,7 @@ def _ask_for_all(groups: Groups, lines: Sequence[str], *, yes: bool) -> None:
 def delete_group(
     here: Here, group: Annotated[str, typer.Argument(help="a registered group")], yes: Yes = False
 ) -> None:
-    """Unregister a group. Its topics stay, with what is in them."""
+    """Unregister a group. Its topics and their records stay."""
     groups = read_groups(here.cluster)
     known = groups.by_name.get(group)
     if known is None and group not in groups.unreadable:

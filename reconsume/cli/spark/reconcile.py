@@ -48,12 +48,13 @@ _PRINTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What the command line says; None where it says nothing."""
+    """The options of the command line; None where there is none."""
 
     report: Path | None
     language: str
     out: str | None
     ledger: str | None
+    ledger_keep: str | None
     follow: str | None
     since: str | None
     until: str | None
@@ -67,7 +68,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     """Carry the command out; whether nothing is wrong, with `--follow` in none of its runs.
 
     Raises:
-        IllegalSetting: options that cannot be, or do not go together.
+        IllegalSetting: invalid options, or options that exclude each other.
         TopicNotReady: there is nothing to reconcile.
     """
     if options.language not in LANGUAGES:
@@ -79,7 +80,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     # Before Spark starts, which takes a minute to say that no broker answers.
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
-        spark = open_session(say, options.spark)
+        spark = open_session(say, options.spark, sends=False)
     try:
         if every is not None:
             return _follow(spark, settings, options, late, every, as_json=as_json)
@@ -115,11 +116,21 @@ def reconciled(
             tolerances=Tolerances(late=late),
             origins=options.origins,
             ledger=None if options.ledger is None else absolute(options.ledger),
+            ledger_keep=_ledger_keep(options),
             options=options.spark.kafka,
             **more,
         )
         with closing(found):
             yield found
+
+
+def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
+    """How long runs of the ledger are kept; None for ever."""
+    if options.ledger_keep is None:
+        return None
+    if options.ledger is None:
+        raise IllegalSetting("--ledger-keep needs --ledger: the folder whose old runs are removed")
+    return dt.timedelta(milliseconds=_milliseconds("--ledger-keep", options.ledger_keep))
 
 
 def _every(options: ReconcileOptions) -> float:
@@ -180,7 +191,7 @@ def read_committed(settings: Settings) -> Committed:
     if not any(names.is_scheduled(topic) for topic in topics):
         raise TopicNotReady(
             f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
-            "`reconsume topics apply` makes them"
+            "create them: reconsume topics apply"
         )
     scheduler = names.scheduler_group
     # The schedulers' first: what they have handled must be found on the other topics afterwards.
@@ -196,12 +207,12 @@ def read_committed(settings: Settings) -> Committed:
             try:
                 committed[group] = admin.committed(group, [(topic, one) for one in range(count)])
             except KafkaRefused as error:
-                logger.warning("what group %s has consumed is not known: %s", group, error)
+                logger.warning("offsets of group %s unknown: %s", group, error)
     return committed
 
 
 def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
-    """What each partition of our topics holds from that moment on, 0 for all."""
+    """Return the records that each partition of our topics holds from that moment on, 0 for all."""
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
     ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
     places = [(topic, one) for topic, count in ours.items() for one in range(count)]
@@ -270,7 +281,7 @@ def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
 
 
 def run_line(summary: dict[str, Any], run: dt.datetime) -> str:
-    """What is told of a run."""
+    """The output of a run."""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in summary["findings"].items())
     return (
         f"{run:%Y-%m-%d %H:%M:%S}Z {counted(summary['attempts'], 'send-back')}: {summary['moved']:,} delivered again, "

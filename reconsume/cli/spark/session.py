@@ -13,6 +13,7 @@ from reconsume.cli.broker.jars import JarSet, Progress, cached_jars
 from reconsume.cli.spark.java import own_folder, temporary_folder, use_java
 from reconsume.cli.spark.options import SparkChoice
 from reconsume.spark_connectors import configure, packages
+from reconsume.spark_connectors.session import runs_tasks_once
 
 _MODULES: Final = """<ivy-module version="2.0">
   <info organisation="reconsume" module="spark-kafka"/>
@@ -73,16 +74,22 @@ def local_session(
     return open_session(progress, SparkChoice(master, None, dict(settings or {}), {}))
 
 
-def open_session(progress: Progress, chosen: SparkChoice) -> SparkSession:
-    """The session that a command line asks for; `progress` is told what is being fetched or started."""
+def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True) -> SparkSession:
+    """The session that a command line asks for.
+
+    Args:
+        progress: told what is being fetched or started.
+        chosen: on the command line.
+        sends: whether it writes to Kafka: then a failed task must not run again, for it would send its records again.
+    """
     if chosen.remote is not None:
         progress(f"connecting to {chosen.remote}")
         return SparkSession.builder.remote(chosen.remote).getOrCreate()
     java, is_local = use_java(), chosen.master.startswith("local")
     jars = connector_jars(java, progress) if is_local else None
     progress("starting Spark" if is_local else f"starting Spark on {chosen.master}")
-    # A failed task that runs again would send its records again.
-    ours = _LOCAL | _places() if is_local else {"spark.task.maxFailures": "1", "spark.speculation": "false"}
+    once = {"spark.task.maxFailures": "1", "spark.speculation": "false"}
+    ours = (_LOCAL | _places() if is_local else {}) | (once if sends and not runs_tasks_once(chosen.master) else {})
     settings: dict[str, Any] = ours | chosen.settings
     builder = SparkSession.builder.master(chosen.master).appName("reconsume").config(map=settings)
     # Spark makes a folder named artifacts where it is started, which may be where nobody may write.

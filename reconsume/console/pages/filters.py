@@ -21,7 +21,7 @@ MOST_PLACES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
-    """What somebody has typed, field by field; empty ones ask for nothing."""
+    """The input of a person, field by field; empty fields filter nothing."""
 
     text: str = ""
     key: str = ""
@@ -33,17 +33,17 @@ class FilterForm:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """Of the address."""
+        """Read the filter of an address."""
         found = {name: query.get(name, "") for name in FIELDS}
         return cls(**{name: one if name == "key" else one.strip() for name, one in found.items()})
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands in the address of the same filter."""
+        """Return the query of an address with the same filter."""
         return {name: getattr(self, name) for name in FIELDS if getattr(self, name)}
 
     def wanted(self, now_ms: float) -> Filter:
-        """What it asks for.
+        """Return the filter with checked values.
 
         Raises:
             IllegalSetting: a moment or a state is none.
@@ -94,13 +94,13 @@ def place_of(text: str) -> RecordAddress:
 
 
 def places_of(texts: list[str]) -> list[RecordAddress]:
-    """What was chosen, each once, in order.
+    """Return the chosen places, each once, in order.
 
     Raises:
         IllegalSetting: nothing was chosen, too much, or what is no place.
     """
     if not texts:
-        raise IllegalSetting("no dead letter is chosen: go back and tick those that are meant")
+        raise IllegalSetting("no dead letter is chosen: go back and tick some")
     if len(texts) > MOST_PLACES:
         raise IllegalSetting(
             f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use reconsume dlq resend"

@@ -1,4 +1,4 @@
-"""What the pages show, made of what Kafka tells. Pure."""
+"""The contents of pages, made from Kafka's answers. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Overview:
         all_groups: how many there are without the filter.
         found_groups: how many the filter takes; the page shows the first of them.
         is_exact: whether no number is an estimate.
-        open_letters: of each group that has some; None while nobody knows.
+        open_letters: of each group that has some; None while unknown.
         new_by_hour: dead letters of the last 24 hours, by group; the oldest hour first.
     """
 
@@ -152,7 +152,7 @@ class GroupPage:
 
 
 def group_view(group: str, groups: Groups, status: Status, names: TopicNames) -> GroupPage | None:
-    """None: nobody knows the group."""
+    """None: the group is unknown."""
     counts = next((one for one in status.groups if one.group == group), None)
     is_registered = group in groups.by_name
     if counts is None and not is_registered:

@@ -68,7 +68,7 @@ class Links:
         return self.to(self._path, **(self._query | query))
 
     def to(self, path: str, **query: str | int | None) -> str:
-        """A page; what is None or empty is left out."""
+        """A page; None and empty values are left out."""
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self._language is not None:
             asked.setdefault(_COOKIE, self._language)
@@ -105,7 +105,7 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
 
 
 def displayed(value: object) -> object:
-    """What templates show of a value; markup of our own templates stays."""
+    """Return a value as templates show it; markup of our own templates stays."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -224,7 +224,7 @@ def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
 
 
 def _weight(part: str) -> float:
-    """Of `zh-CN;q=0.9`; what cannot be read weighs nothing."""
+    """Return the weight in `zh-CN;q=0.9`; an unreadable one is 0."""
     _, found, weight = part.replace(" ", "").partition(";q=")
     try:
         return float(weight) if found else 1.0

@@ -2,7 +2,7 @@
 
 Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters, and counts two topics as colliding when
 they differ only in `.` against `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a consumer group of Kafka
-may be any text, so a group is written byte by byte: what is legal stands for itself, everything else is `.XX`.
+may be any text, so a group is written byte by byte: legal characters stay, everything else is `.XX`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 MAX_TOPIC_LENGTH: Final = 249
 """Kafka's own limit."""
 DOCTOR_GROUP: Final = "reconsume-doctor"
-"""The retry topic of this group takes the doctor's records; nobody reads them."""
+"""The retry topic of this group takes the doctor's records; no consumer reads them."""
 SYSTEM_KEY: Final = "%SYS%"
 """Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
 ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
@@ -173,7 +173,7 @@ class TopicNames:
             )
 
     def remedy_if_missing(self, topic: str) -> str:
-        """What creates this Kafka topic, for messages that report it as missing."""
+        """Return the command that creates this Kafka topic, for messages that report it as missing."""
         if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):

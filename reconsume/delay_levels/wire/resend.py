@@ -44,11 +44,11 @@ REASONS: Final = {
     SEND: "will be sent",
     "superseded": "the same message has a newer dead letter; that one counts",
     "replayed": "it was sent again since it died",
-    "resolved": "somebody has resolved it; `reconsume dlq reopen` opens it",
+    "resolved": "someone has resolved it; `reconsume dlq reopen` opens it",
     "capped": "it was sent again as often as is allowed, and died each time",
     "damaged": "a header that tells its identity or its count does not hold what it must",
 }
-"""What may be said of a dead letter that somebody wants to send again."""
+"""What may be said of a dead letter that someone wants to send again."""
 _MOST: Final = 100_000
 _UNCHANGED: Final = LetterEdit()
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
@@ -57,7 +57,7 @@ _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterInfo:
-    """What the headers of a dead letter tell; None where they say nothing, or nothing that can be read.
+    """The headers of a dead letter; None where they are absent or unreadable.
 
     Attributes:
         group: whose dead letter it is.
@@ -119,7 +119,7 @@ class DeadLetterInfo:
 
 
 class Replayed(NamedTuple):
-    """A record of `DELAY.0s` by which somebody has sent a dead letter again."""
+    """A record of `DELAY.0s` by which someone has sent a dead letter again."""
 
     origin_message_id: str
     real_topic: str
@@ -140,7 +140,7 @@ def replayed_of(headers: Headers) -> Replayed | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What else is known of a message.
+    """Further facts about a message.
 
     Attributes:
         newest: where its newest dead letter stands: stored (ms), partition, offset.

@@ -1,4 +1,4 @@
-"""What is known of dead letters, in SQLite: a cache that Kafka can fill again at any time."""
+"""The index of dead letters in SQLite: a cache that Kafka can fill again at any time."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class DeadLetterStore:
             f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
             map(_row, added),
         )
-        # The newest dead letter of a message counts, whoever has sent it again.
+        # The newest dead letter of a message counts, whichever way it was resent.
         database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
         database.executemany(
             f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608

@@ -88,7 +88,7 @@ def _check_state(
 
 
 def check_transactions(cluster: InspectedCluster, report: Report) -> None:
-    """Look for partitions that nobody reads to their end, because a transaction was never ended there."""
+    """Look for partitions that no consumer can read to their end, because a transaction was never ended there."""
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
     partitions = all_partitions(ours)
     found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
@@ -105,7 +105,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
 
 
 def check_groups(groups: Groups, report: Report) -> None:
-    """What the GROUPS topic says, and what of it cannot be read."""
+    """Check the GROUPS topic and report unreadable records."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"

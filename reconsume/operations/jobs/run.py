@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
     IllegalSetting,
     KafkaNotReachable,

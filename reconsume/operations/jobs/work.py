@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, Protocol
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.writing.exclusive_writer import NewRecord
 from reconsume.bridge.writing.lane_partitions import LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.records.deleted import Extent
 from reconsume.spark_connectors.reconcile.records.grown import ledger_runs, read_ledger
+from reconsume.spark_connectors.reconcile.records.ledger_log import LedgerTaken
 from reconsume.spark_connectors.reconcile.run import Reconciliation, reconcile
 from reconsume.spark_connectors.reconcile.stream import reconcile_stream
 from reconsume.spark_connectors.reconcile.summary import conservation, first_findings, summarise
@@ -15,6 +16,7 @@ __all__ = [
     "NOTES",
     "Committed",
     "Extent",
+    "LedgerTaken",
     "Reconciliation",
     "Tolerances",
     "conservation",

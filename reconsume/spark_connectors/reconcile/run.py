@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from functools import partial
 from types import NoneType
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,7 +26,12 @@ from reconsume.spark_connectors.reconcile.judged import (
     read_level_tables,
 )
 from reconsume.spark_connectors.reconcile.ledger import as_findings, as_ledger
-from reconsume.spark_connectors.reconcile.records.attempts import pair_attempts, pair_up
+from reconsume.spark_connectors.reconcile.records.attempts import (
+    gather_attempts,
+    pair_attempts,
+    pair_copies,
+    pair_up,
+)
 from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords, Extent, ExtentsSince, Partition
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
 from reconsume.spark_connectors.reconcile.records.records import read_records
@@ -33,9 +40,12 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
     note_lost_origins,
 )
 from reconsume.spark_connectors.reconcile.releases import follow_releases
+from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
-from reconsume.spark_connectors.session import small_methods
+from reconsume.spark_connectors.session import broadcast_if_few, rows_to_read, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
+
+logger = logging.getLogger(__name__)
 
 _LOOK_BACK_MS: Final = 3_600_000
 """What was sent back before a window may be delivered in it, so much late at most."""
@@ -43,7 +53,7 @@ _LOOK_BACK_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What was found; its DataFrames are kept in Spark until `close`.
+    """The result of a reconcile; its DataFrames are kept in Spark until `close`.
 
     Attributes:
         ledger: one row for each attempt.
@@ -78,6 +88,7 @@ def reconcile(
     tolerances: Tolerances | None = None,
     origins: bool = False,
     ledger: str | None = None,
+    ledger_keep: dt.timedelta | None = None,
     options: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Reconciliation:
@@ -99,15 +110,18 @@ def reconcile(
             lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
-        origins: read the origin topics too, and note what is not there any more.
+        origins: read the origin topics too, and note messages that are gone.
         ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
-            judge that and what was left open; what was settled is in the folder, see `read_ledger`.
+            judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
+            may write to it.
+        ledger_keep: runs of the ledger that are older are removed; by default none.
         options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
         progress: told what is being done.
 
     Raises:
         IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
             of another installation.
+        LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
@@ -117,25 +131,30 @@ def reconcile(
     with small_methods(spark), ExitStack() as kept:
         progress("reading the level table")
         tables = read_level_tables(source, delay_levels)
-        grown = None if ledger is None else GrownLedger.open(spark, ledger, topic_prefix)
+        log, grown = None, None
+        if ledger is not None:
+            keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
+            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms, keep_ms)
+            log.begin(now_ms, topic_prefix)
         progress("reading the topics")
         run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
         ends = None if ledger is None or extents is None else extents(0)
-        pairs = run.keep(run.pairs())
+        read = kept.enter_context(ExitStack())
+        pairs = run.pairs(read)
         deletions = run.deletions()
         rows = run.keep(run.judged(pairs, deletions, tolerances or Tolerances()))
         rows = run.looked_again(rows, pairs, deletions, origins=origins)
-        pairs.unpersist()
-        if ledger is not None:
+        read.close()
+        if log is not None:
             progress(f"adding to the ledger in {ledger}")
-            append_run(rows, ledger, now_ms, topic_prefix, ends)
+            append_run(rows, log, now_ms, topic_prefix, ends, keep_ms)
         findings, notes = (as_findings(rows, name, bootstrap_servers) for name in ("findings", "notes"))
         return Reconciliation(rows, findings, notes, now, since, kept.pop_all())
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What the steps of a reconcile have in common.
+    """The common data of the steps of a reconcile.
 
     Attributes:
         now_ms: send-backs before it are judged.
@@ -154,10 +173,15 @@ class _Run:
     kept: ExitStack
     progress: Callable[[str], None]
 
-    def keep(self, frame: DataFrame) -> DataFrame:
-        """Have Spark keep it until `kept` is closed."""
-        frame = frame.persist()
-        self.kept.callback(frame.unpersist)
+    def keep(self, frame: DataFrame, kept: ExitStack | None = None) -> DataFrame:
+        """Have Spark keep it until `kept` is closed, by default that of the run."""
+        try:
+            frame = frame.persist()
+        except PySparkException as error:
+            # As serverless Spark. Records that come meanwhile are deliveries, which take nothing away.
+            logger.warning("this Spark keeps no tables, so topics are read several times: %s", error.getCondition())
+            return frame
+        (kept or self.kept).callback(frame.unpersist)
         return frame
 
     @property
@@ -167,17 +191,23 @@ class _Run:
             return self.grown.from_ms
         return None if self.since_ms is None else self.since_ms - _LOOK_BACK_MS - self.tables.longest_ms
 
-    def pairs(self) -> DataFrame:
-        """Send-backs before `now_ms` and all deliveries, brought together."""
+    def pairs(self, kept: ExitStack) -> DataFrame:
+        """Send-backs before `now_ms` and all deliveries, brought together, which Spark keeps until `kept` is closed."""
         records = read_records(self.source if self._from_ms is None else self.source.since(self._from_ms))
+        size = rows_to_read(records)
         if self.grown is not None:
             records = self.grown.with_open(records)
         # What a producer's clock says tells nothing of what came later.
         upstream = (F.col("side") == "arrived") | F.col("by_producer") | (F.unix_millis("appended") < self.now_ms)
-        return pair_attempts(records.where(upstream))
+        together = spread(records.where(upstream), size, "origin_message_id")
+        attempts = self.keep(gather_attempts(together), kept)
+        pairs = pair_attempts(attempts.where("NOT many"))
+        if not _has(attempts, F.col("many")):
+            return pairs
+        return pairs.unionByName(self.keep(pair_copies(attempts.where("many")), kept))
 
     def deletions(self) -> DeletedRecords:
-        """What is gone of the topics, of the time that was read."""
+        """Return the deleted records of the topics, for the time that was read."""
         ends = self.grown.ends() if self.grown is not None and self.extents is not None else None
         lossy = {name.lower(): value for name, value in self.source.options.items()}.get("failondataloss", "true")
         return DeletedRecords(
@@ -194,10 +224,10 @@ class _Run:
         """The ledger's rows, with what one look at the topics tells."""
         facts = gather_facts(pairs, self.source.names.prefix, self.committed, self.now_ms)
         if self.grown is not None:
-            deletions.tell_gaps(self.grown.folder)
+            deletions.tell_gaps(self.grown.log.folder)
             # What was lost stays so.
             facts = facts.with_handled(self.grown.handled())
-            pairs = self.grown.name_repeats(pairs) if facts.surplus else pairs
+            pairs = self.grown.name_repeats(pairs, facts.surplus) if facts.surplus else pairs
         if facts.surplus:
             facts = replace(facts, lanes=deletions.lanes(facts.firsts))
         held = pairs.where("arrived_kind = 'quarantine'").select(F.col("arrived_stamp").alias("held_stamp")).distinct()
@@ -207,11 +237,13 @@ class _Run:
             pairs = follow_releases(pairs, self.now_ms, self.source, settled)
         self.progress("judging the attempts")
         no_pair = F.lit(None).cast("string")
-        paired = pair_up(pairs, self.now_ms) if facts.surplus else pairs.withColumn("paired", no_pair)
+        paired = pair_up(pairs, self.now_ms, facts.surplus) if facts.surplus else pairs.withColumn("paired", no_pair)
         is_held = F.lit(False)
         if facts.quarantined:
             paired = paired.join(
-                F.broadcast(held), F.coalesce("sent_stamp", "arrived_stamp") == F.col("held_stamp"), "left"
+                broadcast_if_few(held, facts.quarantined),
+                F.coalesce("sent_stamp", "arrived_stamp") == F.col("held_stamp"),
+                "left",
             )
             is_held = F.col("held_stamp").isNotNull()
         paired = paired.withColumn("is_held", is_held)
@@ -229,7 +261,9 @@ class _Run:
         if origins:
             self.progress("looking for the first copies")
             rows = self.keep(note_lost_origins(self.source, rows))
-        return self.keep(deletions.with_expired(rows, pairs, nowhere)) if lost else rows
+        rows = self.keep(deletions.with_expired(rows, pairs, nowhere)) if lost else rows
+        checked = note_missing_resends(self.source, rows, self.now_ms)
+        return rows if checked is rows else self.keep(checked)
 
 
 def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
@@ -239,7 +273,7 @@ def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
 
 
 def _nowhere(*, scheduler_is_known: bool) -> Column:
-    """Whether an attempt may be lost; of one that is overdue nobody knows without the scheduler's offsets."""
+    """Whether an attempt may be lost; an overdue one cannot be judged without the scheduler's offsets."""
     lost = F.col("outcome") == "lost"
     return lost if scheduler_is_known else lost | F.array_contains("findings", "OVERDUE")
 
@@ -263,7 +297,7 @@ def _has(ledger: DataFrame, wanted: Column) -> bool:
 
 
 def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Partition, int] | None) -> Mapping[Partition, Extent]:
-    """What the partitions hold; where a ledger knows how far it has come, what was deleted before does not count."""
+    """Return the extents of the partitions; records deleted before the ledger's progress do not count."""
     if ends is None:
         return extents(from_ms)
     return {place: one if one.first > ends.get(place, 0) else Extent(0, one.end) for place, one in extents(0).items()}

@@ -16,6 +16,7 @@ LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 
 """Upper ends of the bars of a distribution; one more holds what is beyond."""
 _STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
 _CAUSES: Final = 10
+_NUMBERS: Final = r"\b[0-9a-fA-F]{8}[0-9a-fA-F-]*|[0-9]+"
 _MINUTE_MS: Final = 60_000
 _MOST_BARS: Final = 100
 
@@ -149,7 +150,7 @@ def _sent_ms() -> Column:
 
 
 def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:
-    """Of n messages that came back for the k-th time, those that were sent back once more did not succeed."""
+    """Return the successes by try: messages that were sent back once more after their k-th return did not succeed."""
     came_back: Counter[int] = Counter()
     again: Counter[int] = Counter()
     for row in counts:
@@ -167,9 +168,10 @@ def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:
 
 
 def _causes(ledger: DataFrame) -> list[dict[str, Any]]:
+    """Each cause once, whatever numbers and ids its text has."""
     rows = (
         ledger.where((F.col("outcome") == "dead") & F.col("cause").isNotNull())
-        .groupBy("cause")
+        .groupBy(F.regexp_replace("cause", _NUMBERS, "…").alias("cause"))
         .count()
         .orderBy(F.desc("count"), "cause")
         .limit(_CAUSES)

@@ -14,7 +14,7 @@ from reconsume.spark_connectors.reconcile.releases import place_now
 
 FINDINGS: Final = (
     *("LOST", "DUPLICATE", "EARLY", "LATE", "WRONG_LEVEL", "WRONG_GROUP", "WRONG_TOPIC", "WRONG_COUNT", "ORPHAN"),
-    *("OVERDUE", "DAMAGED"),
+    *("OVERDUE", "DAMAGED", "NOT_RESENT"),
 )
 """What can be wrong; docs/reconcile.md says what each one means."""
 NOTES: Final = ("REPEATED", "EXPIRED", "PRODUCERS_TIME", "QUARANTINED", "DROPPED", "ORIGIN_GONE")

@@ -1,4 +1,4 @@
-"""Run a plan: send what was not sent yet, chunk by chunk.
+"""Run a plan: send its unsent records, chunk by chunk.
 
 Guarantees:
     1. What was sent is read back from `DELAY.0s`, never remembered: the topic is the only truth that survives a kill.
@@ -30,7 +30,7 @@ from reconsume.spark_connectors.replay.chunks import chunk_size, chunks_of, paus
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, read_replays, records, write_in_order
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import state_records
-from reconsume.spark_connectors.session import local_rows, rows_if_there
+from reconsume.spark_connectors.session import local_rows, rows_if_there, runs_tasks_once
 from reconsume.spark_connectors.source import TopicSource
 
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
@@ -54,7 +54,7 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         sent: by this run.
@@ -228,8 +228,8 @@ def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> Non
 
 def _check_retries(spark: SparkSession) -> None:
     """Refuse a Spark that runs a failed task again: what the first attempt has sent would be sent twice."""
-    local = (spark.conf.get("spark.master", "") or "").startswith("local")
-    tries = spark.conf.get("spark.task.maxFailures", "1" if local else "4")
+    once = runs_tasks_once(spark.conf.get("spark.master", "") or "")
+    tries = spark.conf.get("spark.task.maxFailures", "1" if once else "4")
     if tries != "1":
         raise IllegalSetting(
             f"spark.task.maxFailures is {tries}: a task that failed half-way and runs again sends its records twice; "

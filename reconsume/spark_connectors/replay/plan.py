@@ -30,7 +30,7 @@ from reconsume.spark_connectors.replay.selection import (
 )
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.schema import typed
-from reconsume.spark_connectors.session import local_rows, rows_if_there, small_methods
+from reconsume.spark_connectors.session import local_rows, rows_if_there, rows_to_read, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
 
 _TARGETS: Final = ("retry", "origin")
@@ -50,7 +50,7 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a plan's folder says of itself.
+    """The description in a plan's folder.
 
     Attributes:
         folder: any path that Spark writes to.
@@ -150,15 +150,16 @@ def plan_from(
     """
     created_ms = time.time_ns() // 1_000_000
     _check(source.spark, folder, plan_id, target, group, max_replays)
+    size = rows_to_read(candidates)
     dead = candidates.withColumn("chosen", _filter(candidates, where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
-    # What is not sent is listed without its contents.
+    # Unsent records are listed without their contents.
     dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
     with small_methods(source.spark):
-        judged = with_status(dead, read_replays(source), read_states(source), max_replays)
+        judged = with_status(dead, read_replays(source), read_states(source), max_replays, size)
         planned = _contents_where(judged, F.col("status") == SEND)
-        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records")
+        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records", size)
         written = records(source.spark, folder).groupBy("status")
         rows = written.agg(F.count("*").alias("count"), F.unix_millis(F.max("appended")).alias("last_ms")).collect()
     counts = {row["status"]: row["count"] for row in rows}
@@ -170,14 +171,19 @@ def plan_from(
     return plan
 
 
-def write_in_order(rows: DataFrame, path: str) -> None:
+def write_in_order(rows: DataFrame, path: str, size: int | None = None) -> None:
     """Write records of a plan by partition and offset, those that are sent first.
 
     The column `number` tells the order: in each partition of Spark it begins at a multiple of `PARTITION` and grows by
     one. A run reads one range of numbers after the other, and little more than that.
+
+    Args:
+        rows: to be written.
+        path: of the table.
+        size: about so many rows; None if that is unknown.
     """
     order = (F.col("status") != SEND, F.col("kafka_topic"), F.col("partition"), F.col("offset"))
-    rows = rows.repartitionByRange(*order).sortWithinPartitions(*order)
+    rows = spread(rows, size, *order, in_order=True).sortWithinPartitions(*order)
     rows = rows.withColumn("number", F.monotonically_increasing_id())
     # Small row groups, so that a chunk is read by several tasks and little else with it.
     rows.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(path)
@@ -216,7 +222,7 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
 
 
 def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """What replays have written to `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+    """Return replays' records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
     not see it while a scheduler has a transaction open before it. A send-back of a replayed message has its headers
@@ -242,7 +248,7 @@ def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: s
     if target not in _TARGETS:
         raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
     if max_replays < 1:
-        raise IllegalSetting(f"max_replays {max_replays}: at 0 nothing could ever be replayed; use 1 or more")
+        raise IllegalSetting(f"max_replays {max_replays}: must be 1 or more")
     if not _PLAN_ID.fullmatch(plan_id):
         raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
     if group is not None:
@@ -256,7 +262,7 @@ def _filter(dead: DataFrame, where: str) -> Column:
         wanted = F.expr(where)
         _ = dead.where(wanted).schema  # Spark Connect looks at an expression only when it must
     except (ParseException, AnalysisException) as error:
-        raise IllegalSetting(f"the filter {where!r} is no SQL expression over the dead letters: {error}") from error
+        raise IllegalSetting(f"the filter {where!r} is not an SQL expression over the dead letters: {error}") from error
     return wanted
 
 

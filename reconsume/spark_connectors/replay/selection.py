@@ -12,6 +12,7 @@ from reconsume.delay_levels.wire.dead_letter_states import RESENT, RESOLVED
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import place_of
+from reconsume.spark_connectors.session import spread
 
 SEND: Final = "send"
 STATUSES: Final = {
@@ -21,7 +22,7 @@ STATUSES: Final = {
     "damaged": "a header that tells its identity or its count does not hold what it must",
     "superseded": "the same message has a newer dead letter",
     "replayed": "another plan has replayed it",
-    "resolved": "somebody has resolved it",
+    "resolved": "someone has resolved it",
     "capped": "it was replayed as often as is allowed",
 }
 """What a plan says of each dead letter."""
@@ -43,7 +44,9 @@ def with_identity(dead: DataFrame, target: str, group: str | None) -> DataFrame:
     return dead.withColumns({"message_id": message_id, "group": groups, "real_topic": real_topic})
 
 
-def with_status(dead: DataFrame, replays: DataFrame, states: DataFrame, max_replays: int) -> DataFrame:
+def with_status(
+    dead: DataFrame, replays: DataFrame, states: DataFrame, max_replays: int, size: int | None = None
+) -> DataFrame:
     """The chosen dead letters with `status` (see `STATUSES`) and `replay_times` as high as any topic tells.
 
     All that is known of a message is brought together once; rows of `replays` have no `chosen`.
@@ -53,6 +56,7 @@ def with_status(dead: DataFrame, replays: DataFrame, states: DataFrame, max_repl
         replays: of `read_replays`.
         states: of `read_states`.
         max_replays: a message that was replayed so often is not sent again.
+        size: about so many dead letters; None if that is unknown.
     """
     to_group = F.col("real_topic").startswith(RETRY_PREFIX)
     earlier = replays.select(
@@ -68,23 +72,24 @@ def with_status(dead: DataFrame, replays: DataFrame, states: DataFrame, max_repl
     place = F.when(F.col("kafka_topic").isNotNull(), F.struct("appended", "kafka_topic", "partition", "offset"))
     message, to_target = Window.partitionBy("message_id"), Window.partitionBy("message_id", "real_topic")
     own = Window.partitionBy("message_id", "retry_name")
-    known = (
-        dead.unionByName(earlier, allowMissingColumns=True)
-        .repartition("message_id")
-        .withColumns(
-            {
-                "newest": F.max(place).over(to_target),
-                "replayed_at": F.greatest(F.max("replayed_at").over(own), F.max("all_at").over(message)),
-                "replay_times": F.greatest(
-                    F.max("replay_times").over(to_target),
-                    F.max("earlier_times").over(own),
-                    F.max("all_times").over(message),
-                ),
-            }
-        )
+    together = spread(dead.unionByName(earlier, allowMissingColumns=True), size, "message_id")
+    known = together.withColumns(
+        {
+            "newest": F.max(place).over(to_target),
+            "replayed_at": F.greatest(F.max("replayed_at").over(own), F.max("all_at").over(message)),
+            "replay_times": F.greatest(
+                F.max("replay_times").over(to_target),
+                F.max("earlier_times").over(own),
+                F.max("all_times").over(message),
+            ),
+        }
     )
     keys = ["kafka_topic", "partition", "offset", "stored_ms"]
-    known = known.where("chosen").withColumn("stored_ms", F.unix_millis("appended")).join(states, keys, "left")
+    known = (
+        known.where("chosen")
+        .withColumn("stored_ms", F.unix_millis("appended"))
+        .join(states.select(*keys, "state"), keys, "left")
+    )
     status = (
         F.when(F.arrays_overlap("malformed", F.array(*map(F.lit, _NEEDED))), "damaged")
         .when(F.col("group").isNull() & F.col("real_topic").isNull(), "no_group")

@@ -1,7 +1,8 @@
-"""What became of dead letters, as Spark reads and writes the DEAD_LETTERS topic."""
+"""The states of dead letters, as Spark reads and writes the DEAD_LETTERS topic."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -14,11 +15,11 @@ _KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/([0-9]{1,18})$"
 
 
 def read_states(source: TopicSource) -> DataFrame:
-    """The last state of each dead letter: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`.
+    """The last state of each dead letter: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`, `at`, `job`.
 
     Dead letters that were opened again, and records that are malformed, are left out.
     """
-    written = source.of_clients().raw([source.names.dead_letter_states])
+    written = source.of_clients().raw(pattern=re.escape(source.names.dead_letter_states))
     key = F.col("key").cast("string")
     last = written.groupBy(key.alias("key")).agg(F.max_by(F.col("value").cast("string"), "offset").alias("value"))
 
@@ -31,6 +32,8 @@ def read_states(source: TopicSource) -> DataFrame:
         part(3).cast("long").alias("offset"),
         part(4).cast("long").alias("stored_ms"),
         F.get_json_object("value", "$.state").alias("state"),
+        F.get_json_object("value", "$.at").cast("long").alias("at"),
+        F.get_json_object("value", "$.job").alias("job"),
     )
 
 

@@ -18,6 +18,8 @@ from reconsume.spark_connectors.report.words import LANGUAGES, WORDS
 
 SHOWN_OF_A_KIND: Final = 50
 """Findings of one kind that a page shows in full."""
+_BESIDE: Final = ("QUARANTINED", "EXPIRED")
+"""Notes that stand beside the verdict."""
 _SELDOM: Final = ("quarantined", "dropped", "expired")
 _FIGURES: Final = ("waiting", "moved", "dead", *_SELDOM, "lost")
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -89,8 +91,16 @@ def _head(summary: Mapping[str, Any], words: Words, servers: str, prefix: str) -
     )
     return (
         f'<h1>{_text(words["title"])}</h1>\n<p class="soft">{_text(window)}<br>{_text(where)}</p>\n'
-        f'<p class="verdict {"bad" if wrong else "good"}">{_text(verdict)}</p>\n<dl class="figures">{figures}</dl>'
+        f'<p class="verdict {"bad" if wrong else "good"}">{_text(verdict)}</p>\n{_open_questions(summary, words)}'
+        f'<dl class="figures">{figures}</dl>'
     )
+
+
+def _open_questions(summary: Mapping[str, Any], words: Words) -> str:
+    """What the verdict does not cover: records that wait for a person, and those that could not be judged."""
+    notes = summary["notes"]
+    told = [words[f"beside_{kind}"].format(count=f"{notes[kind]:,}") for kind in _BESIDE if notes.get(kind)]
+    return "".join(f'<p class="verdict open">{_text(one)}</p>\n' for one in told)
 
 
 def _conservation(groups: Sequence[Mapping[str, Any]], words: Words) -> str:

@@ -9,6 +9,14 @@ _TEXTS: Final = {
     "ok": ("Every failed message ended in exactly one state.", "每条失败消息都恰好处于一种状态。"),
     "findings_verdict": ("{count} findings: something is wrong.", "发现 {count} 个问题。"),
     "findings_verdict_1": ("1 finding: something is wrong.", "发现 1 个问题。"),
+    "beside_QUARANTINED": (
+        "In the quarantine, waiting for a person: {count}. See `reconsume quarantine list`.",
+        "隔离区中等待人工处理：{count}。见 `reconsume quarantine list`。",
+    ),
+    "beside_EXPIRED": (
+        "Not judged, because one of their records is gone: {count}.",
+        "因有记录已不在而未作判断：{count}。",
+    ),
     "empty": ("Nothing was sent back; there is nothing to reconcile.", "没有被退回的消息，无需对账。"),
     "window": ("Send-backs from {since} to {until}", "退回时间：{since} 至 {until}"),
     "ever": ("the beginning", "最早"),
@@ -92,6 +100,10 @@ _TEXTS: Final = {
     "ORPHAN": ("Delivered, but never sent back.", "被投递，但从未被退回。"),
     "OVERDUE": ("Still waits though it was due long ago: do the schedulers run?", "早已到期仍在等待：调度器在运行吗？"),
     "DAMAGED": ("A header does not hold what it must.", "某个消息头的内容不合规定。"),
+    "NOT_RESENT": (
+        "Marked as sent again, and its resend is not in DELAY.0s.",
+        "死信被标记为已重发，但 DELAY.0s 中没有它的重发记录。",
+    ),
     "REPEATED": (
         "Sent back twice, as after the death of a consumer; delivered as often.",
         "被退回两次（例如消费者崩溃之后），投递次数相同。",

@@ -122,6 +122,13 @@ def test_findings_come_with_their_commands_and_are_cut_where_there_are_too_many(
     assert WORDS["en"]["REPEATED"] in text
 
 
+def test_what_is_in_the_quarantine_or_expired_stands_beside_the_verdict() -> None:
+    text = " ".join(Page(render(summary(notes={"QUARANTINED": 1_234, "EXPIRED": 2, "REPEATED": 3}), [])).texts)
+    head = text[: text.index("Conservation")]
+    assert "waiting for a person: 1,234" in head
+    assert "Not judged, because one of their records is gone: 2" in head
+
+
 def test_what_records_hold_is_text_and_never_markup() -> None:
     group = summary()["groups"][0] | {"group": HOSTILE, "lost": 1}
     figures = summary(findings={"LOST": 1}, groups=[group], causes=[{"cause": HOSTILE, "count": 1}])

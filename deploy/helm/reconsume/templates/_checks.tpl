@@ -7,10 +7,10 @@
 {{- $wrong = append $wrong "kafka.bootstrapServers is empty: set it to host:port of your brokers, or name a settings file with existingConfigMap" -}}
 {{- end -}}
 {{- if and $values.kafka.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]+(,[^\\s,]+:[0-9]+)*$" $values.kafka.bootstrapServers)) -}}
-{{- $wrong = append $wrong (printf "kafka.bootstrapServers is %q: write host:port, more of them parted by commas" $values.kafka.bootstrapServers) -}}
+{{- $wrong = append $wrong (printf "kafka.bootstrapServers is %q: write host:port, comma-separated" $values.kafka.bootstrapServers) -}}
 {{- end -}}
 {{- if and $values.delayLevels (not (regexMatch "^[1-9][0-9]*[smhd]( [1-9][0-9]*[smhd])*$" $values.delayLevels)) -}}
-{{- $wrong = append $wrong (printf "delayLevels is %q: write durations parted by single spaces, each a whole number and s, m, h or d, such as 1s 5s 10s" $values.delayLevels) -}}
+{{- $wrong = append $wrong (printf "delayLevels is %q: write durations separated by single spaces, each a whole number and s, m, h or d, such as 1s 5s 10s" $values.delayLevels) -}}
 {{- end -}}
 {{- if and $values.image.digest (not (regexMatch "^sha256:[0-9a-f]{64}$" $values.image.digest)) -}}
 {{- $wrong = append $wrong (printf "image.digest is %q: write sha256: and 64 hexadecimal digits" $values.image.digest) -}}

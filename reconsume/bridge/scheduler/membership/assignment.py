@@ -105,7 +105,7 @@ class Assignment:
         self._refused_partitions.update((one.topic, one.partition) for one in refused)
 
     def revoke(self, gone: set[Partition]) -> None:
-        """Let go of partitions: another worker begins with them."""
+        """Release partitions: another worker begins with them."""
         self._read_ahead.revoke(gone)
         self._owners.forget(gone)
         self._refused_partitions -= gone
@@ -118,7 +118,7 @@ class Assignment:
         """Ask where partitions go on of which the first record, or the end, has come.
 
         Raises:
-            ReconsumeError: the committed offsets are not to be had.
+            ReconsumeError: the committed offsets are unavailable.
         """
         read = {(one.topic() or "", one.partition() or 0) for one in messages if _is_record_or_end(one)}
         if come := self._new & read:
@@ -153,7 +153,7 @@ class Assignment:
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and read on from there."""
         logger.warning(
-            "the group's coordinator has lost offsets, going on at positions: %s",
+            "coordinator lost offsets of the group, continuing at positions: %s",
             ", ".join(f"{topic}-{number}@{one.offset}" for (topic, number), one in sorted(positions.items())),
         )
         commits = [TopicPartition(*where, one.offset, one.metadata) for where, one in positions.items()]

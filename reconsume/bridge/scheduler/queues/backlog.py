@@ -1,4 +1,4 @@
-"""What waits in a worker's partitions, by level: from its memory, and from offsets for what it has not read yet."""
+"""The waiting records of a worker's partitions, by level: from its memory, and from offsets for unread ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WorkerBacklog:
 
     @property
     def heads(self) -> tuple[PartitionHead, ...]:
-        """As last seen."""
+        """The heads, as last seen."""
         return self._heads
 
     def seen(self, heads: Iterable[PartitionHead]) -> None:
@@ -70,7 +70,7 @@ class WorkerBacklog:
         self._ends, self._due_ends = ends, due_ends
 
     def levels(self) -> dict[str, LevelWaiting]:
-        """What waits on each level now."""
+        """Return the waiting records of each level."""
         now, found = self._clock(), dict[str, LevelWaiting]()
         for head in self._heads:
             level = head.where[0].removeprefix(self._prefix)
@@ -91,7 +91,7 @@ def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
 
 
 class Offsets(Protocol):
-    """Who is asked for offsets."""
+    """Answers questions about offsets."""
 
     def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
         """The offset after the last committed record."""
@@ -126,7 +126,7 @@ class EndsSampler:
                 if sampling:
                     self.run_once()
             except ReconsumeError as error:
-                logger.debug("the backlog is not measured: %s", error)
+                logger.debug("backlog not measured: %s", error)
             sampling = True
 
     def run_once(self) -> None:

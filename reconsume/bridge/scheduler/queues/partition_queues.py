@@ -27,7 +27,7 @@ _RECORD_OVERHEAD_BYTES = 1_000
 
 
 def offset_of(message: Message) -> int:
-    """Of a record that was read."""
+    """Return the offset of a record that was read."""
     offset = message.offset()
     assert offset is not None
     return offset
@@ -111,7 +111,7 @@ class PartitionQueue:
         self._end, self.is_at_end = offset, not self._paused
 
     def look(self, now_ms: float) -> PartitionHead:
-        """What waits here."""
+        """Return the waiting records."""
         records = self._records
         head_due_ms = records[0][0] if records else None
         due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
@@ -220,7 +220,7 @@ class TimerQueue(PartitionQueue):
             insort(self._held, (ceil(self._due_of(message)), offset_of(message), message))
 
     def look(self, now_ms: float) -> PartitionHead:
-        """What waits here; what is out of reach is counted as not due."""
+        """Return the waiting records; those out of reach count as not due."""
         head_due_ms = self._held[0][0] if self._held else None
         due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
         where = self.topic, self.partition

@@ -1,4 +1,4 @@
-"""What to write for one due record: its delivery, the copy of a send-back, or a record for the quarantine."""
+"""The record to write for a due one: its delivery, the copy of a send-back, or one for the quarantine."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Router:
     timers: Timers
 
     def meet(self, messages: Callable[[], Iterable[Message]]) -> None:
-        """A batch begins: targets of it that nobody knows are looked up, and made, together."""
+        """A batch begins: its unknown targets are looked up, and created, together."""
         self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
 
     def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
@@ -80,7 +80,7 @@ class Router:
 
         Raises:
             KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
-            CancelsNotRead: the record is a delayed message of which nobody knows yet whether it was withdrawn.
+            CancelsNotRead: the record is a delayed message that may have been withdrawn.
         """
         decide = self._take_in if inbox else self._deliver
         for message in messages:
@@ -109,7 +109,7 @@ class Router:
             if name == REAL_QID and real_qid is None:
                 real_qid = value
         if real_topic is None:
-            raise Undeliverable("header REAL_TOPIC is missing, so nobody knows where this record goes")
+            raise Undeliverable("header REAL_TOPIC is missing, so the target of this record is unknown")
         target = self.targets.find(real_topic)
         key = message.key()
         partition = 0 if target.partitions == 1 else _partition(target, key, real_qid)
@@ -121,7 +121,7 @@ class Router:
         )
 
     def _not_yet(self, message: Message, headers: Headers, topic: str) -> Delivery | None:
-        """What happens to a delayed message in place of its delivery: withdrawn, or on to the next lane."""
+        """Return the fate of a delayed message that is not delivered now: withdrawn, or on to the next lane."""
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
         waits = deliver_ms is not None and deliver_ms > now
@@ -198,7 +198,7 @@ def _group_of(headers: Headers) -> str:
 
 
 def _uniq_key(headers: Headers) -> str | None:
-    """The id by which a message can be withdrawn; one that is no text is the user's own affair."""
+    """The id by which a message can be withdrawn; one that is not a text is the user's own affair."""
     try:
         return text_property(headers, UNIQ_KEY)
     except MalformedProperty:

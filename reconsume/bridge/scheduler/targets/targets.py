@@ -188,7 +188,7 @@ class Targets:
                 kind, group = of_kind, name.removeprefix(prefix)
         if kind == "topic" and not self._is_allowed(name):
             raise Undeliverable(
-                f"REAL_TOPIC {name!r} is no %RETRY% or %DLQ% name and matches no pattern of allowed_real_topics"
+                f"REAL_TOPIC {name!r} is neither a %RETRY% or %DLQ% name nor allowed by allowed_real_topics"
             )
         return NamedTopic(topic, kind, group)
 
@@ -197,7 +197,7 @@ class Targets:
         return not name.startswith(self.names.prefix) and is_allowed(name, self.allowed_real_topics)
 
     def _partitions(self, topic: str, ask: Callable[[], int]) -> int:
-        """As listed, or as the cluster answers."""
+        """Return the partitions as listed, or as the cluster answers."""
         found = self._there.get(topic)
         if found is None:
             try:
@@ -232,7 +232,7 @@ class Targets:
         return outcome
 
     def _others(self) -> dict[str, NamedTopic]:
-        """Of the batch in hand, by their Kafka topics: unknown ones, which are looked up and made with this one."""
+        """The batch's unknown targets, by their Kafka topics; they are looked up and created with this one."""
         found: dict[str, NamedTopic] = {}
         for real_topic in dict.fromkeys(self._coming()):
             if real_topic is not None and real_topic not in self._known:

@@ -1,6 +1,9 @@
 """Pair send-backs with what became of them: one row an attempt, after one shuffle.
 
-A fault may tear the two apart: then there is a missing delivery, and one that nobody asked for.
+Guarantees: the work grows with the records, also where all are copies of one attempt, or all messages are alike.
+Test: tests/spark/test_pairing.py.
+
+A fault may tear the two apart: then there is a missing delivery, and one without a send-back.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
+from reconsume.spark_connectors.session import broadcast_if_few
 
 _FIELDS: Final = {
     "inbox": ("appended", "kafka_topic", "partition", "offset", "damage", "stamp", "released", "by_producer"),
@@ -28,71 +32,104 @@ _FIELDS: Final = {
 _FAULTS: Final = ("WRONG_COUNT", "WRONG_GROUP", "DAMAGED")
 """In the order in which they are tried."""
 _PLACE: Final = ("topic", "partition", "offset")
+_FEW_PAIRS: Final = 1_000
+"""Of alike send-backs and deliveries all are compared with all, as long as that makes no more pairs."""
+_LATEST_MS: Final = 1 << 62
 
 
-def pair_attempts(records: DataFrame) -> DataFrame:
-    """One row for each send-back with its delivery, and for each delivery that no send-back explains.
+def gather_attempts(records: DataFrame) -> DataFrame:
+    """One row for each attempt; of an attempt with several records of a side one row for each record.
 
-    A message that was sent back twice and delivered twice (its consumer died before it committed) gives two rows;
-    the first that was due takes the first delivery. Records of one message are brought together once, by its origin.
+    Columns: `IDENTITY`; `many`, whether there are several; what `records` tells of the three sides, with `inbox_`,
+    `sent_` and `arrived_` before the names; `retried`, the highest attempt of the message that came back, and when
+    (`attempt`, `appended`).
 
-    Columns: `IDENTITY`; `copy`, 0 for the first pair of an attempt; `copies_sent`; what `records` tells of the three
-    sides, with `inbox_`, `sent_` and `arrived_` before the names; `retried`, the highest attempt of the message that
-    came back, and when (`attempt`, `appended`).
+    Args:
+        records: of `read_records`, those of a message in one partition.
     """
-    # Windows, not groups: Spark collects lists of groups in two steps, and sorts for each of them and once more for the
-    # window below. These all take the order of one sort.
+    # Windows, not groups: Spark gathers groups in two steps, and sorts for each of them and once more for the window
+    # below. These all take the order of one sort. Lists would stand in each of the rows that they are made of: of n
+    # copies n times n.
     attempt = Window.partitionBy(*IDENTITY).orderBy("appended")
     whole = attempt.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    sides = {
-        name: F.collect_list(F.when(F.col("side") == name, F.struct(*fields))).over(whole)
-        for name, fields in _FIELDS.items()
-    }
-    together = records.repartition("origin_message_id").select(
-        *IDENTITY, *(column.alias(name) for name, column in sides.items()), F.row_number().over(attempt).alias("number")
-    )
-    grouped = together.where("number = 1").select(*IDENTITY, *(F.sort_array(name).alias(name) for name in sides))
-    grouped = grouped.withColumn("arrived", _likeliest_first())
-    life = Window.partitionBy("group", "origin_message_id", "replay_times")
-    first = F.get("arrived", F.lit(0))
+    own = {name: F.when(F.col("side") == name, F.struct(*fields)) for name, fields in _FIELDS.items()}
+    counts = {name: F.count_if(F.col("side") == name).over(whole) for name in own}
+    together = records.select(
+        *IDENTITY,
+        *(column.alias(f"own_{name}") for name, column in own.items()),
+        *(F.first(column, ignorenulls=True).over(whole).alias(f"first_{name}") for name, column in own.items()),
+        (F.greatest(*counts.values()) > 1).alias("many"),
+        F.row_number().over(attempt).alias("number"),
+    ).where("number = 1 OR many")
+    first = F.col("first_arrived")
     came_back = F.when(
         (first["kind"] == "retry") & ~first["by_producer"],
         F.struct(F.col("attempt"), first["appended"].alias("appended")),
     )
-    numbered = grouped.withColumn("retried", F.max(came_back).over(life)).select(
-        *IDENTITY,
-        "retried",
-        F.size("sent").alias("copies_sent"),
-        F.posexplode(F.arrays_zip(*sides)).alias("copy", "record"),
+    life = Window.partitionBy("group", "origin_message_id", "replay_times")
+    chosen = {
+        name: F.when(F.col("many"), F.col(f"own_{name}")).otherwise(F.col(f"first_{name}")).alias(name) for name in own
+    }
+    rows = together.select(*IDENTITY, "many", F.max(came_back).over(life).alias("retried"), *chosen.values())
+    return rows.select(*IDENTITY, "many", "retried", *(F.col(side)[name].alias(as_) for side, name, as_ in _flat()))
+
+
+def pair_attempts(attempts: DataFrame) -> DataFrame:
+    """One row for each send-back with its delivery, and for each delivery that no send-back explains.
+
+    Columns: those of `gather_attempts`; `copy`, 0 for the first pair of an attempt; `copies_sent`.
+
+    Args:
+        attempts: of `gather_attempts`, without those that have many records.
+    """
+    copies = F.when(F.col("sent_offset").isNotNull(), 1).otherwise(0).alias("copies_sent")
+    return attempts.select(*IDENTITY, F.lit(0).alias("copy"), copies, "retried", *_flat_names())
+
+
+def pair_copies(records: DataFrame) -> DataFrame:
+    """The same of attempts with many records.
+
+    A message that was sent back twice and delivered twice (its consumer died before it committed) gives two rows;
+    the first that was due takes the first delivery.
+
+    Args:
+        records: of `gather_attempts`, those of attempts that have many.
+    """
+    attempt = Window.partitionBy(*IDENTITY)
+    sent, arrived = (F.count(f"{side}_offset").over(attempt) for side in ("sent", "arrived"))
+    # Of more deliveries than send-backs those come first that were not before their time, nor on another topic.
+    timely = F.coalesce(F.col("arrived_appended") >= F.min("sent_due").over(attempt), F.lit(False))
+    unlikely = (sent > 0) & (arrived > sent) & (F.col("arrived_astray") | ~timely)
+    side = F.when(F.col("inbox_offset").isNotNull(), 0).when(F.col("sent_offset").isNotNull(), 1).otherwise(2)
+    rows = records.withColumns({"copies_sent": sent, "unlikely": F.coalesce(unlikely, F.lit(False)), "side": side})
+    places = [F.coalesce(*(f"{side}_{name}" for side in _FIELDS)) for name in ("appended", *_PLACE)]
+    in_order = Window.partitionBy(*IDENTITY, "side").orderBy("unlikely", "arrived_astray", "sent_due", *places)
+    told = (*("copies_sent", "retried"), *_flat_names())
+    paired = rows.withColumn("copy", F.row_number().over(in_order) - 1).groupBy(*IDENTITY, "copy")
+    return paired.agg(*(F.first(name, ignorenulls=True).alias(name) for name in told)).withColumn(
+        "copies_sent", F.col("copies_sent").cast("int")
     )
-    fields = [(side, name) for side, names in _FIELDS.items() for name in names]
-    return numbered.select(
-        *IDENTITY,
-        "copy",
-        "copies_sent",
-        "retried",
-        *(F.col("record")[side][name].alias(f"{side}_{name.removeprefix('kafka_')}") for side, name in fields),
-    )
 
 
-def _likeliest_first() -> Column:
-    """Of more deliveries than send-backs those come first that were not before their time, nor on another topic."""
-    due = F.get("sent", F.lit(0))["due"]
-    # Nothing of it is computed for the others: these are nearly all.
-    return F.when(
-        (F.size("sent") > 0) & (F.size("arrived") > F.size("sent")),
-        F.concat(
-            F.filter("arrived", lambda one: ~one["astray"] & (one["appended"] >= due)),
-            F.filter("arrived", lambda one: one["astray"] | ~F.coalesce(one["appended"] >= due, F.lit(False))),
-        ),
-    ).otherwise(F.col("arrived"))
+def _flat() -> list[tuple[str, str, str]]:
+    """Of each field its side, its name there, and that of its column."""
+    return [(side, name, f"{side}_{name.removeprefix('kafka_')}") for side, names in _FIELDS.items() for name in names]
 
 
-def pair_up(pairs: DataFrame, now_ms: int) -> DataFrame:
+def _flat_names() -> list[str]:
+    return [column for _, _, column in _flat()]
+
+
+def pair_up(pairs: DataFrame, now_ms: int, surplus_rows: int) -> DataFrame:
     """`pairs` with a column `paired`: the fault by which a delivery looks like that of another attempt, else null.
 
     The two have the same key and value; they differ in their count, in their group, or one has lost its name. The
     row of the send-back takes the delivery, and the delivery's own row goes.
+
+    Args:
+        pairs: of `pair_attempts` and `pair_copies`.
+        now_ms: of the run.
+        surplus_rows: deliveries that no send-back explains.
     """
     due = F.col("sent_by_producer") | (F.coalesce("sent_due", "sent_appended") < F.timestamp_millis(F.lit(now_ms)))
     missing = pairs.where(F.col("sent_offset").isNotNull() & F.col("arrived_offset").isNull() & due)
@@ -106,19 +143,22 @@ def pair_up(pairs: DataFrame, now_ms: int) -> DataFrame:
         *(F.col(f"s.{name}").alias(f"found_{name}") for name in arrived),
         F.col("fault").alias("paired"),
     )
-    gone = F.broadcast(matches.select(*(f"found_arrived_{name}" for name in _PLACE)))
+    gone = broadcast_if_few(matches.select(*(f"found_arrived_{name}" for name in _PLACE)), surplus_rows)
     kept = pairs.join(
         gone, [F.col(f"arrived_{name}") == F.col(f"found_arrived_{name}") for name in _PLACE], "left_anti"
     )
     same = [F.col(f"sent_{name}") == F.col(f"of_{name}") for name in _PLACE]
     taken = {name: F.coalesce(F.col(f"found_{name}"), F.col(name)) for name in arrived}
-    return kept.join(F.broadcast(matches), same, "left").withColumns(taken).select(*pairs.columns, "paired")
+    found = kept.join(broadcast_if_few(matches, surplus_rows), same, "left")
+    return found.withColumns(taken).select(*pairs.columns, "paired")
 
 
 def candidates(missing: DataFrame, surplus: DataFrame) -> DataFrame:
     """Send-backs `m` and deliveries `s` that may belong together, by `fault`; a pair may stand there twice.
 
     Key and value alone would bring all of them together where messages are alike, so the fault's own key is compared.
+    Where many still have the same, they are paired in the order of time, each delivery with the first send-back before
+    it that none has taken: all with all would be squares.
     """
     group, nobody = F.coalesce("group", F.lit("")), F.lit("")
     damaged_sent, damaged_arrived = F.col("sent_damage").isNotNull(), F.col("arrived_damage").isNotNull()
@@ -131,10 +171,39 @@ def candidates(missing: DataFrame, surplus: DataFrame) -> DataFrame:
         *(_key("DAMAGED", F.lit("sent"), name) for name in (group, nobody)),
         *(F.when(damaged_arrived, _key("DAMAGED", F.lit("arrived"), name)) for name in (group, nobody)),
     )
-    alike = (F.col("m.sent_stamp") == F.col("s.arrived_stamp")) & (F.col("m.key") == F.col("s.key"))
+    m = m.withColumns({"missing": F.lit(1), "at": _at("sent", 0), "same": F.col("sent_stamp")})
+    s = s.withColumns({"missing": F.lit(0), "at": _at("arrived", _LATEST_MS), "same": F.col("arrived_stamp")})
+    slotted = _with_slots(m.unionByName(s))
+    m, s = slotted.where("missing = 1"), slotted.where("missing = 0")
+    alike = [F.col(f"m.{name}") == F.col(f"s.{name}") for name in ("same", "key", "slot")]
     joined = m.alias("m").join(s.alias("s"), alike).withColumn("fault", F.col("m.key")["fault"])
     same = [F.col(f"m.{name}").eqNullSafe(F.col(f"s.{name}")) for name in ("group", "attempt")]
     return joined.where((F.col("fault") == "DAMAGED") | ~(same[0] & same[1]))
+
+
+def _at(side: str, untimed_ms: int) -> Column:
+    """When a record came; a time that only its producer tells excludes nothing."""
+    at = F.when(~F.col(f"{side}_by_producer"), F.unix_millis(f"{side}_appended"))
+    return F.coalesce(at, F.lit(untimed_ms)).cast("bigint")
+
+
+def _with_slots(rows: DataFrame) -> DataFrame:
+    """Adds `slot`: 0 where few are alike, else the place in a queue that send-backs join and deliveries leave."""
+    alike = Window.partitionBy("same", "key")
+    until = alike.orderBy("at", F.desc("missing"), *(F.coalesce(f"sent_{one}", f"arrived_{one}") for one in _PLACE))
+    until = until.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    here, sent = F.col("missing"), F.sum("missing").over(until)
+    rows = rows.withColumns({"joined": sent, "came": F.sum(1 - here).over(until)})
+    # A delivery that finds the queue empty leaves nothing.
+    rows = rows.withColumn("vain", F.greatest(F.lit(0), F.max(F.col("came") - F.col("joined")).over(until)))
+    rows = rows.withColumn(
+        "vain_before", F.coalesce(F.max("vain").over(until.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
+    )
+    queued = F.when(here == 1, F.col("joined")).when(
+        F.col("vain") == F.col("vain_before"), F.col("came") - F.col("vain")
+    )
+    all_sent, all_came = F.sum(here).over(alike), F.sum(1 - here).over(alike)
+    return rows.withColumn("slot", F.when(all_sent * all_came <= _FEW_PAIRS, 0).otherwise(queued))
 
 
 def _with_keys(rows: DataFrame, *damaged: Column) -> DataFrame:

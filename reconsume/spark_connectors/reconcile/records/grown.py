@@ -1,31 +1,28 @@
-"""A ledger in Parquet that grows by run: what is settled is not read from Kafka again.
-
-`runs` names the runs that are complete; `settled/run=…` holds the attempts that each of them settled, `open/run=…`
-those that it left waiting, `ends/run=…` where the topics ended. A run that dies leaves folders that no later run looks
-at.
-"""
+"""A ledger in Parquet that grows by run: what is settled is not read from Kafka again; see `ledger_log`."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.spark_connectors.failures import explained
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
+from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, write_rows
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
-from reconsume.spark_connectors.session import local_rows, rows_if_there
+from reconsume.spark_connectors.session import broadcast_if_few, local_rows, rows_if_there
 
 _OVERLAP_MS: Final = 60_000
 """Records that a transaction still hid from the last run may be so much older than its end."""
-_LONGEST_RUN_MS: Final = 86_400_000
+_SHORTEST_RETENTION_MS: Final = 7 * DAY_MS
+"""Delay topics keep send-backs for twice their delay, and at least so long."""
+_BUCKETS: Final = 1_024
+_LONGEST_RUN_MS: Final = DAY_MS
 """A run is named by its beginning; what it saw may be so much younger."""
 _OPEN: Final = ("waiting", "lost", "quarantined")
 """A person may give back what is in the quarantine."""
@@ -38,30 +35,45 @@ class GrownLedger:
     """The ledger of a folder, as the last complete run left it.
 
     Attributes:
-        spark: the session.
-        folder: where it is.
-        last_ms: until when the last run judged.
+        log: of its runs.
+        reach_ms: so long after a send-back it may be delivered once more.
     """
 
-    spark: SparkSession
-    folder: str
-    last_ms: int
+    log: LedgerLog
+    reach_ms: int
 
     @classmethod
-    def open(cls, spark: SparkSession, folder: str, topic_prefix: str) -> GrownLedger | None:
-        """Read which runs there are; None before the first one.
+    def open(
+        cls, spark: SparkSession, folder: str, topic_prefix: str, now_ms: int, longest_ms: int = 0, keep_ms: int = 0
+    ) -> tuple[LedgerLog, GrownLedger | None]:
+        """Read which runs there are, and tidy up; without a ledger before the first one.
+
+        Args:
+            spark: the session.
+            folder: where it is.
+            topic_prefix: of the installation.
+            now_ms: of the run that is added; later runs are looked for too.
+            longest_ms: the longest delay.
+            keep_ms: how long runs are kept; 0 for ever.
 
         Raises:
             IllegalSetting: the ledger is of another installation, or the folder holds something else.
             ReconsumeError: the folder cannot be read; see `failures`.
         """
-        runs = _complete_runs(spark, folder)
-        if runs is None:
-            return None
-        others = {row.topic_prefix for row in runs} - {topic_prefix}
+        reach_ms = max(_SHORTEST_RETENTION_MS, 2 * longest_ms) + _LONGEST_RUN_MS
+        today = max(now_ms, int(dt.datetime.now(dt.UTC).timestamp() * 1_000))
+        log = LedgerLog.open(spark, folder, today, reach_ms)
+        others = {one.topic_prefix for one in log.runs} - {topic_prefix}
         if others:
             raise IllegalSetting(f"{folder} holds the ledger of the topics {others.pop()}*; choose another folder")
-        return cls(spark, folder, max(row.run for row in runs))
+        if log.runs and log.tidy(max(0, now_ms - keep_ms) if keep_ms else 0):
+            log = LedgerLog.open(spark, folder, today, reach_ms)
+        return log, cls(log, reach_ms) if log.runs else None
+
+    @property
+    def last_ms(self) -> int:
+        """Until when the last run judged."""
+        return self.log.last.run
 
     @property
     def from_ms(self) -> int:
@@ -70,7 +82,7 @@ class GrownLedger:
 
     def with_open(self, records: DataFrame) -> DataFrame:
         """New records without those that were read before, and with the send-backs that are open."""
-        left = self._open()
+        left = self.log.left_open(self.last_ms)
         known = _places(self._recent().unionByName(left), self.from_ms)
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
             F.broadcast(known), place_of("kafka_topic", "partition", "offset") == F.col("place"), "left_anti"
@@ -83,7 +95,12 @@ class GrownLedger:
     def handled(self) -> dict[Partition, int]:
         """Offsets before which all was handled, as far as what is lost tells."""
         partition, offset = F.substring_index("place", "/", 2), F.substring_index("place", "/", -1).cast("bigint")
-        lost = _places(self._open().where("outcome = 'lost'")).groupBy(partition).agg(F.max(offset)).collect()
+        lost = (
+            _places(self.log.left_open(self.last_ms).where("outcome = 'lost'"))
+            .groupBy(partition)
+            .agg(F.max(offset))
+            .collect()
+        )
         marks = [(*place.split("/"), last + 1) for place, last in lost]
         return {(topic, int(number)): mark for topic, number, mark in marks}
 
@@ -92,62 +109,80 @@ class GrownLedger:
         released = self._recent().where(F.col("released").isNotNull()).select("released")
         return {row[0] for row in released.collect()}
 
-    def name_repeats(self, pairs: DataFrame) -> DataFrame:
-        """Deliveries without a send-back whose attempt an earlier run settled are duplicates."""
+    def name_repeats(self, pairs: DataFrame, surplus_rows: int) -> DataFrame:
+        """Deliveries without a send-back whose attempt an earlier run settled are duplicates.
+
+        It looks back as far as send-backs are kept: of older ones nothing can be delivered again.
+
+        Args:
+            pairs: of this run.
+            surplus_rows: deliveries without a send-back.
+        """
         surplus = F.col("sent_offset").isNull() & F.col("inbox_offset").isNull()
         wanted = pairs.where(surplus).select(*IDENTITY).distinct()
+        runs = [one for one in self.log.runs if one.run >= self.last_ms - self.reach_ms]
+        settled = self.log.settled(runs)
+        buckets = [row[0] for row in wanted.select(_bucket()).distinct().collect()]
+        if settled is None:
+            return pairs
         same = {name: F.col(f"was_{name}") for name in IDENTITY}
-        was = self._settled().select(*(F.col(name).alias(f"was_{name}") for name in IDENTITY)).distinct()
-        found = was.join(F.broadcast(wanted), [wanted[name].eqNullSafe(same[name]) for name in IDENTITY], "left_semi")
-        joined = pairs.join(F.broadcast(found), [pairs[name].eqNullSafe(same[name]) for name in IDENTITY], "left")
+        was = settled.where(F.col("bucket").isin(buckets))
+        was = was.select(*(F.col(name).alias(f"was_{name}") for name in IDENTITY)).distinct()
+        wanted = broadcast_if_few(wanted, surplus_rows)
+        found = was.join(wanted, [wanted[name].eqNullSafe(same[name]) for name in IDENTITY], "left_semi")
+        found = broadcast_if_few(found, surplus_rows)
+        joined = pairs.join(found, [pairs[name].eqNullSafe(same[name]) for name in IDENTITY], "left")
         copies = F.col("copies_sent") + F.when(same["origin_message_id"].isNotNull() & surplus, 1).otherwise(0)
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
 
     def ends(self) -> dict[Partition, int] | None:
         """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
-        rows = rows_if_there(lambda: self.spark.read.parquet(f"{self.folder}/ends/run={self.last_ms}"))
+        path = self.log.path("ends", self.last_ms)
+        rows = rows_if_there(lambda: self.log.spark.read.parquet(path))
         return None if rows is None else {(row.topic, row.partition): row["end"] for row in rows}
-
-    def _table(self, name: str) -> DataFrame:
-        return self.spark.read.option("basePath", f"{self.folder}/{name}").parquet(f"{self.folder}/{name}")
-
-    def _open(self) -> DataFrame:
-        return self._table("open").where(F.col("run") == F.lit(self.last_ms))
-
-    def _settled(self) -> DataFrame:
-        runs = self.spark.read.parquet(f"{self.folder}/runs").select("run").distinct()
-        return self._table("settled").join(F.broadcast(runs), "run", "left_semi")
 
     def _recent(self) -> DataFrame:
         """Settled attempts with records that this run may read a second time."""
-        return self._settled().where(F.col("run") >= self.from_ms - _LONGEST_RUN_MS)
+        rows = self.log.settled(one for one in self.log.runs if one.run >= self.from_ms - _LONGEST_RUN_MS)
+        if rows is None:
+            raise AssertionError("the last run is one of them")
+        return rows.where(F.col("seen_ms") >= self.from_ms)
 
 
 def append_run(
     ledger: DataFrame,
-    folder: str,
+    log: LedgerLog,
     now_ms: int,
     topic_prefix: str,
     extents: Mapping[Partition, Extent] | None = None,
+    keep_ms: int = 0,
 ) -> None:
     """Keep what a run found; it counts when its name is written, last.
 
     Args:
         ledger: of this run.
-        folder: of all runs.
+        log: of all runs, as this one began.
         now_ms: of this run.
         topic_prefix: of the installation.
         extents: what the topics held before the run read them, where that is known.
+        keep_ms: how long runs are kept; 0 for ever.
+
+    Raises:
+        LedgerTaken: another run was added meanwhile.
     """
-    spark, still = ledger.sparkSession, F.col("outcome").isin(*_OPEN)
-    for name, rows in (("settled", ledger.where(~still)), ("open", ledger.where(still))):
-        rows.coalesce(4).write.mode("overwrite").parquet(f"{folder}/{name}/run={now_ms}")
+    still, seen = F.col("outcome").isin(*_OPEN), F.greatest(*map(F.unix_millis, _SIDES.values()))
+    kept = ledger.withColumns({"run": F.lit(now_ms).cast("bigint"), "bucket": _bucket(), "seen_ms": seen})
+    for name, rows in (("settled", kept.where(~still)), ("open", kept.where(still))):
+        write_rows(rows, log.path(name, now_ms))
     if extents is not None:
         places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
-        ends = local_rows(spark, places, "topic STRING, partition INT, end BIGINT")
-        ends.write.mode("overwrite").parquet(f"{folder}/ends/run={now_ms}")
-    run = {"run": now_ms, "topic_prefix": topic_prefix}
-    local_rows(spark, [run], "run BIGINT, topic_prefix STRING").write.mode("append").parquet(f"{folder}/runs")
+        ends = local_rows(log.spark, places, "topic STRING, partition INT, end BIGINT")
+        ends.write.mode("overwrite").parquet(log.path("ends", now_ms))
+    log.end(now_ms, topic_prefix, max(0, now_ms - keep_ms) if keep_ms else 0)
+
+
+def _bucket() -> Column:
+    return F.pmod(F.xxhash64(*IDENTITY), F.lit(_BUCKETS)).cast("int").alias("bucket")
 
 
 def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
@@ -159,22 +194,8 @@ def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
     return rows.select(F.explode(F.array_compact(F.array(*sides, "released"))).alias("place"))
 
 
-def _complete_runs(spark: SparkSession, folder: str) -> list[Any] | None:
-    """The names of the runs, None where there is no ledger yet."""
-    try:
-        with explained(f"the ledger in {folder} cannot be read; check that Spark reaches it and may read it"):
-            return rows_if_there(lambda: spark.read.parquet(f"{folder}/runs").select("run", "topic_prefix"))
-    except ReconsumeError as error:
-        if isinstance(cause := error.__cause__, AnalysisException):
-            raise IllegalSetting(
-                f"{folder}/runs is no ledger of reconsume ({cause.getCondition()}): choose another folder; if it was "
-                f"one, restore it, or begin a new one: it then holds what the topics still do"
-            ) from error
-        raise
-
-
 def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
-    """What stands on one side of a ledger, as `read_records` gave it, as far as that side is asked for it."""
+    """Return the records of one side of a ledger, as `read_records` gave them, as far as they are asked for."""
     sent, moment = side == "sent", F.col(_SIDES[side])
     told = (*IDENTITY, "level", "delay_ms", "replayed", "damage", "stamp", "deliveries", "cause")
     # An attempt that was taken in from the inbox keeps that record beside the delay topic's.
@@ -201,8 +222,8 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
 
 def ledger_runs(spark: SparkSession, folder: str) -> list[dt.datetime]:
     """When the complete runs of a ledger began, in their order."""
-    runs = spark.read.parquet(f"{folder}/runs").select("run").distinct().collect()
-    return [dt.datetime.fromtimestamp(row.run / 1_000, dt.UTC) for row in sorted(runs, key=lambda row: row.run)]
+    runs = LedgerLog.open(spark, folder, 0, None).runs
+    return [dt.datetime.fromtimestamp(one.run / 1_000, dt.UTC) for one in runs]
 
 
 def read_ledger(spark: SparkSession, folder: str, *, run: dt.datetime | None = None) -> DataFrame:
@@ -212,12 +233,13 @@ def read_ledger(spark: SparkSession, folder: str, *, run: dt.datetime | None = N
         spark: the session.
         folder: of the ledger.
         run: one of `ledger_runs`; then what that run settled and what it left open, with its findings.
+
+    Raises:
+        IllegalSetting: there is no ledger, or no such run.
     """
-    tables = {name: spark.read.parquet(f"{folder}/{name}") for name in ("settled", "open")}
-    if run is not None:
-        both = tables["settled"].unionByName(tables["open"])
-        return both.where(F.col("run") == round(run.timestamp() * 1_000)).drop("run")
-    runs = spark.read.parquet(f"{folder}/runs").select("run").distinct()
-    last = runs.agg(F.max("run")).collect()[0][0]
-    settled = tables["settled"].join(F.broadcast(runs), "run", "left_semi")
-    return settled.unionByName(tables["open"].where(F.col("run") == last)).drop("run")
+    log = LedgerLog.open(spark, folder, 0, None)
+    wanted = [one for one in log.runs if run is None or one.run == round(run.timestamp() * 1_000)]
+    settled = log.settled(wanted)
+    if settled is None:
+        raise IllegalSetting(f"{folder} has no {'runs' if run is None else f'run of {run.isoformat()}'}")
+    return settled.unionByName(log.left_open(wanted[-1].run)).drop("run", "bucket", "seen_ms")

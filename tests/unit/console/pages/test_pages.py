@@ -264,8 +264,8 @@ def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None
     [
         (KafkaNotReachable("listing the topics: no answer from Kafka"), 503, "Kafka did not answer"),
         (KafkaRefused("reading: no right to use the topic"), 403, "This is not allowed"),
-        (TopicNotReady("no topic that starts with reconsume."), 404, "There is no such thing"),
-        (SubscriptionGroupNotExist("not registered"), 404, "There is no such thing"),
+        (TopicNotReady("no topic that starts with reconsume."), 404, "The thing does not exist"),
+        (SubscriptionGroupNotExist("not registered"), 404, "The thing does not exist"),
         (IllegalSetting("a cursor"), 400, "change it"),
     ],
 )

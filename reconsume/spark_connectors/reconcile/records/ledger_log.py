@@ -1,0 +1,274 @@
+"""The runs of a ledger, and where their rows are; what a run reads does not grow with the age of the ledger.
+
+    log/day=…            a row for each run that began, and one more when it is complete
+    days/day=…           for a day whose runs were put together: its runs
+    settled/day=…/run=…  attempts that a run settled, in the order of `bucket`; with many runs a day, `compacted/day=…`
+    open/day=…/run=…     attempts that it left waiting
+    ends/day=…/run=…     where the topics ended
+
+Guarantees:
+    1. A run is there whole or not at all: it counts when its row is in the log, which is written last.
+    2. Of two runs that go on from the same one, the second is refused.
+    Tests: tests/spark/test_ledger.py.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.spark_connectors.failures import explained
+from reconsume.spark_connectors.session import local_rows, rows_if_there
+
+DAY_MS: Final = 86_400_000
+_LOG: Final = "run BIGINT, topic_prefix STRING, kept_from BIGINT, done BOOLEAN, host STRING, pid INT"
+_DAYS: Final = "runs ARRAY<BIGINT>, topic_prefix STRING, kept_from BIGINT"
+_MANY_RUNS: Final = 8
+"""So many runs of a day are put together when it is over."""
+_ROWS_OF_A_FILE: Final = 1_000_000
+_ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Small ones, so that few are read to find some buckets."""
+_TABLES: Final = ("settled", "open", "ends", "compacted")
+
+
+class LedgerTaken(ReconsumeError):
+    """Another run writes to the ledger, or has written to it meanwhile."""
+
+
+class LoggedRun(NamedTuple):
+    """A complete run: when it judged (ms), whose topics, from when on runs are kept, whether its day is compacted."""
+
+    run: int
+    topic_prefix: str
+    kept_from: int
+    compacted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLog:
+    """The runs of a folder, as far back as they are needed.
+
+    Attributes:
+        spark: the session.
+        folder: of the ledger.
+        runs: the complete ones, by time; empty before the first one.
+        others: names of runs that began, and did not end, with the process that they are of.
+    """
+
+    spark: SparkSession
+    folder: str
+    runs: tuple[LoggedRun, ...]
+    others: tuple[tuple[int, str, int], ...] = ()
+
+    @classmethod
+    def open(cls, spark: SparkSession, folder: str, now_ms: int, reach_ms: int | None) -> LedgerLog:
+        """Read which runs there are.
+
+        Args:
+            spark: the session.
+            folder: of the ledger.
+            now_ms: not before the last run.
+            reach_ms: how far back runs are looked for; None for all. If there is none, the last one is what counts.
+
+        Raises:
+            IllegalSetting: the folder holds something else.
+            ReconsumeError: the folder cannot be read; see `failures`.
+        """
+        with explained(f"the ledger in {folder} cannot be read; check that Spark reaches it and may read it"):
+            days = None if reach_ms is None else _days_of(now_ms - reach_ms, now_ms)
+            log = cls._read(spark, folder, days)
+            return log if log.runs or days is None else cls._read(spark, folder, None)
+
+    @classmethod
+    def _read(cls, spark: SparkSession, folder: str, days: list[str] | None) -> LedgerLog:
+        whole = _rows(spark, folder, "days", days, "runs", "topic_prefix", "kept_from") or []
+        closed = {_day(row.runs[0]) for row in whole if row.runs}
+        left = None if days is None else [day for day in days if day not in closed]
+        log = _rows(spark, folder, "log", left, "run", "topic_prefix", "kept_from", "done", "host", "pid")
+        if log is None and not whole and days is None:
+            _check_version(spark, folder)
+        done = [LoggedRun(row.run, row.topic_prefix, row.kept_from, False) for row in log or () if row.done]
+        done = [one for one in done if _day(one.run) not in closed]
+        done += [LoggedRun(run, row.topic_prefix, row.kept_from, True) for row in whole for run in row.runs]
+        runs = sorted(set(done))
+        kept_from, names = (runs[-1].kept_from if runs else 0), {one.run for one in runs}
+        others = tuple((row.run, row.host, row.pid) for row in log or () if not row.done and row.run not in names)
+        return cls(spark, folder, tuple(one for one in runs if one.run >= kept_from), others)
+
+    @property
+    def last(self) -> LoggedRun:
+        """The newest run."""
+        return self.runs[-1]
+
+    def path(self, table: str, run: int) -> str:
+        """Of a run's rows."""
+        return f"{self.folder}/{table}/day={_day(run)}/run={run}"
+
+    def settled(self, runs: Iterable[LoggedRun]) -> DataFrame | None:
+        """What these runs have settled; None of no runs."""
+        wanted = list(runs)
+        if not wanted:
+            return None
+        whole = {f"{self.folder}/compacted/day={_day(one.run)}": None for one in wanted if one.compacted}
+        rows = self.spark.read.parquet(*whole, *(self.path("settled", one.run) for one in wanted if not one.compacted))
+        return rows.where(F.col("run").isin([one.run for one in wanted])) if whole else rows
+
+    def left_open(self, run: int) -> DataFrame:
+        """What a run left waiting, lost or in the quarantine."""
+        return self.spark.read.parquet(self.path("open", run))
+
+    def begin(self, run: int, topic_prefix: str) -> None:
+        """Say that a run begins.
+
+        Raises:
+            LedgerTaken: one of another process of this machine goes on still.
+        """
+        for other, host, pid in self.others:
+            # A process that has the number of one that died long ago is another one.
+            young = other > run - DAY_MS
+            if young and host == socket.gethostname() and pid != os.getpid() and _is_alive(pid):
+                raise LedgerTaken(
+                    f"process {pid} writes to the ledger in {self.folder} since {_shown(other)}: "
+                    "one run at a time may; wait for its end, then run again"
+                )
+        self._note(run, topic_prefix, 0, done=False)
+
+    def end(self, run: int, topic_prefix: str, kept_from: int) -> None:
+        """Add a run, whose rows are written; it counts from then on.
+
+        Raises:
+            LedgerTaken: another one was added since the log was read.
+        """
+        known = {one.run for one in self.runs}
+        here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
+        if added := [one.run for one in here.runs if one.run not in known and one.run >= self._last_ms]:
+            raise LedgerTaken(
+                f"the ledger in {self.folder} got the run of {_shown(added[-1])} while this one worked, "
+                "so this one was not added: one run at a time may write to it; run again"
+            )
+        self._note(run, topic_prefix, kept_from, done=True)
+
+    @property
+    def _last_ms(self) -> int:
+        return self.runs[-1].run if self.runs else 0
+
+    def tidy(self, kept_from: int) -> bool:
+        """Put the runs of days that are over together, and forget those before `kept_from`; whether any were.
+
+        Args:
+            kept_from: in ms; 0 forgets none.
+        """
+        today, changed = _day(self._last_ms), False
+        by_day: dict[str, list[LoggedRun]] = {}
+        for one in self.runs:
+            if not one.compacted:
+                by_day.setdefault(_day(one.run), []).append(one)
+        for day, runs in by_day.items():
+            if day != today and len(runs) >= _MANY_RUNS:
+                self._compact(day, runs)
+                changed = True
+        if kept_from and self.runs and _day(self.last.kept_from) != _day(kept_from):
+            whole = LedgerLog._read(self.spark, self.folder, None)
+            for day in {_day(one.run) for one in whole.runs if _day(one.run) < _day(kept_from)}:
+                self._forget(day)
+                changed = True
+        return changed
+
+    def _compact(self, day: str, runs: list[LoggedRun]) -> None:
+        rows = self.settled(runs)
+        if rows is None:
+            return
+        write_rows(rows, f"{self.folder}/compacted/day={day}")
+        told = {
+            "runs": [one.run for one in runs],
+            "topic_prefix": runs[-1].topic_prefix,
+            "kept_from": runs[-1].kept_from,
+        }
+        local_rows(self.spark, [told], _DAYS).write.mode("overwrite").parquet(f"{self.folder}/days/day={day}")
+        self._empty("settled", day)
+
+    def _forget(self, day: str) -> None:
+        for table in _TABLES:
+            self._empty(table, day)
+
+    def _empty(self, table: str, day: str) -> None:
+        """Remove the files of a day; Spark alone removes a folder only to write another one."""
+        self.spark.range(0).coalesce(1).write.mode("overwrite").parquet(f"{self.folder}/{table}/day={day}")
+
+    def _note(self, run: int, topic_prefix: str, kept_from: int, *, done: bool) -> None:
+        row = {"run": run, "topic_prefix": topic_prefix, "kept_from": kept_from, "done": done}
+        row |= {"host": socket.gethostname(), "pid": os.getpid()}
+        path = f"{self.folder}/log/day={_day(run)}"
+        local_rows(self.spark, [row], _LOG).write.mode("append").parquet(path)
+
+
+def write_rows(rows: DataFrame, path: str) -> None:
+    """Write attempts in files of about a million, each in the order of `bucket`."""
+    count = rows.count()
+    files = max(1, -(-count // _ROWS_OF_A_FILE))
+    in_order = rows.coalesce(files).sortWithinPartitions("bucket")
+    in_order.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(path)
+
+
+def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, *columns: str) -> list[Any] | None:
+    if days is not None and not days:
+        return []
+    wanted = "*" if days is None else "{" + ",".join(days) + "}"
+    path = f"{folder}/{table}/day={wanted}"
+    try:
+        return rows_if_there(lambda: spark.read.parquet(path).select(*columns))
+    except AnalysisException as error:
+        raise IllegalSetting(_no_ledger(f"{folder}/{table}", str(error.getCondition()))) from error
+
+
+def _check_version(spark: SparkSession, folder: str) -> None:
+    """Refuse the ledger of an earlier version, whose runs are elsewhere."""
+    if rows_if_there(lambda: spark.read.text(f"{folder}/runs").limit(0)) is not None:
+        raise IllegalSetting(_no_ledger(f"{folder}/runs", "it is of an earlier version or of something else"))
+
+
+def _no_ledger(path: str, why: str) -> str:
+    return (
+        f"{path} is no ledger of reconsume as this version writes it ({why}): choose another folder; if it was one, "
+        "restore it, or begin a new one: it then holds what the topics still do"
+    )
+
+
+def _days_of(from_ms: int, to_ms: int) -> list[str]:
+    return [_day(at) for at in _steps(from_ms, to_ms)]
+
+
+def _steps(from_ms: int, to_ms: int) -> Iterator[int]:
+    first, last = max(0, from_ms) // DAY_MS, to_ms // DAY_MS
+    return (at * DAY_MS for at in range(first, last + 1))
+
+
+def _day(at_ms: int) -> str:
+    return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d")
+
+
+def _shown(at_ms: int) -> str:
+    return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).isoformat(timespec="seconds")
+
+
+def _now_ms() -> int:
+    return int(dt.datetime.now(dt.UTC).timestamp() * 1_000)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,55 @@
+"""Dead letters that are marked as sent again: each must have its resend in `DELAY.0s`.
+
+Guarantees: only a mark that is younger than the retention of `DELAY.0s` is judged, and only where its dead letter was
+read. Test: tests/spark/test_resend_agrees.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.wire.dead_letter_states import RESENT
+from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
+from reconsume.spark_connectors.replay.plan import read_replays
+from reconsume.spark_connectors.replay.states import read_states
+from reconsume.spark_connectors.session import broadcast_if_few
+from reconsume.spark_connectors.source import TopicSource
+
+_KEPT_MS: Final = 6 * 86_400_000
+"""`DELAY.0s` keeps seven days."""
+_PLACE: Final = ("target_topic", "target_partition", "target_offset")
+
+
+def note_missing_resends(source: TopicSource, rows: DataFrame, now_ms: int) -> DataFrame:
+    """Adds the finding `NOT_RESENT` to dead letters that are marked as sent again and were not.
+
+    Args:
+        source: asked for the marks, and where there are any for the resends.
+        rows: of `as_ledger`.
+        now_ms: of the run.
+    """
+    marked = (F.col("state") == RESENT) & F.col("at").between(now_ms - _KEPT_MS, now_ms - SETTLED_MS)
+    marks = read_states(source).where(marked)
+    if marks.isEmpty():
+        return rows
+    places = [
+        F.col(name) == F.col(mine) for name, mine in zip(("kafka_topic", "partition", "offset"), _PLACE, strict=True)
+    ]
+    same = [*places, F.col("stored_ms") == F.unix_millis("delivered")]
+    dead = rows.where(F.col("outcome").isin("dead", "unexplained")).select("origin_message_id", "delivered", *_PLACE)
+    told = dead.join(marks, same).select(F.col("origin_message_id").alias("message_id"), "job", *_PLACE)
+    sent = read_replays(source.of_clients()).select("message_id", F.col("replay_id").alias("job"))
+    missing = told.join(sent, ["message_id", "job"], "left_anti").select(
+        *(F.col(name).alias(f"not_{name}") for name in _PLACE), F.lit(True).alias("not_resent")
+    )
+    missing = missing.distinct()
+    if not (count := missing.count()):
+        return rows
+    joined = rows.join(
+        broadcast_if_few(missing, count), [F.col(name) == F.col(f"not_{name}") for name in _PLACE], "left"
+    )
+    findings = F.when(F.col("not_resent"), F.array_append("findings", F.lit("NOT_RESENT"))).otherwise(F.col("findings"))
+    return joined.withColumn("findings", findings).select(*rows.columns)

@@ -1,0 +1,76 @@
+"""Views for SQL: what failed, what became of each attempt, and how late it was; docs/spark.md asks them questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.spark_connectors.readers import read_dead_letters, read_delays, read_kinds, read_retries
+from reconsume.spark_connectors.source import DEFAULT_PREFIX
+
+_IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
+
+
+def create_views(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    *,
+    topic_prefix: str = DEFAULT_PREFIX,
+    options: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Temporary views for SQL: `reconsume_` with the names below. Each query reads the topics as they are then.
+
+    `delays`, `retries`, `dead_letters` have the readers' schema. `failures` has a row for each send-back, `attempts`
+    the same with its delivery and `outcome` (`waiting`, `moved`, `dead`), `lateness` the delivered ones.
+
+    Returns:
+        the names of the views.
+    """
+
+    def read(kinds: tuple[str, ...]) -> DataFrame:
+        return read_kinds(spark, bootstrap_servers, kinds, topic_prefix=topic_prefix, options=options)
+
+    failures = _failures(read(("delay",)))
+    attempts = _attempts(failures, read(("retry", "dead_letter")))
+    frames = {
+        "delays": read_delays(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
+        "retries": read_retries(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
+        "dead_letters": read_dead_letters(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
+        "failures": failures,
+        "attempts": attempts,
+        "lateness": attempts.where("delivered IS NOT NULL").select(
+            *("group", "delay_ms", "due", "delivered", "lateness_ms")
+        ),
+    }
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(f"reconsume_{name}")
+    return [f"reconsume_{name}" for name in frames]
+
+
+def _failures(delays: DataFrame) -> DataFrame:
+    """Send-backs; a delayed message, which nobody sent back, goes to an ordinary topic."""
+    sent_back = F.col("target").startswith(RETRY_PREFIX) | F.col("target").startswith(DLQ_PREFIX)
+    return delays.where(sent_back).select(
+        *_IDENTITY,
+        *("origin_topic", "born", "level", "delay_ms", "due", "tags", "keys"),
+        F.col("target").startswith(DLQ_PREFIX).alias("last"),
+        F.col("appended").alias("failed"),
+    )
+
+
+def _attempts(failures: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Each send-back with its first delivery; who has to be sure that there is one asks `reconcile`."""
+    came = deliveries.groupBy(*_IDENTITY).agg(
+        F.min("appended").alias("delivered"), F.min_by("kind", "appended").alias("kind")
+    )
+    outcome = F.when(F.col("kind") == "retry", "moved").when(F.col("kind") == "dead_letter", "dead")
+    return failures.join(came, list(_IDENTITY), "left").select(
+        *failures.columns,
+        "delivered",
+        (F.unix_millis("delivered") - F.unix_millis("due")).alias("lateness_ms"),
+        F.coalesce(outcome, F.lit("waiting")).alias("outcome"),
+    )

@@ -1,0 +1,122 @@
+"""A ledger of many runs: what a run reads of it is bounded, and one run at a time writes to it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.spark_connectors.reconcile import LedgerTaken, ledger_runs, read_ledger
+from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
+from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog
+from reconsume.spark_connectors.session import local_rows
+
+PREFIX = "p."
+START = int(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).timestamp() * 1_000)
+ATTEMPTS = 3
+
+
+def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame:
+    """Of a run; of the columns of a ledger those that its files are made by."""
+    rows = [{"group": "g", "origin_message_id": f"flights/{run}/{number}"} for number in range(ATTEMPTS)]
+    frame = local_rows(spark, rows, "`group` STRING, origin_message_id STRING")
+    moment = F.timestamp_millis(F.lit(run))
+    moments = dict.fromkeys(("asked", "appended", "delivered"), moment)
+    return frame.withColumns({"replay_times": F.lit(0), "attempt": F.lit(1), "outcome": F.lit(outcome), **moments})
+
+
+def add(spark: SparkSession, folder: str, run: int, keep_days: int = 0) -> None:
+    log, _ = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=keep_days * DAY_MS)
+    log.begin(run, PREFIX)
+    append_run(attempts(spark, run), log, run, PREFIX, {}, keep_days * DAY_MS)
+
+
+def in_ms(runs: list[dt.datetime]) -> list[int]:
+    return [round(one.timestamp() * 1_000) for one in runs]
+
+
+def test_many_runs_of_a_day_are_put_together_and_each_is_still_there(spark: SparkSession, tmp_path: Path) -> None:
+    folder, hour = str(tmp_path), 3_600_000
+    runs = [START - 10 * hour + number * 2 * hour for number in range(10)] + [START + DAY_MS, START + DAY_MS + hour]
+    for run in runs:
+        add(spark, folder, run)
+    files = {one.parent.name for one in (tmp_path / "settled" / "day=2026-01-01").rglob("*.parquet")}
+    assert files == {"day=2026-01-01"}  # an empty one
+    assert len(list((tmp_path / "compacted").rglob("*.parquet"))) == 1
+    assert in_ms(ledger_runs(spark, folder)) == runs
+    assert read_ledger(spark, folder).count() == len(runs) * ATTEMPTS
+    one = read_ledger(spark, folder, run=ledger_runs(spark, folder)[4])
+    assert {row.origin_message_id for row in one.collect()} == {f"flights/{runs[4]}/{at}" for at in range(ATTEMPTS)}
+
+
+def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: SparkSession, tmp_path: Path) -> None:
+    folder, read = str(tmp_path), []
+    runs = [START + day * DAY_MS for day in range(20)]
+    for run in runs:
+        log, grown = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=15 * DAY_MS)
+        if grown is not None:
+            settled = log.settled(one for one in log.runs if one.run >= grown.last_ms - grown.reach_ms)
+            assert settled is not None
+            read.append(len(settled.inputFiles()))
+        add(spark, folder, run, keep_days=15)
+    assert read[9:] == [9] * 10
+    assert in_ms(ledger_runs(spark, folder)) == runs[-16:]
+    assert read_ledger(spark, folder).count() == 16 * ATTEMPTS
+    assert not list((tmp_path / "settled" / "day=2026-01-03").rglob("run=*"))
+
+
+def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    folder, second = str(tmp_path), START + 60_000
+    log, _ = GrownLedger.open(spark, folder, PREFIX, second)
+    log.begin(second, PREFIX)
+    add(spark, folder, START)
+    with pytest.raises(LedgerTaken, match=r"got the run of .* while this one worked"):
+        append_run(attempts(spark, second), log, second, PREFIX)
+    assert in_ms(ledger_runs(spark, folder)) == [START]
+    add(spark, folder, second)
+    assert in_ms(ledger_runs(spark, folder)) == [START, second]
+
+
+def test_while_a_process_writes_to_it_another_one_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: other.pid)
+            LedgerLog(spark, folder, ()).begin(START, PREFIX)
+        log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+            log.begin(START + 1, PREFIX)
+        other.communicate(b"\n")
+    log.begin(START + 1, PREFIX)  # it has died
+    assert socket.gethostname() in {host for _, host, _ in log.others}
+
+
+@pytest.mark.parametrize("found", ["nothing", "no run", "another table", "a file of another sort", "an old ledger"])
+def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
+    spark: SparkSession, tmp_path: Path, found: str
+) -> None:
+    log = tmp_path / "log" / "day=2026-01-01"
+    if found == "no run":
+        log.mkdir(parents=True)
+    elif found == "another table":
+        spark.range(1).write.parquet(str(log))
+    elif found == "a file of another sort":
+        log.mkdir(parents=True)
+        (log / "part-0.parquet").write_text("no parquet")
+    elif found == "an old ledger":
+        spark.range(1).write.parquet(str(tmp_path / "runs"))
+    if found == "nothing":
+        assert GrownLedger.open(spark, str(tmp_path), "p.", START)[1] is None
+        return
+    with pytest.raises(ReconsumeError, match=r"is no ledger of reconsume|cannot be read; check") as told:
+        GrownLedger.open(spark, str(tmp_path), "p.", START)
+    assert str(tmp_path) in str(told.value)
