@@ -112,7 +112,7 @@ def _sign_in_routes(pages: SignInPages) -> list[Route]:
 
 
 def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
-    """What, where, why and the way out; never a traceback."""
+    """Return the page, or the JSON, that explains an error; never a traceback."""
     if request.scope["path"].startswith(API):
         return fault_of(request, error)
     status, detail, headers = _told(error)

@@ -175,14 +175,14 @@ def _filter_form(
     state: str = "",
     label: str = "",
 ) -> FilterForm:
-    """What a list takes, as in the address of its page."""
+    """Return the filter of a list, as in the address of its page."""
     return FilterForm(text, key, message_id, since, until, state, label)
 
 
 def _add_changes(api: FastAPI, changes: Changes) -> None:
     @api.post("/groups/{group}/resend/plan")
     def resend_plan(request: Request, group: Group, asked: AskedPlaces) -> ShownVerdicts:
-        """What a resend would do; changes nothing."""
+        """Tell the outcome of a resend beforehand; changes nothing."""
         require(request, ConsoleRole.OPERATOR, group)
         letters = shown_verdicts(changes.plan(group, places_of(asked.places)))
         return ShownVerdicts(changed=sum(one.is_changed for one in letters), letters=letters)

@@ -1,4 +1,4 @@
-"""What the API takes and gives."""
+"""Requests and answers of the API."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ShownLetters(_Shown):
 
 
 class ShownState(_Shown):
-    """What became of a dead letter."""
+    """State of a dead letter that is not open."""
 
     state: str
     at_ms: int
@@ -197,7 +197,7 @@ class AskedResolve(AskedPlaces):
 
 
 class ShownVerdict(_Shown):
-    """What becomes of a dead letter, or became of it."""
+    """Outcome for one dead letter."""
 
     place: str
     status: str
@@ -206,7 +206,7 @@ class ShownVerdict(_Shown):
 
 
 class ShownVerdicts(_Shown):
-    """What becomes of dead letters, or became of them."""
+    """Outcomes for dead letters."""
 
     replay_id: str | None = None
     changed: int
@@ -261,7 +261,7 @@ class AskedJob(_Asked):
 
 
 class AskedWish(_Asked):
-    """What a person wants of a job."""
+    """Wish of a person for a job."""
 
     wish: Literal["pause", "resume", "cancel"]
     why: str = ""
@@ -277,7 +277,7 @@ class ShownKind(_Shown):
 
 
 class ShownPlan(_Shown):
-    """What a job would do."""
+    """Result of a dry run."""
 
     count: int
     acted: int
@@ -289,7 +289,7 @@ class ShownPlan(_Shown):
 
 
 class ShownEvent(_Shown):
-    """What a person wanted of a job."""
+    """Wish of a person in the history of a job."""
 
     at_ms: int
     by: str

@@ -59,7 +59,7 @@ class JobPages:
         self._label_rules = label_rules
 
     def plan(self, request: Request) -> Response:
-        """What a job on all that a filter takes would do; changes nothing."""
+        """Show the dry run of a job on all dead letters that a filter takes."""
         group = group_of(request)
         require(request, ConsoleRole.OPERATOR, group)
         form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))

@@ -36,7 +36,7 @@ class QuarantinePages:
         self._forms = forms
 
     def quarantine(self, request: Request) -> Response:
-        """What waits there, the oldest first."""
+        """Show its records, the oldest first."""
         require(request, ConsoleRole.VIEWER)
         return self._page(request, None)
 

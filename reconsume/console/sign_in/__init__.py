@@ -1,1 +1,1 @@
-"""Who uses the console, and what they may do."""
+"""Sign-in of people, their roles, and the groups that these hold for."""

@@ -18,7 +18,7 @@ _LONGEST_NAME: Final = 64
 
 
 class ConsoleRole(IntEnum):
-    """What a person may do; each role may do what the ones before it may."""
+    """Role of a person; each role includes the ones before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -46,7 +46,7 @@ class Grant(NamedTuple):
 
 
 class SignedIn(NamedTuple):
-    """Who has signed in: a name, and the teams that the proxy or the provider tells."""
+    """Name of a person, and the teams that the proxy or the provider tells."""
 
     name: str
     teams: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class SignedIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleCaller:
-    """Who asks, and what they may.
+    """Person who asks, with their roles.
 
     Attributes:
         name: for states, jobs and the log; it comes from sign-in, never from a form.

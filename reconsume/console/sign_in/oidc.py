@@ -54,7 +54,7 @@ class SignInFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
-    """What a browser keeps between the way to the provider and the way back."""
+    """Values that a browser keeps between the way to the provider and the way back."""
 
     state: str
     nonce: str

@@ -102,7 +102,7 @@ class DeadLetterStore:
                 self._file = None
                 logger.warning("index of dead letters is in memory file=%s: %s", file, error)
         self._database = self._open()
-        # Counting all letters takes a second; whoever looks for one must not wait for it.
+        # Counting all letters takes a second; a look for one of them must not wait for it.
         self._counting = threading.Lock() if self._file is not None else self._lock
         self._counts = self._database if self._file is None else sqlite3.connect(self._file, check_same_thread=False)
 

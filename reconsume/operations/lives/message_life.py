@@ -53,7 +53,7 @@ class LifeStep:
 
 @dataclass(frozen=True, slots=True)
 class MessageLife:
-    """What was found of a message.
+    """Records of a message.
 
     Attributes:
         steps: in the order of time.
