@@ -133,7 +133,8 @@ class Resending:
         if not found:
             return "no_target", f"topic {topic} does not exist any more"
         allowed = self._groups.allowed_real_topics
-        if allowed is not None and not is_allowed(topic, allowed):
+        is_under_prefix = topic.startswith(self._cluster.names.prefix)
+        if is_under_prefix or (allowed is not None and not is_allowed(topic, allowed)):
             return "not_allowed", f"the schedulers' allowed_real_topics do not match topic {topic}"
         return SENT, ""
 
