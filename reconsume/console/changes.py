@@ -59,13 +59,13 @@ class Changes:
             verdicts = self._cluster.resend(group, places, replay_id, who)
         except ReconsumeError as error:
             logger.warning(
-                "resend by %s of %d dead letters of group %r, replay %s, did not end well: %s",
+                "resend by %s: %d dead letters of group %r failed, replay %s: %s",
                 *(who, len(places), group, replay_id, error),
             )
             raise
         sent = sum(one.status == SEND for one in verdicts)
         logger.info(
-            "resend by %s: %d of %d dead letters of group %r were sent again, replay %s",
+            "resend by %s: %d of %d dead letters of group %r sent, replay %s",
             *(who, sent, len(verdicts), group, replay_id),
         )
         for one in verdicts:

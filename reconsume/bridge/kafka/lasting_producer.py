@@ -86,7 +86,7 @@ class LastingProducer:
             ReconsumeError: it cannot be sent, such as one that is larger than any producer may send.
         """
         try:
-            self.produce(topic, value, key, partition, delivery.report, headers=headers)
+            self.produce(topic, value, key, partition, on_delivery=delivery.report, headers=headers)
         except KafkaException as error:
             raise translate(error, delivery.doing) from error
 
